@@ -1,0 +1,97 @@
+//! Collects every mistake of one macro call, so that a user sees all of them at once.
+//!
+//! Invariant: what was collected is looked at. A forgotten error would let wrong code through in silence, so dropping
+//! an unfinished [`Diagnostics`] panics (the idea is serde_derive's).
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::thread;
+
+use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
+
+/// The mistakes found so far.
+pub(crate) struct Diagnostics {
+    /// `None` once finished.
+    errors: RefCell<Option<Vec<syn::Error>>>,
+}
+
+impl Diagnostics {
+    pub(crate) fn new() -> Self {
+        Self {
+            errors: RefCell::new(Some(Vec::new())),
+        }
+    }
+
+    /// Reports one mistake: the tokens that are wrong, what is wrong with them, and what to type.
+    pub(crate) fn error(&self, at: impl ToTokens, wrong: impl Display, fix: impl Display) {
+        self.push(syn::Error::new_spanned(at, message(wrong, fix)));
+    }
+
+    /// Reports a mistake that has a place but no tokens, such as an attribute without arguments.
+    pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
+        self.push(syn::Error::new(span, message(wrong, fix)));
+    }
+
+    /// Hands out the mistakes; empty means that the input is right.
+    pub(crate) fn finish(self) -> Vec<syn::Error> {
+        self.errors.take().unwrap_or_default()
+    }
+
+    fn push(&self, error: syn::Error) {
+        self.errors.borrow_mut().get_or_insert_default().push(error);
+    }
+}
+
+impl Drop for Diagnostics {
+    fn drop(&mut self) {
+        let forgotten = self.errors.borrow().is_some();
+        assert!(
+            !forgotten || thread::panicking(),
+            "diagnostics were dropped without being finished"
+        );
+    }
+}
+
+// Stable macros cannot attach a note of their own, so it is a second line of the message.
+fn message(wrong: impl Display, fix: impl Display) -> String {
+    format!("{wrong}\nnote: {fix}")
+}
+
+/// What a macro hands to the compiler: code, and the mistakes found on the way.
+pub(crate) struct Expansion {
+    pub(crate) tokens: TokenStream,
+    pub(crate) errors: Vec<syn::Error>,
+}
+
+impl Expansion {
+    /// The code with each mistake as a `compile_error!` after it.
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        let mut tokens = self.tokens;
+        tokens.extend(self.errors.iter().map(syn::Error::to_compile_error));
+        tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_is_wrong_and_what_to_type() {
+        let diagnostics = Diagnostics::new();
+        diagnostics.error_at(Span::call_site(), "it has no name", "write `name = \"…\"`");
+        let errors = diagnostics.finish();
+        assert_eq!(errors.len(), 1);
+        assert_eq!(
+            errors[0].to_string(),
+            "it has no name\nnote: write `name = \"…\"`"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "dropped without being finished")]
+    fn unfinished_diagnostics_are_noticed() {
+        drop(Diagnostics::new());
+    }
+}

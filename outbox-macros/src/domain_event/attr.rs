@@ -1,0 +1,161 @@
+//! The keys of `#[domain_event(…)]`, and where each of them may stand.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::{Attribute, LitInt, LitStr, Meta, Path};
+
+use crate::diagnostics::Diagnostics;
+use crate::keys::{self, Slot, Written};
+
+/// What an attribute stands on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Struct,
+    StructField,
+    Enum,
+    Variant,
+    VariantField,
+}
+
+/// The keys written on one place. A key that belongs elsewhere is [`Slot::Faulty`].
+#[derive(Default)]
+pub(super) struct Keys {
+    pub(super) aggregate: Slot<LitStr>,
+    pub(super) name: Slot<LitStr>,
+    pub(super) version: Slot<LitInt>,
+    pub(super) subject: Slot<LitStr>,
+    pub(super) unsequenced: Slot<Ident>,
+    pub(super) crate_path: Slot<Path>,
+    pub(super) aggregate_id: Slot<Ident>,
+    pub(super) dedup_key: Slot<Ident>,
+}
+
+impl Place {
+    const fn legal(self) -> &'static [&'static str] {
+        match self {
+            Place::Struct => &["aggregate", "name", "version", "subject", "unsequenced", "crate"],
+            Place::Enum => &["aggregate", "version", "unsequenced", "crate"],
+            Place::Variant => &["name", "version", "subject", "unsequenced", "aggregate"],
+            Place::StructField | Place::VariantField => &["aggregate_id", "dedup_key"],
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Place::Struct => "the struct",
+            Place::Enum => "the enum",
+            Place::Variant => "a variant",
+            Place::StructField | Place::VariantField => "a field",
+        }
+    }
+
+    /// What to write for want of any key.
+    fn example(self) -> &'static str {
+        match self {
+            Place::Struct => "aggregate = \"order\", name = \"placed\"",
+            Place::Enum => "aggregate = \"order\"",
+            Place::Variant => "name = \"placed\"",
+            Place::StructField | Place::VariantField => "aggregate_id",
+        }
+    }
+
+    /// Where a key belongs that is wrong here.
+    fn home_of(self, key: &str) -> &'static str {
+        let in_enum = matches!(self, Place::Enum | Place::Variant | Place::VariantField);
+        match key {
+            "aggregate_id" => "the field that identifies the aggregate",
+            "dedup_key" => "the field that must not be recorded twice",
+            "name" | "subject" if in_enum => "each variant",
+            _ if in_enum => "the enum",
+            _ => "the struct",
+        }
+    }
+}
+
+impl Keys {
+    /// Reads all `#[domain_event(…)]` of one place.
+    pub(super) fn read(attributes: &[Attribute], place: Place, diagnostics: &Diagnostics) -> Self {
+        let mut keys = Self::default();
+        for attribute in attributes
+            .iter()
+            .filter(|attribute| attribute.path().is_ident("domain_event"))
+        {
+            let Some(arguments) = arguments(attribute, place, diagnostics) else {
+                keys.excuse_missing();
+                continue;
+            };
+            let mut understood = true;
+            let all_keys = keys::read(arguments, place.legal(), diagnostics, |written| {
+                understood &= keys.take(written, place);
+            });
+            if !(all_keys && understood) {
+                keys.excuse_missing();
+            }
+        }
+        keys
+    }
+
+    // False for a key that does not exist.
+    fn take(&mut self, written: Written<'_>, place: Place) -> bool {
+        let key = written.key.to_string();
+        let here = place.legal().contains(&key.as_str());
+        match key.as_str() {
+            "aggregate" if here => written.string(&mut self.aggregate),
+            "name" if here => written.string(&mut self.name),
+            "version" if here => written.integer(&mut self.version),
+            "subject" if here => written.string(&mut self.subject),
+            "unsequenced" if here => written.flag(&mut self.unsequenced),
+            "crate" if here => written.path(&mut self.crate_path),
+            "aggregate_id" if here => written.flag(&mut self.aggregate_id),
+            "dedup_key" if here => written.flag(&mut self.dedup_key),
+            "aggregate" => misplaced(written, &mut self.aggregate, place),
+            "name" => misplaced(written, &mut self.name, place),
+            "version" => misplaced(written, &mut self.version, place),
+            "subject" => misplaced(written, &mut self.subject, place),
+            "unsequenced" => misplaced(written, &mut self.unsequenced, place),
+            "crate" => misplaced(written, &mut self.crate_path, place),
+            "aggregate_id" => misplaced(written, &mut self.aggregate_id, place),
+            "dedup_key" => misplaced(written, &mut self.dedup_key, place),
+            _ => {
+                written.unknown();
+                return false;
+            }
+        }
+        true
+    }
+
+    // What could not be read may have been the key that seems to be missing: one mistake, one message.
+    fn excuse_missing(&mut self) {
+        excuse(&mut self.aggregate);
+        excuse(&mut self.name);
+        excuse(&mut self.aggregate_id);
+    }
+}
+
+fn excuse<T>(slot: &mut Slot<T>) {
+    if slot.is_absent() {
+        *slot = Slot::Faulty;
+    }
+}
+
+fn misplaced<T>(written: Written<'_>, slot: &mut Slot<T>, place: Place) {
+    let key = written.key.to_string();
+    let home = place.home_of(&key);
+    let wrong = format!("`{key}` belongs on {home}, not on {}", place.noun());
+    let example = match key.as_str() {
+        "aggregate" | "name" | "subject" => format!("{key} = \"…\""),
+        "version" => format!("{key} = 1"),
+        "crate" => format!("{key} = ::some::path"),
+        _ => key,
+    };
+    written.misplaced(slot, &wrong, &format!("write `#[domain_event({example})]` there"));
+}
+
+// `#[domain_event]` and `#[domain_event = …]` have no list of keys.
+fn arguments(attribute: &Attribute, place: Place, diagnostics: &Diagnostics) -> Option<TokenStream> {
+    if let Meta::List(list) = &attribute.meta {
+        return Some(list.tokens.clone());
+    }
+    let fix = format!("write `#[domain_event({})]`", place.example());
+    diagnostics.error(&attribute.meta, "`domain_event` takes keys in parentheses", fix);
+    None
+}

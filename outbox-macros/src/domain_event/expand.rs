@@ -1,0 +1,137 @@
+//! Writes the implementation that a user could have written, and the entry in the catalogue.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use super::model::{Event, EventType, KeyField};
+
+/// Expands a checked event type.
+pub(super) fn expand(event_type: &EventType) -> TokenStream {
+    let EventType {
+        ident,
+        crate_path,
+        events,
+        ..
+    } = event_type;
+    let descriptors = events.iter().map(|event| descriptor(event, event_type));
+    let descriptor = by_event(
+        event_type,
+        |_| None,
+        |index, _, _| {
+            let index = Literal::usize_suffixed(index);
+            quote!(&<Self as #crate_path::DomainEvent>::DESCRIPTORS[#index])
+        },
+    );
+    // Both conversions name the field's type, because that is where the compiler then shows an unsupported one.
+    let aggregate_id = by_event(
+        event_type,
+        |event| Some(&event.aggregate_id),
+        |_, event, value| {
+            let ty = &event.aggregate_id.ty;
+            let convert = quote_spanned!(ty.span()=> <#ty as #crate_path::ToAggregateId>::to_aggregate_id);
+            quote!(#convert(#value))
+        },
+    );
+    let dedup_key = by_event(
+        event_type,
+        |event| event.dedup_key.as_ref(),
+        |_, event, value| match &event.dedup_key {
+            Some(KeyField { ty, .. }) => {
+                let convert = quote_spanned!(ty.span()=> <#ty as ::std::string::ToString>::to_string);
+                quote!(::core::option::Option::Some(#convert(#value)))
+            }
+            None => quote!(::core::option::Option::None),
+        },
+    );
+    // An event type stays derived while it is deprecated: old messages still arrive.
+    quote! {
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl #crate_path::DomainEvent for #ident {
+            const DESCRIPTORS: &'static [#crate_path::EventDescriptor] = &[#(#descriptors),*];
+            fn descriptor(&self) -> &'static #crate_path::EventDescriptor {
+                #descriptor
+            }
+            fn aggregate_id(&self) -> #crate_path::AggregateId {
+                #aggregate_id
+            }
+            fn dedup_key(&self) -> ::core::option::Option<::std::string::String> {
+                #dedup_key
+            }
+        }
+        #[allow(deprecated)]
+        const _: () = {
+            #crate_path::__private::inventory::submit! {
+                #crate_path::__private::CatalogueEntry {
+                    descriptors: <#ident as #crate_path::DomainEvent>::DESCRIPTORS,
+                }
+            }
+        };
+    }
+}
+
+fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
+    let EventType {
+        ident,
+        crate_path,
+        is_enum,
+        ..
+    } = event_type;
+    let Event {
+        aggregate,
+        name,
+        version,
+        sequenced,
+        ..
+    } = event;
+    let subject = match &event.subject {
+        Some(subject) => quote!(::core::option::Option::Some(#subject)),
+        None => quote!(::core::option::Option::None),
+    };
+    let path = if *is_enum {
+        format!("{}::{}", ident.unraw(), event.ident.unraw())
+    } else {
+        ident.unraw().to_string()
+    };
+    // The line of the struct or variant; without the span it would be the line of the derive.
+    let line = quote_spanned!(event.ident.span()=> ::core::line!());
+    quote! {
+        #crate_path::EventDescriptor {
+            aggregate: #aggregate,
+            name: #name,
+            version: #version,
+            subject: #subject,
+            sequenced: #sequenced,
+            rust_type: ::core::concat!(::core::module_path!(), "::", #path),
+            file: ::core::file!(),
+            line: #line,
+        }
+    }
+}
+
+/// The expression of a struct's only event, or a `match` with an arm per variant.
+///
+/// `field` picks the field that an event's expression needs, and `expression` gets a reference to its value.
+fn by_event<'a>(
+    event_type: &'a EventType,
+    field: impl Fn(&'a Event) -> Option<&'a KeyField>,
+    expression: impl Fn(usize, &'a Event, TokenStream) -> TokenStream,
+) -> TokenStream {
+    let events = event_type.events.iter().enumerate();
+    if !event_type.is_enum {
+        let expressions = events.map(|(index, event)| {
+            let member = field(event).map(|field| &field.member);
+            expression(index, event, quote!(&self.#member))
+        });
+        return expressions.collect();
+    }
+    let arms = events.map(|(index, event)| {
+        let variant = &event.ident;
+        let binding = field(event).map(|KeyField { member, .. }| quote!(#member: __value,));
+        let expression = expression(index, event, quote!(__value));
+        quote!(Self::#variant { #binding .. } => #expression,)
+    });
+    quote!(match self { #(#arms)* })
+}

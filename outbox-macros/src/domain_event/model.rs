@@ -1,0 +1,111 @@
+//! What the derive works on: first the item as declared, then, once all rules hold, the events it describes.
+
+use proc_macro2::Ident;
+use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
+
+use super::attr::{Keys, Place};
+use crate::diagnostics::Diagnostics;
+
+/// The item with its keys as written.
+pub(super) struct Declaration {
+    pub(super) ident: Ident,
+    pub(super) generics: Generics,
+    pub(super) keys: Keys,
+    pub(super) body: Body,
+}
+
+pub(super) enum Body {
+    Struct(Vec<FieldDeclaration>),
+    Enum(Vec<VariantDeclaration>),
+    Union(Token![union]),
+}
+
+pub(super) struct VariantDeclaration {
+    pub(super) ident: Ident,
+    pub(super) keys: Keys,
+    pub(super) fields: Vec<FieldDeclaration>,
+}
+
+pub(super) struct FieldDeclaration {
+    /// Where the value is: a name, or the index in a tuple.
+    pub(super) field: KeyField,
+    pub(super) keys: Keys,
+}
+
+/// A Rust type whose values are events, checked.
+pub(super) struct EventType {
+    pub(super) ident: Ident,
+    pub(super) crate_path: Path,
+    pub(super) is_enum: bool,
+    /// One for a struct, one per variant for an enum, in the order of the source.
+    pub(super) events: Vec<Event>,
+}
+
+/// One event, checked.
+pub(super) struct Event {
+    /// The struct or the variant.
+    pub(super) ident: Ident,
+    pub(super) aggregate: LitStr,
+    pub(super) name: LitStr,
+    pub(super) version: u32,
+    pub(super) subject: Option<LitStr>,
+    pub(super) sequenced: bool,
+    pub(super) aggregate_id: KeyField,
+    pub(super) dedup_key: Option<KeyField>,
+}
+
+/// A field, and its type as written, which is where errors about it are shown.
+#[derive(Clone)]
+pub(super) struct KeyField {
+    pub(super) member: Member,
+    pub(super) ty: Type,
+}
+
+impl Declaration {
+    /// Takes the item apart. Only keys that cannot be read are reported here.
+    pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
+        let place = if matches!(input.data, Data::Enum(_)) {
+            Place::Enum
+        } else {
+            Place::Struct
+        };
+        let keys = Keys::read(&input.attrs, place, diagnostics);
+        let body = match input.data {
+            Data::Struct(data) => Body::Struct(fields(&data.fields, Place::StructField, diagnostics)),
+            Data::Enum(data) => Body::Enum(
+                data.variants
+                    .into_iter()
+                    .map(|variant| VariantDeclaration {
+                        keys: Keys::read(&variant.attrs, Place::Variant, diagnostics),
+                        fields: fields(&variant.fields, Place::VariantField, diagnostics),
+                        ident: variant.ident,
+                    })
+                    .collect(),
+            ),
+            Data::Union(data) => Body::Union(data.union_token),
+        };
+        Self {
+            ident: input.ident,
+            generics: input.generics,
+            keys,
+            body,
+        }
+    }
+
+    /// Where the runtime crate is.
+    pub(super) fn crate_path(&self) -> Path {
+        let given = self.keys.crate_path.as_ref().given().cloned();
+        given.unwrap_or_else(|| syn::parse_quote!(::outbox_core))
+    }
+}
+
+fn fields(fields: &Fields, place: Place, diagnostics: &Diagnostics) -> Vec<FieldDeclaration> {
+    let read = |(field, member): (&syn::Field, Member)| FieldDeclaration {
+        field: KeyField {
+            member,
+            ty: field.ty.clone(),
+        },
+        keys: Keys::read(&field.attrs, place, diagnostics),
+    };
+    fields.iter().zip(fields.members()).map(read).collect()
+}

@@ -1,0 +1,300 @@
+//! All rules of the derive.
+//!
+//! Each mistake is reported once and at the narrowest place. A key that is wrong somewhere is not reported as missing
+//! elsewhere: that is what [`Slot::Faulty`] is for.
+
+use std::collections::HashMap;
+use std::iter;
+
+use proc_macro2::Ident;
+use quote::ToTokens;
+use syn::{GenericParam, LitInt, LitStr};
+
+use super::attr::Keys;
+use super::model::{Body, Declaration, Event, EventType, FieldDeclaration, KeyField};
+use crate::diagnostics::Diagnostics;
+use crate::keys::Slot;
+use crate::names::{self, Fault};
+
+/// Checks the item. `None` only if something has been reported.
+pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
+    check_item(declaration, diagnostics);
+    let candidates = Candidate::of(declaration);
+    check_values(&declaration.keys, diagnostics);
+    for candidate in candidates.iter().filter(|candidate| candidate.outer.is_some()) {
+        check_values(candidate.keys, diagnostics);
+    }
+    check_aggregates(declaration, &candidates, diagnostics);
+    let events: Vec<Option<Event>> = candidates
+        .iter()
+        .map(|candidate| candidate.event(diagnostics))
+        .collect();
+    check_unique(events.iter().flatten(), diagnostics);
+    Some(EventType {
+        ident: declaration.ident.clone(),
+        crate_path: declaration.crate_path(),
+        is_enum: matches!(declaration.body, Body::Enum(_)),
+        events: events.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+/// What is to become one event: a struct, or a variant of an enum.
+struct Candidate<'a> {
+    /// As users call it, for messages.
+    path: String,
+    ident: &'a Ident,
+    keys: &'a Keys,
+    /// The keys of the enum, around a variant.
+    outer: Option<&'a Keys>,
+    fields: &'a [FieldDeclaration],
+}
+
+impl<'a> Candidate<'a> {
+    fn of(declaration: &'a Declaration) -> Vec<Self> {
+        let Declaration {
+            ident, keys, body, ..
+        } = declaration;
+        match body {
+            Body::Struct(fields) => vec![Self {
+                path: ident.to_string(),
+                ident,
+                keys,
+                outer: None,
+                fields,
+            }],
+            Body::Enum(variants) => variants
+                .iter()
+                .map(|variant| Self {
+                    path: format!("{ident}::{}", variant.ident),
+                    ident: &variant.ident,
+                    keys: &variant.keys,
+                    outer: Some(keys),
+                    fields: &variant.fields,
+                })
+                .collect(),
+            Body::Union(_) => Vec::new(),
+        }
+    }
+
+    /// What became of a key: the nearest place that has it, or a fault if it was written wrongly anywhere around.
+    fn slot<T>(&self, of: fn(&Keys) -> &Slot<T>) -> Slot<&'a T> {
+        iter::once(self.keys)
+            .chain(self.outer)
+            .chain(self.fields.iter().map(|field| &field.keys))
+            .map(|keys| of(keys).as_ref())
+            .fold(Slot::Absent, Slot::or)
+    }
+
+    fn event(&self, diagnostics: &Diagnostics) -> Option<Event> {
+        let aggregate = self.slot(|keys| &keys.aggregate);
+        let name = self.slot(|keys| &keys.name);
+        if name.is_absent() {
+            self.report_missing_name(aggregate.given(), diagnostics);
+        }
+        let version = match self.slot(|keys| &keys.version) {
+            Slot::Absent => Some(1),
+            Slot::Faulty => None,
+            Slot::Given(literal) => version(literal),
+        };
+        let aggregate_id = self.key_field("aggregate_id", |keys| &keys.aggregate_id, diagnostics);
+        let dedup_key = self.key_field("dedup_key", |keys| &keys.dedup_key, diagnostics);
+        if self.fields.is_empty() {
+            self.report_no_fields(diagnostics);
+        } else if self.slot(|keys| &keys.aggregate_id).is_absent() {
+            self.report_missing_aggregate_id(diagnostics);
+        }
+        Some(Event {
+            ident: self.ident.clone(),
+            aggregate: aggregate.given()?.clone(),
+            name: name.given()?.clone(),
+            version: version?,
+            subject: self.slot(|keys| &keys.subject).given().cloned(),
+            sequenced: self.slot(|keys| &keys.unsequenced).is_absent(),
+            aggregate_id: aggregate_id?,
+            dedup_key,
+        })
+    }
+
+    /// The field with a key that only one field may have.
+    fn key_field(
+        &self,
+        key: &str,
+        of: fn(&Keys) -> &Slot<Ident>,
+        diagnostics: &Diagnostics,
+    ) -> Option<KeyField> {
+        let mut first: Option<&KeyField> = None;
+        for declared in self.fields {
+            let Some(word) = of(&declared.keys).as_ref().given() else {
+                continue;
+            };
+            if let Some(first) = first {
+                let first = first.member.to_token_stream();
+                let wrong = format!("event `{}` has a second `{key}`", self.path);
+                diagnostics.error(
+                    word,
+                    wrong,
+                    format!("keep it on one; field `{first}` has it already"),
+                );
+            }
+            first = first.or(Some(&declared.field));
+        }
+        first.cloned()
+    }
+
+    fn report_missing_name(&self, aggregate: Option<&LitStr>, diagnostics: &Diagnostics) {
+        let wrong = format!(
+            "event `{}` has no name; a stored event needs one that survives renaming this {}",
+            self.path,
+            if self.outer.is_some() { "variant" } else { "type" },
+        );
+        let name = names::suggestion(&self.ident.to_string()).unwrap_or_else(|| "…".to_owned());
+        // `OrderPlaced` of the aggregate `order` is `placed`: the event type says `order.placed`.
+        let prefix = aggregate.map(|aggregate| aggregate.value() + "_");
+        let name = prefix
+            .and_then(|prefix| name.strip_prefix(&prefix))
+            .unwrap_or(&name);
+        diagnostics.error(
+            self.ident,
+            wrong,
+            format!("add `#[domain_event(name = \"{name}\")]` above it"),
+        );
+    }
+
+    fn report_missing_aggregate_id(&self, diagnostics: &Diagnostics) {
+        let wrong = format!(
+            "event `{}` has no aggregate id, so it cannot be put in order",
+            self.path
+        );
+        let names = self
+            .fields
+            .iter()
+            .map(|declared| declared.field.member.to_token_stream().to_string());
+        let likely = names
+            .into_iter()
+            .find(|name| name == "id" || name.ends_with("_id"));
+        let example = likely
+            .map(|name| format!(", for example `{name}`"))
+            .unwrap_or_default();
+        let fix = format!(
+            "put `#[domain_event(aggregate_id)]` on the field that identifies the aggregate{example}"
+        );
+        diagnostics.error(self.ident, wrong, fix);
+    }
+
+    fn report_no_fields(&self, diagnostics: &Diagnostics) {
+        let wrong = format!(
+            "event `{}` has no fields, so nothing can identify its aggregate",
+            self.path
+        );
+        let fix = "add a field with `#[domain_event(aggregate_id)]` above it";
+        diagnostics.error(self.ident, wrong, fix);
+    }
+}
+
+/// Shapes that cannot be events.
+fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
+    let Declaration {
+        ident,
+        generics,
+        body,
+        ..
+    } = declaration;
+    if generics
+        .params
+        .iter()
+        .any(|parameter| !matches!(parameter, GenericParam::Lifetime(_)))
+    {
+        let wrong = format!("event `{ident}` is generic, but one stored name cannot stand for many types");
+        diagnostics.error(&generics.params, wrong, "write one event type per instance");
+    } else if !generics.params.is_empty() {
+        let wrong = format!("event `{ident}` borrows, but it is stored and outlives what it borrows from");
+        diagnostics.error(&generics.params, wrong, "own the data, for example as `String`");
+    }
+    match body {
+        Body::Union(token) => {
+            let wrong =
+                format!("union `{ident}` cannot be an event: nothing says which field holds the value");
+            diagnostics.error(token, wrong, "use a struct for one event, or an enum for several");
+        }
+        Body::Enum(variants) if variants.is_empty() => {
+            let wrong = format!("enum `{ident}` has no variants, so it describes no event");
+            diagnostics.error(ident, wrong, "add one variant per event");
+        }
+        Body::Enum(_) | Body::Struct(_) => {}
+    }
+}
+
+/// Values that no database or broker would take.
+fn check_values(keys: &Keys, diagnostics: &Diagnostics) {
+    check_text(
+        &keys.aggregate,
+        |text| names::event_name("aggregate", text),
+        diagnostics,
+    );
+    check_text(&keys.name, |text| names::event_name("name", text), diagnostics);
+    check_text(&keys.subject, names::subject, diagnostics);
+    if let Slot::Given(literal) = &keys.version
+        && version(literal).is_none()
+    {
+        let wrong = "`version` is a number from 1 to 4294967295";
+        diagnostics.error(
+            literal,
+            wrong,
+            "write `version = 1`, or leave it out, for the first version",
+        );
+    }
+}
+
+fn check_text(slot: &Slot<LitStr>, rule: impl Fn(&str) -> Result<(), Fault>, diagnostics: &Diagnostics) {
+    if let Slot::Given(literal) = slot
+        && let Err(Fault { wrong, fix }) = rule(&literal.value())
+    {
+        diagnostics.error(literal, wrong, fix);
+    }
+}
+
+fn version(literal: &LitInt) -> Option<u32> {
+    let version = literal.base10_parse().ok()?;
+    (version >= 1 && ["", "u32"].contains(&literal.suffix())).then_some(version)
+}
+
+/// An aggregate for each event. If none has one, that is a single mistake, of the item.
+fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], diagnostics: &Diagnostics) {
+    let without: Vec<_> = candidates
+        .iter()
+        .filter(|candidate| candidate.slot(|keys| &keys.aggregate).is_absent())
+        .collect();
+    let all = !without.is_empty() && without.len() == candidates.len();
+    let reported = if all {
+        vec![&declaration.ident]
+    } else {
+        without.iter().map(|c| c.ident).collect()
+    };
+    for ident in reported {
+        let wrong = format!("`{ident}` has no aggregate, so nothing says what kind of thing it happened to");
+        let fix = "add `#[domain_event(aggregate = \"…\")]` above it, for example `aggregate = \"order\"`";
+        diagnostics.error(ident, wrong, fix);
+    }
+}
+
+/// No two events of one enum are stored under one name.
+fn check_unique<'a>(events: impl Iterator<Item = &'a Event>, diagnostics: &Diagnostics) {
+    let mut first_with = HashMap::new();
+    for event in events {
+        let key = (event.aggregate.value(), event.name.value(), event.version);
+        if let Some(first) = first_with.get(&key) {
+            let (aggregate, name, version) = key;
+            let wrong = format!(
+                "`{}` would be stored as `{aggregate}.{name}` version {version}, as `{first}` is",
+                event.ident,
+            );
+            diagnostics.error(
+                &event.name,
+                wrong,
+                "give it another `name`, or another `version` if its shape changed",
+            );
+        } else {
+            first_with.insert(key, &event.ident);
+        }
+    }
+}

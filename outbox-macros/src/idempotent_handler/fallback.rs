@@ -1,0 +1,30 @@
+//! What the attribute writes beside its errors: the type of the handler, so that a router that names it does not turn
+//! red as well. It never runs, because the crate does not compile.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::model::Declaration;
+
+/// Writes the stand-in, or nothing for a method: no type can be declared beside one.
+pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
+    let function = &declaration.function;
+    if function.signature.receiver().is_some() {
+        return TokenStream::new();
+    }
+    let conditions = function.conditions();
+    let visibility = &function.visibility;
+    let ident = &function.signature.ident;
+    let crate_path = declaration.crate_path();
+    quote! {
+        #(#conditions)*
+        #[doc(hidden)]
+        #[allow(non_camel_case_types)]
+        #visibility struct #ident {}
+
+        #(#conditions)*
+        impl #crate_path::Handler for #ident {
+            const REGISTRATION: #crate_path::Registration = ::core::unreachable!();
+        }
+    }
+}

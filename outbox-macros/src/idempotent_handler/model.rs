@@ -1,0 +1,78 @@
+//! What the attribute works on: first the function as declared, then, once all rules hold, the handler.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, LitStr, Path, Signature, Type, Visibility};
+
+use super::attr::Keys;
+use crate::diagnostics::Diagnostics;
+
+/// The function with the keys as written.
+pub(super) struct Declaration {
+    pub(super) keys: Keys,
+    pub(super) function: Function,
+}
+
+/// A function up to its body. The body is none of our business, and need not even be finished for us to read the rest.
+pub(super) struct Function {
+    pub(super) attributes: Vec<Attribute>,
+    pub(super) visibility: Visibility,
+    pub(super) signature: Signature,
+}
+
+/// A handler, checked.
+pub(super) struct Handler<'a> {
+    pub(super) ident: &'a Ident,
+    pub(super) visibility: &'a Visibility,
+    /// The conditions under which the function exists; the generated items exist under the same.
+    pub(super) conditions: Vec<&'a Attribute>,
+    pub(super) consumer: &'a LitStr,
+    pub(super) crate_path: Path,
+    /// The event, the first argument.
+    pub(super) event: &'a Type,
+    /// All arguments, the event included.
+    pub(super) arguments: Vec<&'a Type>,
+    pub(super) output: &'a Type,
+}
+
+impl Declaration {
+    /// Reads the item. `None`, and reported, if it is no function.
+    pub(super) fn read(keys: Keys, item: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
+        match syn::parse2(item) {
+            Ok(function) => Some(Self { keys, function }),
+            Err(error) => {
+                let fix = "put it above `async fn name(event: Event<T>) -> Result<(), HandlerError>`";
+                diagnostics.error_at(error.span(), "`#[idempotent_handler]` belongs on a function", fix);
+                None
+            }
+        }
+    }
+
+    /// Where the runtime crate is.
+    pub(super) fn crate_path(&self) -> Path {
+        let given = self.keys.crate_path.as_ref().given().cloned();
+        given.unwrap_or_else(|| syn::parse_quote!(::outbox_inbox))
+    }
+}
+
+impl Function {
+    /// The attributes that decide whether the function exists.
+    pub(super) fn conditions(&self) -> Vec<&Attribute> {
+        self.attributes
+            .iter()
+            .filter(|attribute| attribute.path().is_ident("cfg"))
+            .collect()
+    }
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let function = Self {
+            attributes: input.call(Attribute::parse_outer)?,
+            visibility: input.parse()?,
+            signature: input.parse()?,
+        };
+        input.parse::<TokenStream>()?;
+        Ok(function)
+    }
+}

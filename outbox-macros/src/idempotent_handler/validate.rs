@@ -1,0 +1,168 @@
+//! All rules of the attribute. Each mistake is reported once and at the narrowest place.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{FnArg, PatType, ReturnType, Safety, Signature, Type};
+
+use super::model::{Declaration, Handler};
+use crate::diagnostics::Diagnostics;
+use crate::keys::Slot;
+use crate::names::{self, Fault};
+
+/// Checks the function. `None` only if something has been reported.
+pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Option<Handler<'a>> {
+    let Declaration { keys, function } = declaration;
+    let signature = &function.signature;
+    match &keys.consumer {
+        Slot::Given(consumer) => {
+            if let Err(Fault { wrong, fix }) = names::consumer(&consumer.value()) {
+                diagnostics.error(consumer, wrong, fix);
+            }
+        }
+        Slot::Faulty => {}
+        Slot::Absent => diagnostics.error_at(
+            Span::call_site(),
+            format!(
+                "handler `{}` has no consumer; the inbox stores one, so it must survive renaming",
+                signature.ident
+            ),
+            "write `#[idempotent_handler(consumer = \"…\")]`, for example with `\"inventory\"`",
+        ),
+    }
+    check_qualifiers(signature, diagnostics);
+    let arguments = arguments(signature, diagnostics);
+    let output = output(signature, diagnostics);
+    Some(Handler {
+        ident: &signature.ident,
+        visibility: &function.visibility,
+        conditions: function.conditions(),
+        consumer: keys.consumer.as_ref().given()?,
+        crate_path: declaration.crate_path(),
+        event: *arguments.first()?,
+        arguments,
+        output: output?,
+    })
+}
+
+/// What stands around the name of the function.
+fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
+    let Signature {
+        constness,
+        asyncness,
+        safety,
+        abi,
+        fn_token,
+        ident,
+        generics,
+        variadic,
+        ..
+    } = signature;
+    let refuse = |at: &dyn ToTokens, what: &str, why: &str| {
+        diagnostics.error(
+            at,
+            format!("handler `{ident}` is {what}, but {why}"),
+            format!("remove `{}`", text(at)),
+        );
+    };
+    if let Some(token) = constness {
+        // `const async fn` does not exist, so this is the message for the missing `async` too.
+        let wrong = format!("handler `{ident}` is const, but it runs for each message");
+        diagnostics.error(token, wrong, format!("write `async fn {ident}`"));
+    }
+    if let Safety::Unsafe(token) = safety {
+        refuse(token, "unsafe", "the runtime cannot know when it may call it");
+    }
+    if let Some(abi) = abi {
+        refuse(abi, "extern", "only Rust calls it");
+    }
+    if let Some(variadic) = variadic {
+        refuse(
+            variadic,
+            "variadic",
+            "each argument is taken from the message by its type",
+        );
+    }
+    if asyncness.is_none() && constness.is_none() {
+        let wrong = format!("handler `{ident}` is not async");
+        diagnostics.error(fn_token, wrong, format!("write `async fn {ident}`"));
+    }
+    if !generics.params.is_empty() {
+        let wrong = format!("handler `{ident}` is generic, but one registration stands for one function");
+        let fix = "name the types, and write borrowed arguments with `'_`, for example `Tx<'_>`";
+        diagnostics.error(&generics.params, wrong, fix);
+    }
+}
+
+fn arguments<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Vec<&'a Type> {
+    let ident = &signature.ident;
+    if signature.inputs.is_empty() && signature.variadic.is_none() {
+        let wrong = format!("handler `{ident}` takes no event");
+        let fix = format!("write `async fn {ident}(event: Event<…>)` with the type of the event");
+        diagnostics.error_at(signature.paren_token.span.join(), wrong, fix);
+    }
+    let mut types = Vec::new();
+    for argument in &signature.inputs {
+        match argument {
+            FnArg::Receiver(receiver) => {
+                let wrong = format!("handler `{ident}` takes `self`, but a handler has no object to run on");
+                let fix = "make it a free function, and take what it needs as `State<…>`";
+                diagnostics.error(receiver.self_token, wrong, fix);
+            }
+            FnArg::Typed(argument) => {
+                check_argument(argument, diagnostics);
+                types.push(&*argument.ty);
+            }
+        }
+    }
+    types
+}
+
+fn check_argument(argument: &PatType, diagnostics: &Diagnostics) {
+    let condition = |name: &str| {
+        argument
+            .attrs
+            .iter()
+            .find(|attribute| attribute.path().is_ident(name))
+    };
+    if let Some(attribute) = condition("cfg").or_else(|| condition("cfg_attr")) {
+        let wrong = "an argument of a handler cannot be conditional";
+        diagnostics.error(
+            attribute,
+            wrong,
+            "write a handler per configuration, with `#[cfg(…)]` above it",
+        );
+    }
+    if let Some(word) = find_impl(argument.ty.to_token_stream()) {
+        let wrong = "an argument of a handler has one type, and `impl` stands for many";
+        diagnostics.error(word, wrong, "name the type");
+    }
+}
+
+// `impl Trait` makes a function generic without a parameter list, at any depth of a type.
+fn find_impl(tokens: TokenStream) -> Option<Ident> {
+    tokens.into_iter().find_map(|token| match token {
+        TokenTree::Ident(word) if word == "impl" => Some(word),
+        TokenTree::Group(group) => find_impl(group.stream()),
+        _ => None,
+    })
+}
+
+fn output<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Option<&'a Type> {
+    let wrong = format!(
+        "handler `{}` returns nothing, so it cannot report a failure",
+        signature.ident
+    );
+    let fix = "return `Result<(), HandlerError>`";
+    match &signature.output {
+        ReturnType::Default => diagnostics.error(&signature.ident, wrong, fix),
+        ReturnType::Type(_, ty) if matches!(&**ty, Type::Tuple(unit) if unit.elems.is_empty()) => {
+            diagnostics.error(ty, wrong, fix);
+        }
+        ReturnType::Type(_, ty) => return Some(ty),
+    }
+    None
+}
+
+fn text(tokens: &dyn ToTokens) -> String {
+    tokens.to_token_stream().to_string()
+}

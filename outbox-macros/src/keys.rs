@@ -1,0 +1,331 @@
+//! Reads lists of keys (`flag, key = value`) out of attributes.
+//!
+//! Each key is cut out before it is looked at, so a mistake in one does not hide the next. `syn`'s own reader stops at
+//! the first mistake, which is why it is not used. Absent here: which keys exist and what their values may be.
+
+use std::mem;
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::parse::Parser;
+use syn::{LitInt, LitStr, Path};
+
+use crate::diagnostics::Diagnostics;
+
+/// What became of a key that an attribute may carry.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) enum Slot<T> {
+    /// Not written.
+    #[default]
+    Absent,
+    /// Written wrongly, which has been reported: the key is neither missing nor usable.
+    Faulty,
+    /// Written.
+    Given(T),
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn as_ref(&self) -> Slot<&T> {
+        match self {
+            Slot::Absent => Slot::Absent,
+            Slot::Faulty => Slot::Faulty,
+            Slot::Given(value) => Slot::Given(value),
+        }
+    }
+
+    pub(crate) fn given(self) -> Option<T> {
+        match self {
+            Slot::Given(value) => Some(value),
+            Slot::Absent | Slot::Faulty => None,
+        }
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Slot::Absent)
+    }
+
+    /// Of two places for one key, the nearer (`self`) wins over the farther.
+    pub(crate) fn or(self, farther: Self) -> Self {
+        match (self, farther) {
+            (Slot::Given(value), _) | (_, Slot::Given(value)) => Slot::Given(value),
+            (Slot::Absent, Slot::Absent) => Slot::Absent,
+            _ => Slot::Faulty,
+        }
+    }
+}
+
+/// One key as written, and the keys that would be right in its place.
+pub(crate) struct Written<'a> {
+    pub(crate) key: Ident,
+    rest: TokenStream,
+    legal: &'a [&'a str],
+    diagnostics: &'a Diagnostics,
+}
+
+/// Cuts the arguments of an attribute into keys. Whatever is no key is reported; the result is `false` then.
+pub(crate) fn read<'a>(
+    arguments: TokenStream,
+    legal: &'a [&'a str],
+    diagnostics: &'a Diagnostics,
+    mut each: impl FnMut(Written<'a>),
+) -> bool {
+    let mut all_keys = true;
+    for item in split(arguments, diagnostics) {
+        let mut tokens = item.clone().into_iter();
+        if let Some(TokenTree::Ident(key)) = tokens.next() {
+            each(Written {
+                key,
+                rest: tokens.collect(),
+                legal,
+                diagnostics,
+            });
+        } else {
+            all_keys = false;
+            diagnostics.error(
+                item,
+                format!("expected a key, such as `{}`", legal[0]),
+                legal_keys(legal),
+            );
+        }
+    }
+    all_keys
+}
+
+// Splits at commas, and before a word that follows a literal: there a comma was forgotten.
+fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
+    let mut items = Vec::new();
+    let mut item = Vec::new();
+    for token in arguments {
+        match &token {
+            TokenTree::Punct(punct) if punct.as_char() == ',' => {
+                items.push(mem::take(&mut item));
+                continue;
+            }
+            TokenTree::Ident(word) if matches!(item.last(), Some(TokenTree::Literal(_))) => {
+                diagnostics.error(
+                    word,
+                    format!("expected a comma before `{word}`"),
+                    "separate keys by commas",
+                );
+                items.push(mem::take(&mut item));
+            }
+            _ => {}
+        }
+        item.push(token);
+    }
+    items.push(item);
+    items
+        .into_iter()
+        .filter(|item| !item.is_empty())
+        .map(TokenStream::from_iter)
+        .collect()
+}
+
+impl Written<'_> {
+    /// `key = "…"`.
+    pub(crate) fn string(self, slot: &mut Slot<LitStr>) {
+        self.value(slot, "a string literal", "\"…\"", syn::parse2);
+    }
+
+    /// `key = 1`.
+    pub(crate) fn integer(self, slot: &mut Slot<LitInt>) {
+        self.value(slot, "a whole number without quotes", "1", syn::parse2);
+    }
+
+    /// `key = ::some::path`.
+    pub(crate) fn path(self, slot: &mut Slot<Path>) {
+        self.value(slot, "a path without quotes", "::some::path", |tokens| {
+            Path::parse_mod_style.parse2(tokens)
+        });
+    }
+
+    /// `key` alone. The slot keeps the word, so that later errors can point at it.
+    pub(crate) fn flag(self, slot: &mut Slot<Ident>) {
+        let Some(written) = self.first(slot) else { return };
+        let key = &written.key;
+        if written.rest.is_empty() {
+            *slot = Slot::Given(key.clone());
+        } else {
+            let fix = format!("write `{key}` alone, or leave it out");
+            written.diagnostics.error(
+                &written.rest,
+                format!("`{key}` is a flag and takes no value"),
+                fix,
+            );
+            *slot = Slot::Faulty;
+        }
+    }
+
+    /// Reports a key that no list has.
+    pub(crate) fn unknown(self) {
+        self.diagnostics.error(
+            &self.key,
+            format!("unknown key `{}`", self.key),
+            legal_keys(self.legal),
+        );
+    }
+
+    /// Reports a key that is right elsewhere.
+    pub(crate) fn misplaced<T>(self, slot: &mut Slot<T>, wrong: &str, fix: &str) {
+        self.diagnostics.error(&self.key, wrong, fix);
+        *slot = Slot::Faulty;
+    }
+
+    fn value<T>(
+        self,
+        slot: &mut Slot<T>,
+        kind: &str,
+        example: &str,
+        parse: impl FnOnce(TokenStream) -> syn::Result<T>,
+    ) {
+        let Some(written) = self.first(slot) else { return };
+        let key = written.key;
+        let mut rest = written.rest.into_iter();
+        let value: TokenStream = match rest.next() {
+            Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => rest.collect(),
+            _ => TokenStream::new(),
+        };
+        match parse(value.clone()) {
+            Ok(value) => *slot = Slot::Given(value),
+            Err(_) => {
+                let at = if value.is_empty() {
+                    key.to_token_stream()
+                } else {
+                    value
+                };
+                written.diagnostics.error(
+                    at,
+                    format!("`{key}` takes {kind}"),
+                    format!("write `{key} = {example}`"),
+                );
+                *slot = Slot::Faulty;
+            }
+        }
+    }
+
+    // `None`, and reported, if the key has been written before. The first one stays.
+    fn first<T>(self, slot: &Slot<T>) -> Option<Self> {
+        if slot.is_absent() {
+            return Some(self);
+        }
+        let wrong = format!("`{}` is written twice", self.key);
+        self.diagnostics
+            .error(&self.key, wrong, format!("keep one; {}", legal_keys(self.legal)));
+        None
+    }
+}
+
+fn legal_keys(legal: &[&str]) -> String {
+    format!("legal keys are {}", enumerate(legal))
+}
+
+/// "`a`, `b` and `c`".
+fn enumerate(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    const LEGAL: &[&str] = &["name", "version", "quiet", "crate"];
+
+    #[derive(Default)]
+    struct Read {
+        name: Slot<LitStr>,
+        version: Slot<LitInt>,
+        quiet: Slot<Ident>,
+        path: Slot<Path>,
+    }
+
+    fn check(arguments: TokenStream, expected: &[&str]) -> Read {
+        let diagnostics = Diagnostics::new();
+        let mut slots = Read::default();
+        read(arguments, LEGAL, &diagnostics, |written| {
+            match written.key.to_string().as_str() {
+                "name" => written.string(&mut slots.name),
+                "version" => written.integer(&mut slots.version),
+                "quiet" => written.flag(&mut slots.quiet),
+                "crate" => written.path(&mut slots.path),
+                _ => written.unknown(),
+            }
+        });
+        let errors: Vec<String> = diagnostics.finish().iter().map(ToString::to_string).collect();
+        assert_eq!(errors, expected);
+        slots
+    }
+
+    #[test]
+    fn every_kind_of_key_is_read() {
+        let slots = check(quote!(name = "a", version = 2, quiet, crate = ::a::b,), &[]);
+        assert_eq!(slots.name.given().expect("given").value(), "a");
+        assert_eq!(slots.version.given().expect("given").base10_digits(), "2");
+        assert!(slots.quiet.given().is_some());
+        assert_eq!(slots.path.given().expect("given").segments.len(), 2);
+        assert!(check(quote!(), &[]).name.is_absent());
+    }
+
+    #[test]
+    fn a_mistake_does_not_hide_the_next() {
+        check(
+            quote!(nam = "a", "b", version = "1", quiet = true, crate = "c"),
+            &[
+                "unknown key `nam`\nnote: legal keys are `name`, `version`, `quiet` and `crate`",
+                "expected a key, such as `name`\nnote: legal keys are `name`, `version`, `quiet` and `crate`",
+                "`version` takes a whole number without quotes\nnote: write `version = 1`",
+                "`quiet` is a flag and takes no value\nnote: write `quiet` alone, or leave it out",
+                "`crate` takes a path without quotes\nnote: write `crate = ::some::path`",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_value_is_one_literal_after_an_equals_sign() {
+        let message = "`name` takes a string literal\nnote: write `name = \"…\"`";
+        for arguments in [
+            quote!(name),
+            quote!(name =),
+            quote!(name: "a"),
+            quote!(name("a")),
+            quote!(name = NAME),
+        ] {
+            let slots = check(arguments, &[message]);
+            assert!(matches!(slots.name, Slot::Faulty));
+        }
+        check(quote!(name = concat!("a", "b")), &[message]);
+    }
+
+    #[test]
+    fn the_first_of_two_stays() {
+        let slots = check(
+            quote!(name = "a", name = "b"),
+            &[
+                "`name` is written twice\nnote: keep one; legal keys are `name`, `version`, `quiet` and `crate`",
+            ],
+        );
+        assert_eq!(slots.name.given().expect("given").value(), "a");
+    }
+
+    #[test]
+    fn a_forgotten_comma_is_one_mistake() {
+        let slots = check(
+            quote!(name = "a" version = 2),
+            &["expected a comma before `version`\nnote: separate keys by commas"],
+        );
+        assert!(slots.version.given().is_some());
+    }
+
+    #[test]
+    fn the_nearer_place_wins_and_a_fault_is_no_gap() {
+        assert_eq!(Slot::Given(1).or(Slot::Given(2)), Slot::Given(1));
+        assert_eq!(Slot::Faulty.or(Slot::Given(2)), Slot::Given(2));
+        assert_eq!(Slot::<u8>::Absent.or(Slot::Faulty), Slot::Faulty);
+        assert_eq!(Slot::<u8>::Absent.or(Slot::Absent), Slot::Absent);
+    }
+}

@@ -1,0 +1,44 @@
+#[cfg(feature = "mail")]
+#[tracing::instrument]
+pub(crate) async fn r#move(Event(event): Event<OrderPlaced>) -> Result<(), MailError> {
+    send(event).await
+}
+#[cfg(feature = "mail")]
+#[doc(hidden)]
+#[allow(non_camel_case_types)]
+pub(crate) struct r#move {}
+#[cfg(feature = "mail")]
+#[allow(deprecated)]
+const _: () = {
+    impl ::my_service::inbox::Handler for r#move {
+        const REGISTRATION: ::my_service::inbox::Registration = ::my_service::inbox::Registration {
+            consumer: "mail",
+            handler: ::core::concat!(::core::module_path!(), "::", "move"),
+            events: <<Event<
+                OrderPlaced,
+            > as ::my_service::inbox::EventArgument>::Event as ::my_service::inbox::__private::DomainEvent>::DESCRIPTORS,
+            file: ::core::file!(),
+            line: ::core::line!(),
+            requires: &[
+                <Event<OrderPlaced> as ::my_service::inbox::FromContext<'_>>::REQUIRES,
+            ],
+            invoke: __invoke,
+        };
+    }
+    fn __invoke<'a>(
+        __context: ::my_service::inbox::HandlerContext<'a>,
+    ) -> ::my_service::inbox::__private::BoxFuture<
+        'a,
+        ::core::result::Result<(), ::my_service::inbox::HandlerError>,
+    > {
+        ::std::boxed::Box::pin(async move {
+            let __a0 = <Event<
+                OrderPlaced,
+            > as ::my_service::inbox::FromContext<'_>>::from_context(&__context)?;
+            ::my_service::inbox::__private::into_outcome(r#move(__a0).await)
+        })
+    }
+    ::my_service::inbox::__private::inventory::submit! {
+        < r#move as ::my_service::inbox::Handler > ::REGISTRATION
+    }
+};
