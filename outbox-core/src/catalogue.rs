@@ -1,0 +1,88 @@
+//! All event types linked into this program.
+//!
+//! Invariant: one (aggregate, name, version) stands for one Rust type. The derive registers each type; a type in a crate
+//! that nothing names is not linked and so not listed. Absent here: which handlers exist (that is `outbox-inbox`).
+
+use std::collections::BTreeMap;
+
+use crate::event::EventDescriptor;
+
+/// What the derive registers for one type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct CatalogueEntry {
+    /// The descriptors of the type.
+    pub descriptors: &'static [EventDescriptor],
+}
+
+inventory::collect!(CatalogueEntry);
+
+/// The event types of this program, sorted by type and version.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    descriptors: Vec<&'static EventDescriptor>,
+}
+
+impl Catalogue {
+    /// Collects the event types linked into this program.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogueError::Duplicate`] if two types claim one (aggregate, name, version): a consumer could not tell which one
+    /// it received.
+    pub fn linked() -> Result<Self, CatalogueError> {
+        Self::from_descriptors(
+            inventory::iter::<CatalogueEntry>
+                .into_iter()
+                .flat_map(|entry| entry.descriptors),
+        )
+    }
+
+    /// Builds a catalogue from given descriptors, as [`Self::linked`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::linked`].
+    pub fn from_descriptors(
+        descriptors: impl IntoIterator<Item = &'static EventDescriptor>,
+    ) -> Result<Self, CatalogueError> {
+        let mut by_key = BTreeMap::new();
+        for descriptor in descriptors {
+            let key = (descriptor.aggregate, descriptor.name, descriptor.version);
+            if let Some(first) = by_key.insert(key, descriptor) {
+                // Both names in one stable order, whatever the linker's order was.
+                let (first, second) = if (first.file, first.line) <= (descriptor.file, descriptor.line) {
+                    (first, descriptor)
+                } else {
+                    (descriptor, first)
+                };
+                return Err(CatalogueError::Duplicate { first, second });
+            }
+        }
+        Ok(Self {
+            descriptors: by_key.into_values().collect(),
+        })
+    }
+
+    /// All descriptors, sorted by aggregate, name and version.
+    pub fn iter(&self) -> impl Iterator<Item = &'static EventDescriptor> + '_ {
+        self.descriptors.iter().copied()
+    }
+}
+
+/// Why the linked event types do not fit together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogueError {
+    /// Two Rust types describe the same event.
+    #[error(
+        "event `{}` version {} is described twice: {} ({}:{}) and {} ({}:{}); give one of them another `name` or `version`",
+        first.event_type(), first.version, first.rust_type, first.file, first.line, second.rust_type, second.file, second.line
+    )]
+    Duplicate {
+        /// The one that stands first by file and line.
+        first: &'static EventDescriptor,
+        /// The other one.
+        second: &'static EventDescriptor,
+    },
+}

@@ -1,0 +1,291 @@
+//! How a message looks on the wire: CloudEvents 1.0 in binary mode.
+//!
+//! The payload travels as it is; everything else is a header. Invariant: `decode(encode(m)) == m` for every
+//! message that can be recorded, so brokers need no knowledge of their own. Absent here: subjects and the broker's own
+//! headers (deduplication id, expected stream), which belong to the broker's crate.
+//!
+//! | header | holds |
+//! |---|---|
+//! | `ce-specversion` | `1.0` |
+//! | `ce-id` | message id; the consumer's deduplication key |
+//! | `ce-source` | the service that recorded it |
+//! | `ce-type` | event type, `order.placed` |
+//! | `ce-subject` | aggregate id |
+//! | `ce-time` | when it was recorded, RFC 3339 in UTC |
+//! | `ce-eventversion` | version of the payload's shape |
+//! | `ce-aggregatetype` | type of the aggregate |
+//! | `ce-sequence` | number within the aggregate, absent for unsequenced events |
+//! | `content-type` | of the payload |
+//! | `ce-correlationid`, `ce-causationid`, `traceparent`, `tracestate` | where it comes from |
+//!
+//! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as the CloudEvents HTTP binding asks.
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use crate::headers::Headers;
+use crate::message::{Aggregate, Message, MessageId};
+
+/// A message ready for the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// Names in lower case, and values in printable ASCII.
+    pub headers: Vec<(String, String)>,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+/// Writes a message as headers and payload. `source` is the CloudEvents source: a name or URI of the recording service.
+#[must_use]
+pub fn encode(message: &Message, source: &str) -> Encoded {
+    // Formatting fails for years outside 0..=9999 only, which no database clock shows.
+    let time = message
+        .created_at
+        .to_offset(time::UtcOffset::UTC)
+        .format(&Rfc3339)
+        .unwrap_or_default();
+    let mut headers: Vec<(String, String)> = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", &message.id.to_string()),
+        ("ce-source", source),
+        ("ce-type", &message.event_type),
+        ("ce-subject", &message.aggregate.id),
+        ("ce-time", &time),
+        ("ce-eventversion", &message.event_version.to_string()),
+        ("ce-aggregatetype", &message.aggregate.aggregate_type),
+        ("content-type", &message.content_type),
+    ]
+    .into_iter()
+    .chain(message.headers.iter())
+    .map(|(name, value)| (name.to_owned(), percent_encode(value)))
+    .collect();
+    if let Some(sequence) = message.sequence {
+        headers.push(("ce-sequence".to_owned(), sequence.to_string()));
+    }
+    Encoded {
+        headers,
+        payload: message.payload.clone(),
+    }
+}
+
+/// Reads a message back. Header names may be in any case; headers of the broker (`nats-…`) are left out.
+///
+/// # Errors
+///
+/// [`DecodeError`] if this is no message of an outbox.
+pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
+    let get = |wanted: &'static str| {
+        headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| percent_decode(value).ok_or(DecodeError::Malformed { header: wanted }))
+            .transpose()
+    };
+    let require = |wanted| get(wanted)?.ok_or(DecodeError::Missing { header: wanted });
+    let malformed = |header| move || DecodeError::Malformed { header };
+
+    if require("ce-specversion")? != "1.0" {
+        return Err(DecodeError::Malformed {
+            header: "ce-specversion",
+        });
+    }
+    let id = require("ce-id")?
+        .parse::<Uuid>()
+        .ok()
+        .ok_or_else(malformed("ce-id"))?;
+    let event_version = require("ce-eventversion")?
+        .parse()
+        .ok()
+        .filter(|v| *v > 0)
+        .ok_or_else(malformed("ce-eventversion"))?;
+    let sequence = get("ce-sequence")?
+        .map(|sequence| sequence.parse().ok().ok_or_else(malformed("ce-sequence")))
+        .transpose()?;
+    let created_at = OffsetDateTime::parse(&require("ce-time")?, &Rfc3339)
+        .ok()
+        .ok_or_else(malformed("ce-time"))?;
+
+    let mut kept = Headers::default();
+    for (name, value) in headers {
+        let name = name.to_ascii_lowercase();
+        if !is_envelope(&name) {
+            // A foreign sender may use odd headers; they are no reason to refuse the message.
+            if let Some(value) = percent_decode(value) {
+                let _ = kept.set_own(&name, value);
+            }
+        }
+    }
+    Ok(Message {
+        id: MessageId::from(id),
+        aggregate: Aggregate::new(require("ce-aggregatetype")?, require("ce-subject")?),
+        sequence,
+        event_type: require("ce-type")?,
+        event_version,
+        subject: None,
+        content_type: require("content-type")?,
+        payload,
+        headers: kept,
+        created_at,
+    })
+}
+
+/// Headers that became fields of [`Message`], or belong to the broker.
+fn is_envelope(name: &str) -> bool {
+    const FIELDS: &[&str] = &[
+        "ce-specversion",
+        "ce-id",
+        "ce-source",
+        "ce-type",
+        "ce-subject",
+        "ce-time",
+        "ce-eventversion",
+        "ce-aggregatetype",
+        "ce-sequence",
+        "content-type",
+    ];
+    name.starts_with("nats-") || FIELDS.contains(&name)
+}
+
+fn percent_encode(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if matches!(byte, 0x21..=0x7e) && byte != b'"' && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+fn percent_decode(value: &str) -> Option<String> {
+    if !value.contains('%') {
+        return Some(value.to_owned());
+    }
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut bytes = value.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Why something on the stream is no message of an outbox.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// A header is missing.
+    #[error("header `{header}` is missing; the message was not published by an outbox relay")]
+    Missing {
+        /// The header.
+        header: &'static str,
+    },
+    /// A header cannot be read.
+    #[error("header `{header}` is malformed")]
+    Malformed {
+        /// The header.
+        header: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    fn message(id: &str) -> Message {
+        let mut headers = Headers::default();
+        headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
+        headers
+            .set_own(
+                "traceparent",
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            )
+            .unwrap();
+        headers.set_own("ce-correlationid", "c-1").unwrap();
+        Message {
+            id: MessageId::fresh(),
+            aggregate: Aggregate::new("order", id),
+            sequence: Some(3),
+            event_type: "order.placed".to_owned(),
+            event_version: 2,
+            subject: None,
+            content_type: "application/json".to_owned(),
+            payload: Bytes::from_static(b"{\"a\":\"\\u0000\"}"),
+            headers,
+            created_at: datetime!(2026-01-02 03:04:05.678901 UTC),
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for id in [
+            "42",
+            "a.b",
+            "*",
+            "ü",
+            "with space",
+            "line\nbreak",
+            "100%",
+            &"ü".repeat(255),
+        ] {
+            let mut expected = message(id);
+            if id == "ü" {
+                expected.sequence = None;
+            }
+            let encoded = encode(&expected, "shop");
+            for (name, value) in &encoded.headers {
+                assert!(
+                    value.bytes().all(|b| matches!(b, 0x21..=0x7e)),
+                    "{name}: {value:?}"
+                );
+            }
+            assert_eq!(decode(&encoded.headers, encoded.payload).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn header_names_are_case_insensitive_and_broker_headers_left_out() {
+        let expected = message("1");
+        let Encoded { headers, payload } = encode(&expected, "shop");
+        let mut headers: Vec<_> = headers
+            .into_iter()
+            .map(|(n, v)| (n.to_ascii_uppercase(), v))
+            .collect();
+        headers.push(("Nats-Msg-Id".to_owned(), "x".to_owned()));
+        assert_eq!(decode(&headers, payload).unwrap(), expected);
+    }
+
+    #[test]
+    fn foreign_messages_are_refused_with_the_reason() {
+        assert_eq!(
+            decode(&[], Bytes::new()),
+            Err(DecodeError::Missing {
+                header: "ce-specversion"
+            })
+        );
+        let Encoded { headers, payload } = encode(&message("1"), "shop");
+        for header in ["ce-id", "ce-time", "ce-eventversion", "ce-sequence"] {
+            for bad in ["", "x", "%zz", "%"] {
+                let headers: Vec<_> = headers
+                    .iter()
+                    .map(|(n, v)| (n.clone(), if n == header { bad.to_owned() } else { v.clone() }))
+                    .collect();
+                assert_eq!(
+                    decode(&headers, payload.clone()),
+                    Err(DecodeError::Malformed { header }),
+                    "{bad:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a message comes from: correlation, causation and trace, carried around the code instead of through it.
+//!
+//! Invariant: the context is captured when the event is recorded, so it reflects the request or the handled message,
+//! never the relay. Absent here: an OpenTelemetry dependency; the application hands over the two W3C header values it has.
+
+use std::future::Future;
+
+use crate::headers::{self, HeaderError, Headers};
+
+tokio::task_local! {
+    static CURRENT: MessageContext;
+}
+
+/// Ids that link a message to what caused it. All are optional.
+///
+/// ```
+/// # use outbox_core::MessageContext;
+/// # async fn handle_request() {}
+/// # async fn demo() {
+/// let context = MessageContext { correlation_id: Some("request-17".into()), ..MessageContext::default() };
+/// // Everything recorded in here carries the correlation id, also across `.await`.
+/// context.scope(handle_request()).await;
+/// # }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MessageContext {
+    /// Shared by all messages of one business process; consumers pass it on.
+    pub correlation_id: Option<String>,
+    /// The message or request that caused what is recorded now.
+    pub causation_id: Option<String>,
+    /// W3C `traceparent` of the current span.
+    pub traceparent: Option<String>,
+    /// W3C `tracestate` of the current span.
+    pub tracestate: Option<String>,
+}
+
+impl MessageContext {
+    /// Runs a future in this context. Nested scopes replace the outer one; spawned tasks do not inherit it.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, future)
+    }
+
+    /// Runs a closure in this context.
+    pub fn sync_scope<R>(self, f: impl FnOnce() -> R) -> R {
+        CURRENT.sync_scope(self, f)
+    }
+
+    /// The context of the running task, or an empty one.
+    #[must_use]
+    pub fn current() -> Self {
+        CURRENT.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    /// Writes the ids into a message's headers.
+    pub(crate) fn write_to(&self, headers: &mut Headers) -> Result<(), HeaderError> {
+        for (name, value) in [
+            (headers::CORRELATION_ID, &self.correlation_id),
+            (headers::CAUSATION_ID, &self.causation_id),
+            (headers::TRACEPARENT, &self.traceparent),
+            (headers::TRACESTATE, &self.tracestate),
+        ] {
+            if let Some(value) = value {
+                headers.set_own(name, value.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the ids back from a message's headers.
+    #[must_use]
+    pub fn from_headers(headers: &Headers) -> Self {
+        let get = |name| headers.get(name).map(str::to_owned);
+        Self {
+            correlation_id: get(headers::CORRELATION_ID),
+            causation_id: get(headers::CAUSATION_ID),
+            traceparent: get(headers::TRACEPARENT),
+            tracestate: get(headers::TRACESTATE),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a domain event is: a Rust value with names that survive renaming the type.
+//!
+//! Invariant: every name that is stored or sent is written in the source of the event, never derived from a Rust
+//! identifier. Absent here: how an event is stored ([`crate::message`]) and sent ([`crate::codec`]).
+
+use std::fmt;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+/// A fact of the business domain that others must hear of.
+///
+/// Derive it; the derive writes what you could write by hand and decides nothing:
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// #[domain_event(aggregate = "order", name = "placed", version = 1)]
+/// struct OrderPlaced {
+///     #[domain_event(aggregate_id)]
+///     order_id: u64,
+/// }
+/// ```
+///
+/// is the same as
+///
+/// ```
+/// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct OrderPlaced { order_id: u64 }
+/// impl DomainEvent for OrderPlaced {
+///     const DESCRIPTORS: &'static [EventDescriptor] = &[EventDescriptor {
+///         aggregate: "order",
+///         name: "placed",
+///         version: 1,
+///         subject: None,
+///         sequenced: true,
+///         rust_type: "my_service::OrderPlaced",
+///         file: file!(),
+///         line: line!(),
+///     }];
+///     fn descriptor(&self) -> &'static EventDescriptor {
+///         &Self::DESCRIPTORS[0]
+///     }
+///     fn aggregate_id(&self) -> AggregateId {
+///         self.order_id.to_aggregate_id()
+///     }
+///     fn dedup_key(&self) -> Option<String> {
+///         None
+///     }
+/// }
+/// ```
+///
+/// plus an entry in the [`Catalogue`](crate::Catalogue).
+///
+/// # Keys of `#[domain_event(…)]`
+///
+/// | key | where | meaning |
+/// |---|---|---|
+/// | `aggregate = "order"` | type | type of the aggregate the event belongs to; `[a-z][a-z0-9_-]*`, at most 64 bytes |
+/// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
+/// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
+/// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
+/// | `dedup_key` | field | optional: a second message with the same key is refused while the first is kept |
+/// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
+/// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
+/// | `crate = path` | type | where `outbox_core` is, if not at `::outbox_core` |
+///
+/// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is what serde
+/// writes for the value, so for enums choose a serde representation you mean to keep.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a domain event",
+    label = "this type has no `DomainEvent` implementation",
+    note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
+)]
+pub trait DomainEvent: Serialize + Send + Sync + 'static {
+    /// One descriptor for a struct, one per variant for an enum.
+    const DESCRIPTORS: &'static [EventDescriptor];
+
+    /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
+    fn descriptor(&self) -> &'static EventDescriptor;
+
+    /// The id of the aggregate the event belongs to.
+    fn aggregate_id(&self) -> AggregateId;
+
+    /// A key of the business that must not be recorded twice, if the event has one.
+    fn dedup_key(&self) -> Option<String>;
+}
+
+/// The static facts about one event type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventDescriptor {
+    /// Type of the aggregate, for example `order`.
+    pub aggregate: &'static str,
+    /// Name of the event within its aggregate, for example `placed`.
+    pub name: &'static str,
+    /// Version of the payload's shape, starting at 1.
+    pub version: u32,
+    /// A fixed subject that replaces the default one.
+    pub subject: Option<&'static str>,
+    /// Whether messages get a sequence number and keep their order within the aggregate.
+    pub sequenced: bool,
+    /// Path of the Rust type, for error messages only; never stored or sent.
+    pub rust_type: &'static str,
+    /// Source file of the type, for error messages only.
+    pub file: &'static str,
+    /// Line in [`Self::file`].
+    pub line: u32,
+}
+
+impl EventDescriptor {
+    /// The event type as stored and sent: `aggregate.name`.
+    #[must_use]
+    pub fn event_type(&self) -> String {
+        format!("{}.{}", self.aggregate, self.name)
+    }
+}
+
+/// The id of an aggregate: the text form of its key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AggregateId(String);
+
+impl AggregateId {
+    /// Takes any text. Length and characters are checked when the message is recorded, where an error can be handled.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id as an owned string.
+    #[must_use]
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Display for AggregateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
+///
+/// For a newtype write one line. The text must be the same for equal keys, for ever: it is stored, sent, and decides
+/// the order of messages.
+///
+/// ```
+/// use outbox_core::{AggregateId, ToAggregateId};
+///
+/// struct OrderId(u64);
+/// impl ToAggregateId for OrderId {
+///     fn to_aggregate_id(&self) -> AggregateId {
+///         self.0.to_aggregate_id()
+///     }
+/// }
+/// assert_eq!(OrderId(7).to_aggregate_id().as_str(), "7");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the id of an aggregate",
+    label = "expected a UUID, a string, an integer, or a newtype over one of them",
+    note = "for a newtype write `impl ToAggregateId for {Self} {{ fn to_aggregate_id(&self) -> AggregateId {{ self.0.to_aggregate_id() }} }}`"
+)]
+pub trait ToAggregateId {
+    /// The text form of the key.
+    fn to_aggregate_id(&self) -> AggregateId;
+}
+
+macro_rules! to_aggregate_id_by_display {
+    ($($ty:ty),*) => {$(
+        impl ToAggregateId for $ty {
+            fn to_aggregate_id(&self) -> AggregateId {
+                AggregateId(self.to_string())
+            }
+        }
+    )*};
+}
+
+// Floats and booleans are left out on purpose: the former have no stable text, the latter name nothing.
+to_aggregate_id_by_display!(
+    String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
+);
+
+impl ToAggregateId for AggregateId {
+    fn to_aggregate_id(&self) -> AggregateId {
+        self.clone()
+    }
+}
+
+impl<T: ToAggregateId + ?Sized> ToAggregateId for &T {
+    fn to_aggregate_id(&self) -> AggregateId {
+        (**self).to_aggregate_id()
+    }
+}

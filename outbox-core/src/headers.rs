@@ -1,0 +1,160 @@
+//! Headers that travel with a message.
+//!
+//! Invariant: a name is a token and not one of ours, and no value can break out of its line (CR, LF, NUL). Both are
+//! checked when the header is set, so a bad one is an error at save time and never a poison row.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// W3C trace context, first half.
+pub const TRACEPARENT: &str = "traceparent";
+/// W3C trace context, second half.
+pub const TRACESTATE: &str = "tracestate";
+/// Id that all messages of one business process share.
+pub const CORRELATION_ID: &str = "ce-correlationid";
+/// Id of the message (or request) that caused this one.
+pub const CAUSATION_ID: &str = "ce-causationid";
+
+/// Prefixes that belong to CloudEvents, NATS and this library.
+const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
+/// Names that are set through [`MessageContext`](crate::MessageContext) or by the codec.
+const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
+
+/// Longest name of a header, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Headers of a message: unique lower-case names with text values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Headers(BTreeMap<String, String>);
+
+impl Headers {
+    /// Sets a header of the application. Names are case-insensitive and kept in lower case; a second value replaces the first.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] if the name is malformed or reserved, or the value holds CR, LF or NUL.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
+        let name = check_name(name)?;
+        if RESERVED_NAMES.contains(&name.as_str())
+            || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        {
+            return Err(HeaderError::Reserved { name });
+        }
+        self.set_checked(name, value.into())
+    }
+
+    /// Sets one of the library's own headers; still checked for its value.
+    pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
+        self.set_checked(name.to_owned(), value.into())
+    }
+
+    fn set_checked(&mut self, name: String, value: String) -> Result<(), HeaderError> {
+        if value.contains(['\r', '\n', '\0']) {
+            return Err(HeaderError::Value { name });
+        }
+        self.0.insert(name, value);
+        Ok(())
+    }
+
+    /// The value of a header, if it is set.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
+    }
+
+    /// Names and values, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Size on the wire, in bytes: `name: value` and a line end each.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.0
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 4)
+            .sum()
+    }
+}
+
+fn check_name(name: &str) -> Result<String, HeaderError> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_token) {
+        return Err(HeaderError::Name {
+            name: name.escape_debug().to_string(),
+        });
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+/// Why a header was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The name is empty, too long, or has other characters than ASCII letters, digits, `-` and `_`.
+    #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
+    Name {
+        /// The name, escaped.
+        name: String,
+    },
+    /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
+    #[error(
+        "header name `{name}` is reserved; choose a name that does not start with `ce-`, `nats-` or `outbox-` (correlation, causation and trace ids are set through `MessageContext`)"
+    )]
+    Reserved {
+        /// The name.
+        name: String,
+    },
+    /// The value holds CR, LF or NUL.
+    #[error(
+        "value of header `{name}` holds a line break or NUL; encode it (base64, percent-encoding) or put it into the payload"
+    )]
+    Value {
+        /// The header's name.
+        name: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_names_are_refused_in_any_case() {
+        let mut headers = Headers::default();
+        for name in ["Nats-Msg-Id", "CE-ID", "content-type", "TraceParent", "outbox-x"] {
+            assert!(
+                matches!(headers.set(name, "x"), Err(HeaderError::Reserved { .. })),
+                "{name}"
+            );
+        }
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn malformed_names_and_values_are_refused() {
+        let mut headers = Headers::default();
+        for name in ["", "a b", "a:b", "ü", "a\nb", &"x".repeat(129)] {
+            assert!(
+                matches!(headers.set(name, "x"), Err(HeaderError::Name { .. })),
+                "{name:?}"
+            );
+        }
+        for value in ["a\r\nb", "a\nb", "\0"] {
+            assert!(
+                matches!(headers.set("tenant", value), Err(HeaderError::Value { .. })),
+                "{value:?}"
+            );
+        }
+        headers.set("Tenant", "Grüße").unwrap();
+        assert_eq!(headers.get("tENANT"), Some("Grüße"));
+    }
+}

@@ -1,0 +1,80 @@
+//! Events, messages, the seams and the relay engine of a transactional outbox.
+//!
+//! A service that changes its database and must tell others has two writes to make, and a crash between them
+//! loses or invents an event. Here the event is stored in the same transaction as the change (a *message* in the
+//! outbox), and a *relay* publishes it afterwards, at least once and in order per aggregate. Consumers drop
+//! the copies (crate `outbox-inbox`), so that each event takes effect once.
+//!
+//! This crate knows no database, broker or ORM. It holds what an event is ([`DomainEvent`]), what is stored and sent
+//! ([`NewMessage`], [`Message`], [`codec`]), the seams to the outside ([`OutboxStore`], [`Publisher`], [`Source`])
+//! and the engine over them ([`Relay`]). `outbox-sea-orm` and `outbox-nats` implement the seams; the feature `testing`
+//! has in-memory ones and the suites that every implementation runs.
+//!
+//! ```
+//! use outbox_core::{DomainEvent, NewMessage};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(DomainEvent, Serialize, Deserialize)]
+//! #[domain_event(aggregate = "order", name = "placed", version = 1)]
+//! struct OrderPlaced {
+//!     #[domain_event(aggregate_id)]
+//!     order_id: u64,
+//!     total_cents: i64,
+//! }
+//!
+//! let message = NewMessage::from_event(&OrderPlaced { order_id: 7, total_cents: 1999 })?;
+//! assert_eq!(message.event_type(), "order.placed");
+//! assert_eq!(message.aggregate().to_string(), "order/7");
+//! # Ok::<(), outbox_core::EventError>(())
+//! ```
+//!
+//! Not here: exactly-once on the wire (nobody can promise it), order between aggregates, and any I/O.
+
+#![warn(unreachable_pub)]
+
+// The order in which a message travels.
+pub mod catalogue;
+pub mod event;
+pub mod headers;
+pub mod message;
+
+pub mod codec;
+pub mod context;
+
+pub mod publisher;
+pub mod source;
+pub mod store;
+
+pub mod relay;
+pub mod retry;
+pub mod shutdown;
+pub mod wake;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use catalogue::{Catalogue, CatalogueError};
+pub use context::MessageContext;
+pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
+pub use headers::{HeaderError, Headers};
+pub use message::{
+    Aggregate, EventError, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
+};
+pub use publisher::{FailureClass, PublishError, Publisher, Receipt};
+pub use relay::{PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport};
+pub use source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+pub use store::{
+    Backlog, FetchRequest, FetchedRow, Lease, OutboxAdmin, OutboxStore, OwnerId, ParkedMessage, Settlement,
+    StoreError, Verdict,
+};
+
+/// Describes a Rust type as a domain event; see [`DomainEvent`] for what it generates and its keys.
+#[cfg(feature = "macros")]
+pub use outbox_macros::DomainEvent;
+
+/// What the macros name. Not public API: it may change in any release.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::catalogue::CatalogueEntry;
+    pub use inventory;
+}

@@ -1,0 +1,127 @@
+//! The way in: the seam to the broker that consumers receive through.
+//!
+//! Implementations: JetStream durable pull consumers (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
+//! `testing::conformance::source`. Absent here: deduplication and dispatch; they belong to `outbox-inbox`.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::event::EventDescriptor;
+
+/// Opens subscriptions of durable consumers.
+///
+/// The inbox runtime is generic over this trait; it is not meant for `dyn`.
+///
+/// # Contract
+///
+/// * **Durable.** A consumer is known by its name: what one process did not acknowledge, the next one receives. A new one starts at the
+///   beginning of the stream.
+/// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
+///   [`Incoming::delivery_count`].
+/// * **Filtered.** Every message of a wanted event type arrives. Others may arrive too (old servers cannot filter by several
+///   subjects); the inbox acknowledges and skips them.
+/// * **Several processes** may subscribe under one name; each delivery goes to one of them.
+pub trait Source: Send + Sync + 'static {
+    /// A subscription of this source.
+    type Subscription: Subscription;
+
+    /// Subscribes a consumer, creating or checking its durable state on the broker.
+    fn subscribe(
+        &self,
+        consumer: &ConsumerSpec,
+    ) -> impl Future<Output = Result<Self::Subscription, SourceError>> + Send;
+}
+
+/// What a consumer wants.
+#[derive(Debug, Clone)]
+pub struct ConsumerSpec {
+    /// Stable name; `[A-Za-z0-9_-]{1,64}`.
+    pub name: String,
+    /// The event types it has handlers for.
+    pub events: Vec<&'static EventDescriptor>,
+    /// Time after which an unacknowledged delivery is sent again.
+    pub ack_wait: Duration,
+    /// Most unacknowledged deliveries at a time.
+    pub in_flight_max: usize,
+}
+
+/// A running subscription.
+pub trait Subscription: Send + 'static {
+    /// A delivery of this subscription.
+    type Delivery: Delivery;
+
+    /// Waits for the next delivery.
+    ///
+    /// * **Cancel-safe.** Dropping the future loses no delivery, except that it may come again after `ack_wait`.
+    /// * **On `Err`.** [`SourceError::Interrupted`] heals: call again. [`SourceError::Gone`] does not: subscribe again.
+    fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SourceError>> + Send;
+
+    /// Messages that this consumer has not acknowledged yet, delivered or not.
+    fn backlog(&mut self) -> impl Future<Output = Result<u64, SourceError>> + Send;
+}
+
+/// One delivery of a message. Dropping it without an answer means: deliver again after `ack_wait`.
+///
+/// Answers are sent without waiting for the broker's confirmation: what makes an effect happen once is the inbox row, and a
+/// lost acknowledgement only causes a delivery that the row absorbs.
+pub trait Delivery: Send + Sync + 'static {
+    /// What was delivered.
+    fn incoming(&self) -> &Incoming;
+
+    /// Handled; do not deliver again.
+    fn ack(self) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Not handled; deliver again after `delay`.
+    fn retry_after(self, delay: Duration) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Still working: restarts the `ack_wait`.
+    fn progress(&self) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
+/// A message as it came from the broker, before anything is believed about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incoming {
+    /// The subject it was published on.
+    pub subject: String,
+    /// Headers as received; names in any case.
+    pub headers: Vec<(String, String)>,
+    /// The payload.
+    pub payload: Bytes,
+    /// How often this consumer was given the message, this time included; from 1.
+    pub delivery_count: u64,
+    /// Position in the stream.
+    pub position: u64,
+}
+
+/// Why a source did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The connection or server is unavailable for now; call again.
+    #[error("{context}")]
+    Interrupted {
+        /// What happened.
+        context: String,
+        /// The cause.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The subscription is over (consumer deleted); subscribe again.
+    #[error("{context}")]
+    Gone {
+        /// What happened.
+        context: String,
+        /// The cause.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The consumer cannot be set up as asked; an operator or developer must act.
+    #[error("{context}")]
+    Configuration {
+        /// What is wrong, and what to do.
+        context: String,
+        /// The cause.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+}

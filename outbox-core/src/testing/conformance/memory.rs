@@ -1,0 +1,225 @@
+//! The fixtures of the in-memory store and broker, and the shortest examples of writing one.
+//!
+//! They are generic over the implementation, so that the planted mistakes of [`crate::testing::wrong`], which wrap the in-memory ones,
+//! run the same suites.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::publisher::{PublisherCapabilities, PublisherFixture};
+use super::source::SourceFixture;
+use super::store::{HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
+use crate::message::{Events, Message, MessageId};
+use crate::publisher::Publisher;
+use crate::source::Source;
+use crate::store::{OutboxAdmin, OutboxStore};
+use crate::testing::{LogEntry, MemoryBroker, MemoryPublisher, MemorySource, MemoryStore, MemoryTransaction};
+
+/// Runs the suite of stores over [`MemoryStore`], or over a wrapper of it.
+#[derive(Debug)]
+pub struct MemoryStoreFixture<S = MemoryStore> {
+    memory: MemoryStore,
+    store: S,
+}
+
+impl MemoryStoreFixture {
+    /// A fresh store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::wrapping(|memory| memory)
+    }
+}
+
+impl Default for MemoryStoreFixture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> MemoryStoreFixture<S> {
+    /// A wrapper around a fresh store.
+    pub fn wrapping(wrap: impl FnOnce(MemoryStore) -> S) -> Self {
+        let memory = MemoryStore::new();
+        Self {
+            store: wrap(memory.clone()),
+            memory,
+        }
+    }
+}
+
+impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
+    type Store = S;
+    type Held = MemoryTransaction;
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            overlapping_transactions: true,
+            keeps_published: true,
+        }
+    }
+
+    fn store(&self) -> &S {
+        &self.store
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        self.memory.now()
+    }
+
+    async fn commit(&self, events: Events) -> Result<(), Refused> {
+        Ok(self.memory.record(events)?)
+    }
+
+    async fn roll_back(&self, events: Events) -> Result<(), Refused> {
+        self.memory.begin().record(events)?;
+        Ok(())
+    }
+
+    async fn hold(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+        let mut transaction = self.memory.begin();
+        transaction.record(events)?;
+        Ok(transaction)
+    }
+
+    async fn expire_leases(&self) {
+        self.memory.expire_leases();
+    }
+
+    async fn corrupt(&self, id: MessageId) {
+        assert!(self.memory.corrupt(id), "message {id} is in the outbox");
+    }
+
+    async fn rows(&self) -> Vec<RowState> {
+        let state = |row: crate::testing::StoredRow| RowState {
+            id: row.message.id,
+            aggregate: row.message.aggregate,
+            sequence: row.message.sequence,
+            status: row.status,
+            attempts: row.attempts,
+        };
+        self.memory.rows().into_iter().map(state).collect()
+    }
+}
+
+impl HeldTransaction for MemoryTransaction {
+    async fn commit(self) {
+        MemoryTransaction::commit(self).expect("the suite holds no deduplication keys");
+    }
+
+    async fn roll_back(self) {
+        MemoryTransaction::roll_back(self);
+    }
+}
+
+/// Runs the suite of publishers over [`MemoryPublisher`], or over a wrapper of it.
+#[derive(Debug)]
+pub struct MemoryPublisherFixture<P = MemoryPublisher> {
+    broker: MemoryBroker,
+    publisher: P,
+}
+
+impl MemoryPublisherFixture {
+    /// A fresh broker.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::wrapping(|publisher| publisher)
+    }
+}
+
+impl Default for MemoryPublisherFixture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> MemoryPublisherFixture<P> {
+    /// A wrapper around a publisher to a fresh broker.
+    pub fn wrapping(wrap: impl FnOnce(MemoryPublisher) -> P) -> Self {
+        let broker = MemoryBroker::new();
+        Self {
+            publisher: wrap(broker.publisher()),
+            broker,
+        }
+    }
+}
+
+impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
+    type Publisher = P;
+
+    fn capabilities(&self) -> PublisherCapabilities {
+        PublisherCapabilities { outage: true }
+    }
+
+    fn publisher(&self) -> &P {
+        &self.publisher
+    }
+
+    async fn stored(&self) -> Vec<LogEntry> {
+        self.broker.log()
+    }
+
+    fn fixed_subject(&self) -> String {
+        "fixed.subject".to_owned()
+    }
+
+    fn payload_bytes_too_many(&self) -> usize {
+        1024 * 1024 + 1
+    }
+
+    async fn set_available(&self, available: bool) {
+        self.broker.set_down(!available);
+    }
+}
+
+/// Runs the suite of sources over [`MemorySource`], or over a wrapper of it.
+#[derive(Debug)]
+pub struct MemorySourceFixture<S = MemorySource> {
+    broker: MemoryBroker,
+    source: S,
+}
+
+impl MemorySourceFixture {
+    /// A fresh broker.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::wrapping(|source| source)
+    }
+}
+
+impl Default for MemorySourceFixture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> MemorySourceFixture<S> {
+    /// A wrapper around a source of a fresh broker.
+    pub fn wrapping(wrap: impl FnOnce(MemorySource) -> S) -> Self {
+        let broker = MemoryBroker::new();
+        Self {
+            source: wrap(broker.source()),
+            broker,
+        }
+    }
+}
+
+impl<S: Source> SourceFixture for MemorySourceFixture<S> {
+    type Source = S;
+
+    fn source(&self) -> &S {
+        &self.source
+    }
+
+    async fn publish(&self, message: Message) {
+        self.broker
+            .publisher()
+            .publish(&message)
+            .await
+            .expect("the broker is up");
+    }
+
+    fn ack_wait(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}

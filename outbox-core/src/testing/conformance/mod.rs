@@ -1,0 +1,56 @@
+//! The promises of the three seams, as code: one public async function per promise, which every implementation runs.
+//!
+//! A suite consists of a fixture trait, which an adapter implements to bring its back end into the states a promise talks about,
+//! and a macro that makes one test per promise:
+//!
+//! ```
+//! # #[allow(dead_code)]
+//! mod promises {
+//! #   use outbox_core::testing::conformance::memory::MemoryStoreFixture;
+//!     use outbox_core::testing::backend_url;
+//!
+//!     async fn fixture() -> Option<MemoryStoreFixture> {
+//!         let url = backend_url("MY_TEST_URL")?; // Says so and skips when there is no server.
+//!         Some(MemoryStoreFixture::new()) // Here: fresh tables at `url`.
+//!     }
+//!
+//!     outbox_core::store_conformance!(#[tokio::test] fixture().await);
+//! }
+//! ```
+//!
+//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`] or [`crate::source`] does not say, and
+//! for each promise there is a planted mistake ([`super::wrong`]) that it notices. Differences between back ends are a
+//! capabilities value of the fixture; a missing one skips loudly. Absent here: performance.
+
+pub mod memory;
+pub mod probe;
+pub mod publisher;
+pub mod source;
+pub mod store;
+
+/// Says which promise was not checked, and why. Printed rather than logged: it belongs to the output of the test.
+#[expect(
+    clippy::print_stderr,
+    reason = "the line belongs to the output of the test that is skipped"
+)]
+fn skip(promise: &str, because: &str) {
+    eprintln!("skipped: {promise}: {because}");
+}
+
+/// One test per promise. Not public API; the macros of the suites call it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __promises {
+    // `$test` stays one token tree here, because it is repeated for each promise and not along with them.
+    ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
+        $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
+    };
+    (@one $suite:ident, [$($test:tt)*], $fixture:expr, $promise:ident) => {
+        $($test)*
+        async fn $promise() {
+            if let ::core::option::Option::Some(fixture) = $fixture {
+                $crate::testing::conformance::$suite::$promise(&fixture).await;
+            }
+        }
+    };
+}

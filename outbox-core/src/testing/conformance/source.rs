@@ -1,0 +1,419 @@
+//! What every [`Source`] promises the inbox.
+//!
+//! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not hold. Servers run
+//! these promises in real time, so the waits are small multiples of [`SourceFixture::ack_wait`].
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::probe::{NOTED, OBSERVED, message};
+use crate::codec;
+use crate::event::EventDescriptor;
+use crate::message::Message;
+use crate::source::{ConsumerSpec, Delivery, Source, SourceError, Subscription};
+
+/// Brings one broker into the states that the promises talk about.
+///
+/// One value stands for one stream that nobody else uses, empty at first.
+pub trait SourceFixture: Send + Sync + 'static {
+    /// The source under test.
+    type Source: Source;
+
+    /// The source under test.
+    fn source(&self) -> &Self::Source;
+
+    /// Puts a message onto the stream, encoded by [`crate::codec`], and waits until it is stored.
+    fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
+
+    /// The shortest time for redelivery that the broker keeps reliably: about 500 ms for a server, anything for a paused clock.
+    fn ack_wait(&self) -> Duration;
+}
+
+/// For what must happen: generous, since a server has to do it in real time.
+const SOON: Duration = Duration::from_secs(10);
+
+/// An `ack_wait` that does not pass during a promise.
+const NEVER: Duration = Duration::from_secs(60);
+
+type SubscriptionOf<F> = <<F as SourceFixture>::Source as Source>::Subscription;
+type DeliveryOf<F> = <SubscriptionOf<F> as Subscription>::Delivery;
+
+fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration) -> ConsumerSpec {
+    ConsumerSpec {
+        name: name.to_owned(),
+        events: events.to_vec(),
+        ack_wait,
+        in_flight_max: 100,
+    }
+}
+
+async fn subscribe<F: SourceFixture>(fixture: &F, spec: &ConsumerSpec) -> SubscriptionOf<F> {
+    fixture
+        .source()
+        .subscribe(spec)
+        .await
+        .expect("the consumer is set up")
+}
+
+/// Publishes messages `1..=count` of an aggregate and returns them.
+async fn publish<F: SourceFixture>(
+    fixture: &F,
+    descriptor: &EventDescriptor,
+    id: &str,
+    count: u64,
+) -> Vec<Message> {
+    let messages: Vec<Message> = (1..=count)
+        .map(|sequence| message(descriptor, id, sequence))
+        .collect();
+    for message in &messages {
+        fixture.publish(message.clone()).await;
+    }
+    messages
+}
+
+/// The next delivery of a wanted type within `time`; others are acknowledged and passed over, as the inbox does.
+async fn next_within<S: Subscription>(
+    subscription: &mut S,
+    events: &[&EventDescriptor],
+    time: Duration,
+) -> Option<S::Delivery> {
+    let wanted = async {
+        loop {
+            match subscription.next().await {
+                Ok(delivery) => {
+                    let received = read(&delivery);
+                    if events
+                        .iter()
+                        .any(|descriptor| descriptor.event_type() == received.event_type)
+                    {
+                        return delivery;
+                    }
+                    delivery.ack().await.expect("ack is sent");
+                }
+                Err(SourceError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("the subscription ended: {error}"),
+            }
+        }
+    };
+    timeout(time, wanted).await.ok()
+}
+
+/// The next delivery of `probe.noted`.
+async fn next<S: Subscription>(subscription: &mut S) -> S::Delivery {
+    next_within(subscription, &[NOTED], SOON)
+        .await
+        .expect("a delivery arrives")
+}
+
+/// Checks that no `probe.noted` arrives for a while.
+async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
+    if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
+        let incoming = delivery.incoming();
+        panic!(
+            "position {} was delivered, for the {}. time",
+            incoming.position, incoming.delivery_count
+        );
+    }
+}
+
+fn read<D: Delivery>(delivery: &D) -> Message {
+    let incoming = delivery.incoming();
+    codec::decode(&incoming.headers, incoming.payload.clone())
+        .expect("the suite publishes decodable messages")
+}
+
+async fn ack<D: Delivery>(delivery: D) {
+    delivery.ack().await.expect("ack is sent");
+}
+
+fn count<D: Delivery>(delivery: &D) -> u64 {
+    delivery.incoming().delivery_count
+}
+
+/// A consumer is given every message of its types, published before or after it subscribed, in stream order and unchanged.
+pub async fn wanted_messages_arrive_in_order<F: SourceFixture>(fixture: &F) {
+    let mut expected = publish(fixture, NOTED, "a", 5).await;
+    let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    expected.extend(publish(fixture, OBSERVED, "b", 5).await);
+    expected.extend(publish(fixture, NOTED, "a.b *", 5).await);
+    let mut position = 0;
+    for expected in expected {
+        let delivery = next_within(&mut subscription, &spec.events, SOON)
+            .await
+            .expect("a delivery of each wanted type arrives");
+        assert_eq!(read(&delivery), expected);
+        assert_eq!(count(&delivery), 1);
+        assert!(delivery.incoming().position > position, "positions rise");
+        position = delivery.incoming().position;
+        ack(delivery).await;
+    }
+}
+
+/// What was acknowledged does not come again.
+pub async fn acknowledged_messages_do_not_come_again<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 3).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    for _ in 0..3 {
+        ack(next(&mut subscription).await).await;
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait() * 3).await;
+}
+
+/// What nobody answered comes again after `ack_wait`, and says how often it came.
+pub async fn unacknowledged_messages_come_again<F: SourceFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 1).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    for expected_count in 1..=3 {
+        let delivered_at = Instant::now();
+        let delivery = next(&mut subscription).await;
+        assert_eq!(read(&delivery), expected[0]);
+        assert_eq!(
+            count(&delivery),
+            expected_count,
+            "the delivery says how often it came"
+        );
+        if expected_count > 1 {
+            let waited = delivered_at.elapsed();
+            assert!(
+                waited > fixture.ack_wait() / 3,
+                "came again after {waited:?}, before its time"
+            );
+        }
+        // Half are held on to, half are dropped: neither is an answer.
+        drop((expected_count == 2).then_some(delivery));
+    }
+}
+
+/// `retry_after` brings a message again when it says, sooner or later than `ack_wait`.
+pub async fn a_retry_comes_after_its_delay<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 1).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let delay = fixture.ack_wait() * 2;
+    next(&mut subscription)
+        .await
+        .retry_after(delay)
+        .await
+        .expect("the answer is sent");
+    assert_quiet(&mut subscription, delay / 2).await;
+    let delivery = next(&mut subscription).await;
+    assert_eq!(count(&delivery), 2);
+    ack(delivery).await;
+    assert_quiet(&mut subscription, delay).await;
+}
+
+/// A message that waits for its retry does not hold up others.
+pub async fn a_retry_does_not_hold_up_others<F: SourceFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 2).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    next(&mut subscription)
+        .await
+        .retry_after(NEVER)
+        .await
+        .expect("the answer is sent");
+    assert_eq!(read(&next(&mut subscription).await), expected[1]);
+}
+
+/// A consumer that comes back goes on where it stopped: nothing acknowledged comes again, and nothing else is left out.
+pub async fn a_consumer_goes_on_where_it_stopped<F: SourceFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 6).await;
+    let spec = consumer("c", &[NOTED], fixture.ack_wait());
+    let mut subscription = subscribe(fixture, &spec).await;
+    for _ in 0..2 {
+        ack(next(&mut subscription).await).await;
+    }
+    // This one was delivered and never answered: the process died.
+    drop(next(&mut subscription).await);
+    drop(subscription);
+
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut received = BTreeSet::new();
+    for _ in 0..4 {
+        let delivery = next(&mut subscription).await;
+        received.insert(read(&delivery).id);
+        ack(delivery).await;
+    }
+    assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
+    assert_quiet(&mut subscription, fixture.ack_wait() * 2).await;
+}
+
+/// Consumers of different names each get everything.
+pub async fn each_consumer_gets_everything<F: SourceFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 5).await;
+    for name in ["one", "two"] {
+        let mut subscription = subscribe(fixture, &consumer(name, &[NOTED], NEVER)).await;
+        for expected in &expected {
+            let delivery = next(&mut subscription).await;
+            assert_eq!(&read(&delivery), expected, "of consumer {name}");
+            ack(delivery).await;
+        }
+    }
+}
+
+/// Several processes under one name share the work: each message goes to one of them, and what one leaves behind the other gets.
+pub async fn subscriptions_of_one_consumer_share<F: SourceFixture>(fixture: &F) {
+    let spec = consumer("c", &[NOTED], fixture.ack_wait() * 4);
+    let mut one = subscribe(fixture, &spec).await;
+    let mut two = subscribe(fixture, &spec).await;
+    let expected = publish(fixture, NOTED, "a", 20).await;
+    let mut received: Vec<Message> = Vec::new();
+    while received.len() < expected.len() {
+        let delivery: DeliveryOf<F> = tokio::select! {
+            delivery = next(&mut one) => delivery,
+            delivery = next(&mut two) => delivery,
+        };
+        assert_eq!(
+            count(&delivery),
+            1,
+            "position {} came twice",
+            delivery.incoming().position
+        );
+        received.push(read(&delivery));
+        ack(delivery).await;
+    }
+    let ids: BTreeSet<_> = received.iter().map(|message| message.id).collect();
+    assert_eq!(ids.len(), expected.len(), "a message was given to both");
+
+    let left = publish(fixture, NOTED, "b", 1).await;
+    let taken = tokio::select! {
+        delivery = next(&mut one) => { drop(one); (read(&delivery), two) }
+        delivery = next(&mut two) => { drop(two); (read(&delivery), one) }
+    };
+    let (message, mut survivor) = taken;
+    assert_eq!(message, left[0]);
+    let delivery = next(&mut survivor).await;
+    assert_eq!(
+        (read(&delivery), count(&delivery)),
+        (message, 2),
+        "what one left behind, the other gets"
+    );
+}
+
+/// `in_flight_max` bounds what is unacknowledged at a time.
+pub async fn what_is_in_flight_is_bounded<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 10).await;
+    let spec = ConsumerSpec {
+        in_flight_max: 3,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait()).await;
+    for delivery in held.drain(..) {
+        ack(delivery).await;
+    }
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait()).await;
+}
+
+/// Messages that a consumer does not want, however many, do not keep it from those it wants.
+pub async fn other_types_do_not_block<F: SourceFixture>(fixture: &F) {
+    publish(fixture, OBSERVED, "a", 50).await;
+    let expected = publish(fixture, NOTED, "a", 1).await;
+    let spec = ConsumerSpec {
+        in_flight_max: 2,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    assert_eq!(read(&next(&mut subscription).await), expected[0]);
+}
+
+/// Saying that work goes on postpones the redelivery; when it stops being said, the message comes again.
+pub async fn progress_postpones_redelivery<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 1).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    let delivery = next(&mut subscription).await;
+    for _ in 0..9 {
+        assert_quiet(&mut subscription, fixture.ack_wait() / 3).await;
+        delivery.progress().await.expect("progress is sent");
+    }
+    assert_eq!(count(&next(&mut subscription).await), 2);
+}
+
+/// The backlog counts what is not acknowledged yet, delivered or not, and ends at zero.
+pub async fn the_backlog_counts_down<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 5).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    for remaining in (0..5).rev() {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(
+            backlog_settles_at(&mut subscription, remaining + 1).await,
+            remaining + 1
+        );
+        ack(delivery).await;
+        assert_eq!(backlog_settles_at(&mut subscription, remaining).await, remaining);
+    }
+}
+
+/// Reads the backlog until it shows `expected`, because answers are on their way for a moment; returns the last reading.
+async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) -> u64 {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let backlog = subscription.backlog().await.expect("backlog answers");
+        if backlog == expected || Instant::now() > deadline {
+            return backlog;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Giving up a wait loses nothing.
+pub async fn a_dropped_wait_loses_nothing<F: SourceFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    let mut received = BTreeSet::new();
+    let expected = async {
+        sleep(Duration::from_millis(30)).await;
+        publish(fixture, NOTED, "a", 20).await
+    };
+    let receive = async {
+        // Waits of many lengths, so that some are given up in the middle of whatever a subscription does.
+        for milliseconds in (1..=20).cycle() {
+            if received.len() == 20 {
+                break;
+            }
+            let wait = Duration::from_millis(milliseconds);
+            if let Some(delivery) = next_within(&mut subscription, &[NOTED], wait).await {
+                received.insert(read(&delivery).id);
+                ack(delivery).await;
+            }
+        }
+    };
+    let (expected, received_all) = tokio::join!(expected, timeout(SOON, receive));
+    assert!(
+        received_all.is_ok(),
+        "only {} of 20 messages arrived",
+        received.len()
+    );
+    assert_eq!(received, expected.iter().map(|message| message.id).collect());
+}
+
+/// Makes one test per promise of a source. Takes the attributes of the tests, and an expression, which may await, for an
+/// `Option` of a fresh [`SourceFixture`](crate::testing::conformance::source::SourceFixture); `None` skips.
+#[macro_export]
+macro_rules! source_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(source, [$(#[$($test)*])+], $fixture, [
+            wanted_messages_arrive_in_order,
+            acknowledged_messages_do_not_come_again,
+            unacknowledged_messages_come_again,
+            a_retry_comes_after_its_delay,
+            a_retry_does_not_hold_up_others,
+            a_consumer_goes_on_where_it_stopped,
+            each_consumer_gets_everything,
+            subscriptions_of_one_consumer_share,
+            what_is_in_flight_is_bounded,
+            other_types_do_not_block,
+            progress_postpones_redelivery,
+            the_backlog_counts_down,
+            a_dropped_wait_loses_nothing,
+        ]);
+    };
+}

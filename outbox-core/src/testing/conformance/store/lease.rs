@@ -1,0 +1,182 @@
+//! Promises on leases: exclusive, fenced by epochs, and free again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+
+use super::StoreFixture;
+use super::support::{TTL, acquire, lease_all};
+use crate::message::PARTITIONS;
+use crate::store::{Lease, OutboxStore, OwnerId};
+
+fn partitions(leases: &[Lease]) -> BTreeSet<u16> {
+    leases.iter().map(|lease| lease.partition).collect()
+}
+
+fn epochs(leases: &[Lease]) -> BTreeMap<u16, i64> {
+    leases
+        .iter()
+        .map(|lease| (lease.partition, lease.epoch))
+        .collect()
+}
+
+fn all_partitions() -> BTreeSet<u16> {
+    (0..PARTITIONS).collect()
+}
+
+/// Two live leases never cover the same partition, also if several relays ask at once, and a relay is not given what it holds already.
+pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
+    let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
+    let mut held = BTreeSet::new();
+    for _ in 0..PARTITIONS {
+        let rounds = join_all(owners.iter().map(|owner| acquire(fixture, *owner))).await;
+        for lease in rounds.into_iter().flatten() {
+            assert!(
+                held.insert(lease.partition),
+                "partition {} was leased twice",
+                lease.partition
+            );
+        }
+        if held.len() == usize::from(PARTITIONS) {
+            break;
+        }
+    }
+    assert_eq!(held, all_partitions(), "some free partitions were never leased");
+    for owner in [owners[0], OwnerId::fresh()] {
+        assert_eq!(
+            acquire(fixture, owner).await,
+            [],
+            "held partitions were leased again"
+        );
+    }
+}
+
+/// `max` bounds what one call takes.
+pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
+    let owner = OwnerId::fresh();
+    let leases = fixture
+        .store()
+        .acquire(owner, TTL, 10)
+        .await
+        .expect("acquire answers");
+    assert!(
+        (1..=10).contains(&leases.len()),
+        "asked for 10 of {PARTITIONS} free partitions, got {}",
+        leases.len()
+    );
+    let none = fixture
+        .store()
+        .acquire(owner, TTL, 0)
+        .await
+        .expect("acquire answers");
+    assert_eq!(none, []);
+}
+
+/// Whoever takes a partition over gets a higher epoch than everybody before, whether it was released or ran out.
+pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
+    let (owner, first) = lease_all(fixture).await;
+    fixture
+        .store()
+        .release(owner, &first)
+        .await
+        .expect("release answers");
+    let (_, second) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    let (_, third) = lease_all(fixture).await;
+    for (earlier, later) in [(first, second.clone()), (second, third)] {
+        let (earlier, later) = (epochs(&earlier), epochs(&later));
+        for (partition, epoch) in earlier {
+            assert!(
+                later[&partition] > epoch,
+                "epoch of partition {partition} went from {epoch} to {}",
+                later[&partition]
+            );
+        }
+    }
+}
+
+/// Renewing keeps what is held, and neither revives what ran out nor takes what belongs to somebody else.
+pub async fn leases_are_renewed_only_while_held<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (owner, leases) = lease_all(fixture).await;
+    let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(
+        epochs(&renewed),
+        epochs(&leases),
+        "a held lease keeps its epoch when it is renewed"
+    );
+    let stolen = store
+        .renew(OwnerId::fresh(), &leases, TTL)
+        .await
+        .expect("renew answers");
+    assert_eq!(stolen, [], "another owner renewed the leases");
+
+    fixture.expire_leases().await;
+    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(revived, [], "leases that ran out were revived");
+
+    let (successor, taken) = lease_all(fixture).await;
+    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(
+        revived,
+        [],
+        "leases that were taken over were renewed by the owner before"
+    );
+    let renewed = store.renew(successor, &taken, TTL).await.expect("renew answers");
+    assert_eq!(
+        partitions(&renewed),
+        all_partitions(),
+        "the successor lost leases to the owner before"
+    );
+}
+
+/// Nobody waits for a lease that was given back.
+pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
+    let (owner, leases) = lease_all(fixture).await;
+    let (back, kept) = leases.split_at(10);
+    fixture
+        .store()
+        .release(owner, back)
+        .await
+        .expect("release answers");
+    let mut taken = BTreeSet::new();
+    for _ in 0..back.len() {
+        taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
+    }
+    assert_eq!(taken, partitions(back), "exactly what was released is free");
+    let renewed = fixture
+        .store()
+        .renew(owner, kept, TTL)
+        .await
+        .expect("renew answers");
+    assert_eq!(
+        partitions(&renewed),
+        partitions(kept),
+        "what was not released is still held"
+    );
+}
+
+/// A crashed relay's partitions go to others once its leases have run out.
+pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F) {
+    let (_, leases) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    let (_, taken) = lease_all(fixture).await;
+    assert_eq!(partitions(&taken), partitions(&leases));
+}
+
+/// A relay that was paused and gives its old leases back frees nothing of its successor's.
+pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
+    let (owner, stale) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    lease_all(fixture).await;
+    fixture
+        .store()
+        .release(owner, &stale)
+        .await
+        .expect("releasing stale leases is no error");
+    assert_eq!(
+        acquire(fixture, OwnerId::fresh()).await,
+        [],
+        "partitions of the successor were freed"
+    );
+}

@@ -1,0 +1,134 @@
+//! What a test makes go wrong at the in-memory broker.
+//!
+//! Each method stands for a failure that real brokers show. Invariant: faults are planned, never random, so a test says exactly what
+//! happened; a simulation draws its plans from its own seed. Absent here: faults of the database, which are methods of
+//! [`MemoryStore`](super::MemoryStore).
+
+use std::fmt;
+use std::mem;
+
+use super::memory_broker::MemoryBroker;
+use crate::message::Message;
+use crate::publisher::FailureClass;
+
+/// Planned faults. They are used up one by one, in the order of the fields.
+#[derive(Default)]
+pub(super) struct Faults {
+    pub(super) down: bool,
+    pub(super) fail_next: (usize, Option<FailureClass>),
+    pub(super) matching: Vec<(Predicate, FailureClass)>,
+    pub(super) ghosts: usize,
+    pub(super) lose_acks: usize,
+    pub(super) lose_consumer_acks: usize,
+    pub(super) duplicate_deliveries: usize,
+    /// Publishes on their way that nobody waits for any more.
+    pub(super) on_the_way: Vec<Message>,
+}
+
+type Predicate = Box<dyn Fn(&Message) -> bool + Send>;
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults")
+            .field("down", &self.down)
+            .field("fail_next", &self.fail_next)
+            .field("matching", &self.matching.len())
+            .field("ghosts", &self.ghosts)
+            .field("lose_acks", &self.lose_acks)
+            .field("lose_consumer_acks", &self.lose_consumer_acks)
+            .field("duplicate_deliveries", &self.duplicate_deliveries)
+            .field("on_the_way", &self.on_the_way.len())
+            .finish()
+    }
+}
+
+impl Faults {
+    /// The class with which to refuse a message without storing it, if it is to be refused.
+    pub(super) fn refusal(&mut self, message: &Message) -> Option<FailureClass> {
+        if self.down {
+            return Some(FailureClass::Transient);
+        }
+        if let (1.., Some(class)) = self.fail_next {
+            self.fail_next.0 -= 1;
+            return Some(class);
+        }
+        self.matching
+            .iter()
+            .find(|(matches, _)| matches(message))
+            .map(|(_, class)| *class)
+    }
+}
+
+/// Uses up one of a number of planned faults; returns whether there was one.
+pub(super) fn take_one(planned: &mut usize) -> bool {
+    let any = *planned > 0;
+    *planned = planned.saturating_sub(1);
+    any
+}
+
+impl MemoryBroker {
+    /// Refuses the next `count` publishes with `class`; nothing is stored.
+    pub fn fail_next(&self, count: usize, class: FailureClass) {
+        self.lock().faults.fail_next = (count, Some(class));
+    }
+
+    /// Refuses every message for which `predicate` holds with `class`, until [`Self::clear_faults`]. The first match counts.
+    pub fn fail_matching(&self, predicate: impl Fn(&Message) -> bool + Send + 'static, class: FailureClass) {
+        self.lock().faults.matching.push((Box::new(predicate), class));
+    }
+
+    /// Stores the next `count` publishes but answers [`FailureClass::Unknown`], as when the confirmation is lost.
+    pub fn lose_acks(&self, count: usize) {
+        self.lock().faults.lose_acks = count;
+    }
+
+    /// Answers the next `count` publishes with [`FailureClass::Unknown`] and stores them only on [`Self::release_ghosts`], as when they
+    /// wait in a client's buffer until the connection is back.
+    pub fn ghost(&self, count: usize) {
+        self.lock().faults.ghosts = count;
+    }
+
+    /// Lets the ghosts of [`Self::ghost`] arrive, in the order in which they were sent.
+    pub fn release_ghosts(&self) {
+        let mut state = self.lock();
+        for message in mem::take(&mut state.faults.on_the_way) {
+            state.store(&message);
+        }
+        drop(state);
+        self.notify();
+    }
+
+    /// Takes the broker down or brings it back. While it is down, publishes answer [`FailureClass::Transient`], subscriptions are interrupted,
+    /// and acknowledgements are lost. What is stored stays stored.
+    pub fn set_down(&self, down: bool) {
+        self.lock().faults.down = down;
+        self.notify();
+    }
+
+    /// Forgets all message ids, as a stream does that was restored or is out of its duplicate window.
+    pub fn forget_ids(&self) {
+        self.lock().forget_ids();
+    }
+
+    /// Delivers each of the next `count` messages twice, whether they are acknowledged or not.
+    pub fn duplicate_deliveries(&self, count: usize) {
+        self.lock().faults.duplicate_deliveries = count;
+    }
+
+    /// Loses the next `count` acknowledgements of consumers: they are answered with `Ok`, and the message comes again.
+    pub fn lose_consumer_acks(&self, count: usize) {
+        self.lock().faults.lose_consumer_acks = count;
+    }
+
+    /// Forgets all planned faults and brings the broker back. Ghosts on their way stay there.
+    pub fn clear_faults(&self) {
+        let mut state = self.lock();
+        let on_the_way = mem::take(&mut state.faults.on_the_way);
+        state.faults = Faults {
+            on_the_way,
+            ..Faults::default()
+        };
+        drop(state);
+        self.notify();
+    }
+}

@@ -1,0 +1,101 @@
+//! Looks at messages from a test.
+//!
+//! Absent here: collecting them. They come from [`MemoryStore::rows`](super::MemoryStore::rows), from
+//! [`MemoryBroker::messages`](super::MemoryBroker::messages), or from wherever a test reads them.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::de::DeserializeOwned;
+
+use crate::event::{DomainEvent, EventDescriptor};
+use crate::message::{Aggregate, Message, MessageId};
+
+/// Reads the event of a message.
+///
+/// # Errors
+///
+/// [`DecodeEventError`] if the message is of another type or version, or its payload does not fit.
+pub fn decode_event<E: DomainEvent + DeserializeOwned>(message: &Message) -> Result<E, DecodeEventError> {
+    let known: Vec<&EventDescriptor> = E::DESCRIPTORS
+        .iter()
+        .filter(|descriptor| descriptor.event_type() == message.event_type)
+        .collect();
+    if known.is_empty() {
+        let wanted = E::DESCRIPTORS.iter().map(EventDescriptor::event_type).collect();
+        return Err(DecodeEventError::Type {
+            wanted,
+            found: message.event_type.clone(),
+        });
+    }
+    if !known
+        .iter()
+        .any(|descriptor| descriptor.version == message.event_version)
+    {
+        let event_type = message.event_type.clone();
+        return Err(DecodeEventError::Version {
+            event_type,
+            found: message.event_version,
+        });
+    }
+    serde_json::from_slice(&message.payload).map_err(DecodeEventError::Payload)
+}
+
+/// Whether the message's event type is one of `E`'s; says nothing about its version.
+pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
+    E::DESCRIPTORS
+        .iter()
+        .any(|descriptor| descriptor.event_type() == message.event_type)
+}
+
+/// Why a message is not the event a test asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeEventError {
+    /// The message is of another event type.
+    #[error("message is of type `{found}`, not one of {wanted:?}")]
+    Type {
+        /// The event types of the Rust type.
+        wanted: Vec<String>,
+        /// The message's type.
+        found: String,
+    },
+    /// The Rust type stands for other versions of this event type.
+    #[error("message of type `{event_type}` has version {found}, which the Rust type does not describe")]
+    Version {
+        /// The event type.
+        event_type: String,
+        /// The message's version.
+        found: u32,
+    },
+    /// The payload does not fit the Rust type.
+    #[error("payload does not fit the Rust type")]
+    Payload(#[source] serde_json::Error),
+}
+
+/// Checks that each aggregate's messages appear in order: leaving out copies, their sequences are 1, 2, 3 … without holes.
+/// Unsequenced messages have no order and are passed over.
+///
+/// # Errors
+///
+/// The first message that is out of order, and what should have come instead.
+pub fn check_order<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), String> {
+    let mut seen: HashSet<MessageId> = HashSet::new();
+    let mut next: HashMap<&Aggregate, u64> = HashMap::new();
+    for message in messages {
+        let Some(sequence) = message.sequence else {
+            continue;
+        };
+        if !seen.insert(message.id) {
+            continue;
+        }
+        let expected = next.entry(&message.aggregate).or_insert(1);
+        if sequence != *expected {
+            return Err(format!(
+                "message {} of {} has sequence {sequence} where {expected} was expected",
+                message.id, message.aggregate
+            ));
+        }
+        *expected += 1;
+    }
+    Ok(())
+}

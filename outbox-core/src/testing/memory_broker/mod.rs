@@ -1,0 +1,224 @@
+//! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
+//!
+//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::source`] go.
+//! Invariant: what consumers receive went through the real [`crate::codec`]. Absent here: retention, several streams, and the
+//! network; its failures are planned with methods such as [`MemoryBroker::lose_acks`].
+
+mod publisher;
+mod source;
+mod state;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use self::state::State;
+use crate::codec::{self, DecodeError};
+use crate::message::Message;
+
+pub use publisher::MemoryPublisher;
+pub use source::{MemoryDelivery, MemorySource, MemorySubscription};
+
+/// A broker in memory. Clones share it.
+///
+/// ```standalone_crate
+/// # use outbox_core::{Relay, DomainEvent, testing::{MemoryBroker, MemoryStore}};
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+/// store.record([OrderPlaced { order_id: 7 }])?;
+/// broker.lose_acks(1);
+/// let relay = Relay::new(store, broker.publisher());
+/// assert!(relay.drain().await.is_err()); // Stored, but the relay cannot know.
+/// relay.drain().await?;
+/// assert_eq!(broker.messages().len(), 1); // The copy was recognised by its id.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryBroker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified whenever a waiting subscription could find something new.
+    changed: Notify,
+}
+
+impl fmt::Debug for MemoryBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBroker")
+            .field("state", &*self.lock())
+            .finish()
+    }
+}
+
+/// How long message ids are remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DedupWindow {
+    /// For ever.
+    #[default]
+    Unlimited,
+    /// The ids of the last so many messages.
+    Messages(usize),
+    /// The ids of messages stored within this time.
+    Time(Duration),
+}
+
+impl Default for MemoryBroker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryBroker {
+    /// An empty broker that remembers message ids for ever and takes messages of 1 MiB, headers included, as nats-server does.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State::default()),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Sets how long message ids are remembered.
+    #[must_use]
+    pub fn with_dedup_window(self, window: DedupWindow) -> Self {
+        self.lock().window = window;
+        self
+    }
+
+    /// Sets the largest message in bytes, headers included.
+    #[must_use]
+    pub fn with_message_bytes_max(self, bytes: usize) -> Self {
+        self.lock().message_bytes_max = bytes;
+        self
+    }
+
+    /// Sets how long a publish is on its way, and how long its confirmation is. Without it a publish is confirmed at once.
+    #[must_use]
+    pub fn with_latency(self, each_way: Duration) -> Self {
+        self.lock().latency = each_way;
+        self
+    }
+
+    /// A publisher to this broker.
+    #[must_use]
+    pub fn publisher(&self) -> MemoryPublisher {
+        MemoryPublisher::new(self.clone())
+    }
+
+    /// A source of this broker's messages.
+    #[must_use]
+    pub fn source(&self) -> MemorySource {
+        MemorySource::new(self.clone())
+    }
+
+    /// Puts something onto the log that no relay published, and returns its position. It is delivered to consumers of its `ce-type`, or to
+    /// all if it has none.
+    pub fn inject(
+        &self,
+        subject: impl Into<String>,
+        headers: Vec<(String, String)>,
+        payload: impl Into<Bytes>,
+    ) -> u64 {
+        let position = self.lock().append(subject.into(), headers, payload.into());
+        self.notify();
+        position
+    }
+
+    /// Everything on the log, in its order.
+    #[must_use]
+    pub fn log(&self) -> Vec<LogEntry> {
+        self.lock().log().map(|entry| entry.decoded()).collect()
+    }
+
+    /// The messages on the log, in its order, without what cannot be decoded.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        self.log()
+            .into_iter()
+            .filter_map(|entry| entry.message.ok())
+            .collect()
+    }
+
+    /// How often a publish was called, refused ones included.
+    #[must_use]
+    pub fn publishes(&self) -> u64 {
+        self.lock().publishes
+    }
+
+    /// How often this consumer was given a message.
+    #[must_use]
+    pub fn deliveries(&self, consumer: &str) -> u64 {
+        self.lock()
+            .consumer(consumer)
+            .map_or(0, |consumer| consumer.deliveries)
+    }
+
+    /// Whether this consumer exists and has acknowledged everything it wants.
+    #[must_use]
+    pub fn is_idle(&self, consumer: &str) -> bool {
+        self.lock().is_idle(consumer)
+    }
+
+    /// Waits until [`Self::is_idle`].
+    pub async fn until_idle(&self, consumer: &str) {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that what happens in between is not missed.
+            changed.as_mut().enable();
+            if self.is_idle(consumer) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Deletes a consumer with its position, as an operator can. Its subscriptions end with [`SourceError::Gone`](crate::SourceError::Gone).
+    pub fn delete_consumer(&self, consumer: &str) {
+        self.lock().delete_consumer(consumer);
+        self.notify();
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked while it held the lock has failed already; its state is still whole.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn notify(&self) {
+        self.shared.changed.notify_waiters();
+    }
+}
+
+/// Something on the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogEntry {
+    /// Position in the stream, from 1.
+    pub position: u64,
+    /// The subject it was published on.
+    pub subject: String,
+    /// The message, or why it is none.
+    pub message: Result<Message, DecodeError>,
+}
+
+impl LogEntry {
+    /// Decodes what a stream holds.
+    #[must_use]
+    pub fn decode(position: u64, subject: String, headers: &[(String, String)], payload: Bytes) -> Self {
+        Self {
+            position,
+            subject,
+            message: codec::decode(headers, payload),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The way out of the in-memory broker.
+//!
+//! Absent here: connection handling. While the broker is down every call answers [`SourceError::Interrupted`] after a moment, so that a
+//! caller that tries again at once does not keep a paused clock from moving.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, sleep_until};
+
+use super::MemoryBroker;
+use super::state::Next;
+use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+
+/// How long a call waits for a broker that is down.
+const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
+
+/// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts with the first message of the log.
+#[derive(Debug, Clone)]
+pub struct MemorySource {
+    broker: MemoryBroker,
+}
+
+impl MemorySource {
+    pub(super) fn new(broker: MemoryBroker) -> Self {
+        Self { broker }
+    }
+
+    /// The broker it reads from.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+}
+
+impl Source for MemorySource {
+    type Subscription = MemorySubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<MemorySubscription, SourceError> {
+        check(consumer)?;
+        self.broker.until_up().await?;
+        let generation = self.broker.lock().subscribe(consumer);
+        // The consumer may want other types now, or may have more in flight.
+        self.broker.notify();
+        Ok(MemorySubscription {
+            broker: self.broker.clone(),
+            consumer: consumer.name.clone(),
+            generation,
+        })
+    }
+}
+
+fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let refuse = |context| {
+        Err(SourceError::Configuration {
+            context,
+            source: None,
+        })
+    };
+    let name = &consumer.name;
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
+        return refuse(format!(
+            "consumer name `{}` is malformed; use `[A-Za-z0-9_-]{{1,64}}`",
+            name.escape_debug()
+        ));
+    }
+    if consumer.in_flight_max == 0 {
+        return refuse(format!(
+            "consumer `{name}` may have nothing in flight; set `in_flight_max` to 1 or more"
+        ));
+    }
+    Ok(())
+}
+
+impl MemoryBroker {
+    async fn until_up(&self) -> Result<(), SourceError> {
+        if self.lock().faults.down {
+            sleep(OUTAGE_ANSWER_AFTER).await;
+        }
+        self.check_up()
+    }
+
+    fn check_up(&self) -> Result<(), SourceError> {
+        if self.lock().faults.down {
+            let context = "injected fault: the broker is down".to_owned();
+            return Err(SourceError::Interrupted {
+                context,
+                source: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A subscription at a [`MemoryBroker`].
+#[derive(Debug)]
+pub struct MemorySubscription {
+    broker: MemoryBroker,
+    consumer: String,
+    generation: u64,
+}
+
+impl MemorySubscription {
+    fn check_exists(&self) -> Result<(), SourceError> {
+        let exists = self
+            .broker
+            .lock()
+            .consumer(&self.consumer)
+            .is_some_and(|c| c.generation == self.generation);
+        if exists {
+            return Ok(());
+        }
+        let context = format!("consumer `{}` was deleted", self.consumer);
+        Err(SourceError::Gone {
+            context,
+            source: None,
+        })
+    }
+}
+
+impl Subscription for MemorySubscription {
+    type Delivery = MemoryDelivery;
+
+    async fn next(&mut self) -> Result<MemoryDelivery, SourceError> {
+        loop {
+            self.broker.until_up().await?;
+            let changed = self.broker.shared.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the look, so that what arrives in between is not missed.
+            changed.as_mut().enable();
+            self.check_exists()?;
+            let next = self.broker.lock().next(&self.consumer);
+            match next {
+                Next::Delivery(incoming) => {
+                    let (broker, consumer) = (self.broker.clone(), self.consumer.clone());
+                    return Ok(MemoryDelivery {
+                        broker,
+                        consumer,
+                        incoming,
+                    });
+                }
+                Next::Wait(None) => changed.await,
+                Next::Wait(Some(due)) => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SourceError> {
+        self.broker.until_up().await?;
+        self.check_exists()?;
+        Ok(self.broker.lock().backlog(&self.consumer))
+    }
+}
+
+/// A delivery of a [`MemoryBroker`].
+#[derive(Debug)]
+pub struct MemoryDelivery {
+    broker: MemoryBroker,
+    consumer: String,
+    incoming: Incoming,
+}
+
+impl MemoryDelivery {
+    /// Acknowledges and keeps the delivery; on its own only for sources that are wrong on purpose.
+    pub(in crate::testing) fn acknowledge(&self) {
+        self.broker.lock().ack(&self.consumer, self.incoming.position);
+        self.broker.notify();
+    }
+}
+
+impl Delivery for MemoryDelivery {
+    fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    async fn ack(self) -> Result<(), SourceError> {
+        self.broker.check_up()?;
+        self.acknowledge();
+        Ok(())
+    }
+
+    async fn retry_after(self, delay: Duration) -> Result<(), SourceError> {
+        self.broker.check_up()?;
+        self.broker
+            .lock()
+            .postpone(&self.consumer, self.incoming.position, Some(delay));
+        self.broker.notify();
+        Ok(())
+    }
+
+    async fn progress(&self) -> Result<(), SourceError> {
+        self.broker.check_up()?;
+        self.broker
+            .lock()
+            .postpone(&self.consumer, self.incoming.position, None);
+        Ok(())
+    }
+}

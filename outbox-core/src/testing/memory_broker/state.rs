@@ -1,0 +1,337 @@
+//! What the in-memory broker holds, and the rules over it.
+//!
+//! Invariants: the log only grows, and entry `n` has position `n + 1`; a consumer's `unacked` holds exactly what it was given and has not
+//! acknowledged; everything below `cursor` was given to it, or is unwanted.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::super::faults::{Faults, take_one};
+use super::{DedupWindow, LogEntry};
+use crate::codec::{self, Encoded};
+use crate::message::{Message, MessageId};
+use crate::publisher::{FailureClass, PublishError, Receipt};
+use crate::source::{ConsumerSpec, Incoming};
+
+/// CloudEvents source of everything that this broker stores.
+const SOURCE: &str = "memory";
+
+/// What nats-server takes by default, payload and headers together.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(in crate::testing) struct State {
+    log: Vec<Entry>,
+    /// Where and when each remembered id was stored.
+    ids: HashMap<MessageId, (u64, Instant)>,
+    consumers: HashMap<String, Consumer>,
+    generations: u64,
+    pub(in crate::testing) faults: Faults,
+    pub(super) window: DedupWindow,
+    pub(super) message_bytes_max: usize,
+    pub(super) latency: Duration,
+    pub(super) publishes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    position: u64,
+    subject: String,
+    headers: Vec<(String, String)>,
+    payload: Bytes,
+    event_type: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn decoded(&self) -> LogEntry {
+        LogEntry::decode(
+            self.position,
+            self.subject.clone(),
+            &self.headers,
+            self.payload.clone(),
+        )
+    }
+}
+
+/// The durable state of a consumer.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) generation: u64,
+    pub(super) deliveries: u64,
+    event_types: HashSet<String>,
+    in_flight_max: usize,
+    ack_wait: Duration,
+    /// Index of the next log entry to look at.
+    cursor: usize,
+    unacked: BTreeMap<u64, Unacked>,
+    /// Deliveries to repeat at once, acknowledged or not: position and count.
+    copies: VecDeque<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unacked {
+    count: u64,
+    /// When it is delivered again.
+    due: Instant,
+}
+
+/// What a subscription finds.
+#[derive(Debug)]
+pub(super) enum Next {
+    Delivery(Incoming),
+    /// Nothing now, and nothing before this time unless something changes.
+    Wait(Option<Instant>),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            log: Vec::new(),
+            ids: HashMap::new(),
+            consumers: HashMap::new(),
+            generations: 0,
+            faults: Faults::default(),
+            window: DedupWindow::default(),
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            latency: Duration::ZERO,
+            publishes: 0,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn log(&self) -> impl Iterator<Item = &Entry> {
+        self.log.iter()
+    }
+
+    pub(super) fn publish(&mut self, message: &Message) -> Result<Receipt, PublishError> {
+        self.publishes += 1;
+        let fail = |class, context: &str| Err(PublishError::new(class, context));
+        if size_bytes(message) > self.message_bytes_max {
+            return fail(FailureClass::Permanent, "message is larger than the broker takes");
+        }
+        if let Some(class) = self.faults.refusal(message) {
+            return fail(class, "injected fault: the broker refused the message");
+        }
+        if take_one(&mut self.faults.ghosts) {
+            self.faults.on_the_way.push(message.clone());
+            return fail(
+                FailureClass::Unknown,
+                "injected fault: no confirmation, the message is on its way",
+            );
+        }
+        let receipt = self.store(message);
+        if take_one(&mut self.faults.lose_acks) {
+            return fail(FailureClass::Unknown, "injected fault: the confirmation was lost");
+        }
+        Ok(receipt)
+    }
+
+    /// Appends the message, unless its id is remembered.
+    pub(in crate::testing) fn store(&mut self, message: &Message) -> Receipt {
+        if let Some((position, _)) = self
+            .ids
+            .get(&message.id)
+            .copied()
+            .filter(|stored| self.remembers(*stored))
+        {
+            return Receipt {
+                position,
+                duplicate: true,
+            };
+        }
+        let subject = message.subject.clone().unwrap_or_else(|| {
+            let Message { aggregate, .. } = message;
+            format!(
+                "events.{}.{}.{}",
+                aggregate.aggregate_type,
+                aggregate.id,
+                message.event_name()
+            )
+        });
+        let Encoded { headers, payload } = codec::encode(message, SOURCE);
+        let position = self.append(subject, headers, payload);
+        self.ids.insert(message.id, (position, Instant::now()));
+        Receipt {
+            position,
+            duplicate: false,
+        }
+    }
+
+    fn remembers(&self, (position, stored_at): (u64, Instant)) -> bool {
+        match self.window {
+            DedupWindow::Unlimited => true,
+            DedupWindow::Messages(count) => self.log.len() as u64 - position < count as u64,
+            DedupWindow::Time(time) => stored_at.elapsed() < time,
+        }
+    }
+
+    pub(super) fn append(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
+        let position = self.log.len() as u64 + 1;
+        let is_type = |name: &str| name.eq_ignore_ascii_case("ce-type");
+        let event_type = headers
+            .iter()
+            .find(|(name, _)| is_type(name))
+            .map(|(_, value)| value.clone());
+        self.log.push(Entry {
+            position,
+            subject,
+            headers,
+            payload,
+            event_type,
+        });
+        position
+    }
+
+    pub(in crate::testing) fn forget_ids(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Creates the consumer, or updates what it wants; returns its generation.
+    pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
+        let event_types = spec
+            .events
+            .iter()
+            .map(|descriptor| descriptor.event_type())
+            .collect();
+        if let Some(consumer) = self.consumers.get_mut(&spec.name) {
+            consumer.event_types = event_types;
+            consumer.in_flight_max = spec.in_flight_max;
+            consumer.ack_wait = spec.ack_wait;
+            return consumer.generation;
+        }
+        self.generations += 1;
+        let consumer = Consumer {
+            generation: self.generations,
+            deliveries: 0,
+            event_types,
+            in_flight_max: spec.in_flight_max,
+            ack_wait: spec.ack_wait,
+            cursor: 0,
+            unacked: BTreeMap::new(),
+            copies: VecDeque::new(),
+        };
+        self.consumers.insert(spec.name.clone(), consumer);
+        self.generations
+    }
+
+    pub(super) fn delete_consumer(&mut self, name: &str) {
+        self.consumers.remove(name);
+    }
+
+    pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {
+        self.consumers.get(name)
+    }
+
+    pub(super) fn is_idle(&self, name: &str) -> bool {
+        self.consumers
+            .get(name)
+            .is_some_and(|c| c.copies.is_empty() && c.backlog(&self.log) == 0)
+    }
+
+    pub(super) fn backlog(&self, name: &str) -> u64 {
+        self.consumers
+            .get(name)
+            .map_or(0, |consumer| consumer.backlog(&self.log))
+    }
+
+    /// What the consumer gets now: a planned copy, something whose time has come again, or the next new message, in this order.
+    pub(super) fn next(&mut self, name: &str) -> Next {
+        let Some(consumer) = self.consumers.get_mut(name) else {
+            return Next::Wait(None);
+        };
+        let now = Instant::now();
+        let (position, count) = if let Some(copy) = consumer.copies.pop_front() {
+            copy
+        } else if let Some((position, unacked)) =
+            consumer.unacked.iter().find(|(_, unacked)| unacked.due <= now)
+        {
+            (*position, unacked.count + 1)
+        } else if let Some(position) = consumer.advance(&self.log) {
+            consumer.unacked.insert(position, Unacked { count: 1, due: now });
+            if take_one(&mut self.faults.duplicate_deliveries) {
+                consumer.copies.push_back((position, 2));
+            }
+            (position, 1)
+        } else {
+            return Next::Wait(consumer.unacked.values().map(|unacked| unacked.due).min());
+        };
+        // Absent for a copy of something that was acknowledged meanwhile.
+        if let Some(unacked) = consumer.unacked.get_mut(&position) {
+            *unacked = Unacked {
+                count,
+                due: now + consumer.ack_wait,
+            };
+        }
+        consumer.deliveries += 1;
+        let entry = &self.log[position as usize - 1];
+        Next::Delivery(Incoming {
+            subject: entry.subject.clone(),
+            headers: entry.headers.clone(),
+            payload: entry.payload.clone(),
+            delivery_count: count,
+            position,
+        })
+    }
+
+    /// Acknowledges a delivery. As on a real server, one that was meanwhile given to somebody else counts as well.
+    pub(super) fn ack(&mut self, name: &str, position: u64) {
+        if take_one(&mut self.faults.lose_consumer_acks) {
+            return;
+        }
+        if let Some(consumer) = self.consumers.get_mut(name) {
+            consumer.unacked.remove(&position);
+        }
+    }
+
+    /// Sets when a delivery comes again; `None` means after the consumer's `ack_wait`.
+    pub(super) fn postpone(&mut self, name: &str, position: u64, delay: Option<Duration>) {
+        let Some(consumer) = self.consumers.get_mut(name) else {
+            return;
+        };
+        let delay = delay.unwrap_or(consumer.ack_wait);
+        if let Some(unacked) = consumer.unacked.get_mut(&position) {
+            unacked.due = Instant::now() + delay;
+        }
+    }
+}
+
+impl Consumer {
+    fn wants(&self, entry: &Entry) -> bool {
+        entry
+            .event_type
+            .as_ref()
+            .is_none_or(|event_type| self.event_types.contains(event_type))
+    }
+
+    /// Moves past the next wanted entry and returns its position, unless too much is unacknowledged.
+    fn advance(&mut self, log: &[Entry]) -> Option<u64> {
+        if self.unacked.len() >= self.in_flight_max {
+            return None;
+        }
+        let rest = &log[self.cursor..];
+        let wanted = rest
+            .iter()
+            .find(|entry| self.wants(entry))
+            .map(|entry| entry.position);
+        self.cursor = wanted.map_or(log.len(), |position| position as usize);
+        wanted
+    }
+
+    fn backlog(&self, log: &[Entry]) -> u64 {
+        let coming = log[self.cursor..]
+            .iter()
+            .filter(|entry| self.wants(entry))
+            .count();
+        (self.unacked.len() + coming) as u64
+    }
+}
+
+fn size_bytes(message: &Message) -> usize {
+    // The envelope's own headers are about this large.
+    const ENVELOPE_BYTES: usize = 512;
+    message.payload.len() + message.headers.size_bytes() + ENVELOPE_BYTES
+}

@@ -1,0 +1,294 @@
+//! An outbox in memory.
+//!
+//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row keys
+//! are given when a message is recorded and sequences at commit, as identity columns and head rows do, so a late commit looks like
+//! one. Invariant: all state is behind one lock, and every method is one step under it. Absent here: durability, and writers of
+//! one aggregate that wait for each other; they simply commit in some order.
+
+mod state;
+mod transaction;
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use self::state::State;
+use super::conformance::store::RowStatus;
+use super::faults::take_one;
+use super::inspect;
+use crate::event::DomainEvent;
+use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
+use crate::store::{
+    Backlog, FetchRequest, FetchedRow, Lease, OutboxAdmin, OutboxStore, OwnerId, ParkedMessage, Settlement,
+    StoreError,
+};
+
+pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
+
+/// An outbox in memory. Clones share it.
+///
+/// ```
+/// # use outbox_core::{DomainEvent, testing::MemoryStore};
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// let store = MemoryStore::new();
+/// let mut transaction = store.begin();
+/// transaction.record([OrderPlaced { order_id: 7 }])?;
+/// transaction.commit()?;
+///
+/// assert_eq!(store.recorded::<OrderPlaced>()[0].order_id, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Its clock starts at 2026-01-01 00:00 UTC, or where [`Self::starting_at`] says, and runs with Tokio's.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when a message leaves the pending state.
+    settled: Notify,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty outbox.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::starting_at(time::macros::datetime!(2026-01-01 00:00 UTC))
+    }
+
+    /// An empty outbox whose clock shows `time` now.
+    #[must_use]
+    pub fn starting_at(time: OffsetDateTime) -> Self {
+        let shared = Shared {
+            state: Mutex::new(State::new(time)),
+            settled: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Replaces the bounds on what may be recorded.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        self.lock().limits = limits;
+        self
+    }
+
+    /// Opens a transaction. Several may be open at once.
+    pub fn begin(&self) -> MemoryTransaction {
+        MemoryTransaction::new(self.clone())
+    }
+
+    /// Records events in a transaction of their own and commits it.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]; nothing is recorded then.
+    pub fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
+        let mut transaction = self.begin();
+        transaction.record(events)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// The store's clock.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.lock().now()
+    }
+
+    /// Every message that was committed, oldest first, whatever became of it.
+    #[must_use]
+    pub fn rows(&self) -> Vec<StoredRow> {
+        self.lock().rows.values().map(StoredRow::from).collect()
+    }
+
+    /// The committed events of one Rust type, oldest first.
+    ///
+    /// # Panics
+    ///
+    /// If a message of the type's event types cannot be read as `E`: then the test has found a mistake in `E`'s serde attributes.
+    #[must_use]
+    pub fn recorded<E: DomainEvent + DeserializeOwned>(&self) -> Vec<E> {
+        self.lock()
+            .rows
+            .values()
+            .filter(|row| inspect::is_event::<E>(&row.message))
+            .map(|row| match inspect::decode_event(&row.message) {
+                Ok(event) => event,
+                Err(error) => panic!(
+                    "message {} was recorded but cannot be read back: {error}",
+                    row.message.id
+                ),
+            })
+            .collect()
+    }
+
+    /// Waits until no message is pending: all are published or parked. Delayed messages and those behind a halted aggregate are pending.
+    pub async fn until_drained(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            tokio::pin!(settled);
+            // Registered before the check, so that what is settled in between is not missed.
+            settled.as_mut().enable();
+            if self.lock().backlog().pending == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// Makes the next `calls` calls of the relay fail and do nothing, as a database does that cannot be reached.
+    pub fn fail_next(&self, calls: usize) {
+        self.lock().faults.fail_next = calls;
+    }
+
+    /// Makes the next `calls` calls of the relay do their work and answer with an error, as when the connection breaks during the
+    /// commit: the outcome is unknown to the caller.
+    pub fn lose_answers(&self, calls: usize) {
+        self.lock().faults.lose_answers = calls;
+    }
+
+    /// Makes all calls of the relay fail until it is set back.
+    pub fn set_down(&self, down: bool) {
+        self.lock().faults.down = down;
+    }
+
+    /// Makes all leases run out now, as if their time had passed.
+    pub fn expire_leases(&self) {
+        self.lock().expire_leases();
+    }
+
+    /// Makes a stored message unreadable, as another program's bug could. Returns false if there is no such message.
+    pub fn corrupt(&self, id: MessageId) -> bool {
+        self.lock().corrupt(id)
+    }
+
+    /// The leases as they stand, live or not; for stores that ignore the fence on purpose.
+    pub(super) fn current_leases(&self) -> Vec<Lease> {
+        self.lock().current_leases()
+    }
+
+    /// Takes a number that no message gets; for writers that leave holes on purpose.
+    pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
+        self.lock().use_up_number(aggregate);
+    }
+
+    /// Frees all deduplication keys; for writers that ignore them on purpose.
+    pub(super) fn forget_dedup_keys(&self) {
+        self.lock().forget_dedup_keys();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked while it held the lock has failed already; its state is still whole.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one call of the relay under the lock, with the faults that a test asked for.
+    fn call<T>(&self, context: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
+        let failed = |reason: &'static str| StoreError::Database {
+            context,
+            source: Box::from(reason),
+        };
+        let mut state = self.lock();
+        if state.faults.down || take_one(&mut state.faults.fail_next) {
+            return Err(failed("injected fault: the store cannot be reached"));
+        }
+        let result = work(&mut state);
+        if take_one(&mut state.faults.lose_answers) {
+            return Err(failed("injected fault: the answer was lost, the work is done"));
+        }
+        Ok(result)
+    }
+}
+
+impl OutboxStore for MemoryStore {
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        self.call("acquire leases", |state| state.acquire(owner, ttl, max))
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        self.call("renew leases", |state| state.renew(owner, leases, ttl))
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        self.call("release leases", |state| state.release(owner, leases))
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Vec<FetchedRow>, StoreError> {
+        self.call("fetch messages", |state| state.fetch(request))
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let result = self.call("settle messages", |state| state.settle(leases, settlements));
+        self.shared.settled.notify_waiters();
+        result
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.call("count the backlog", |state| state.backlog())
+    }
+}
+
+impl OutboxAdmin for MemoryStore {
+    async fn parked(&self, limit: NonZeroU32) -> Result<Vec<ParkedMessage>, StoreError> {
+        self.call("list parked messages", |state| state.parked(limit))
+    }
+
+    async fn retry(&self, id: MessageId) -> Result<bool, StoreError> {
+        let result = self.call("retry a parked message", |state| state.retry(id));
+        crate::wake::notify();
+        result
+    }
+
+    async fn skip(&self, id: MessageId) -> Result<bool, StoreError> {
+        let result = self.call("skip a parked message", |state| state.skip(id));
+        crate::wake::notify();
+        result
+    }
+}
+
+/// One committed message of a [`MemoryStore`], as it stood when it was looked at.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StoredRow {
+    /// The row's key.
+    pub seq: i64,
+    /// The message.
+    pub message: Message,
+    /// Where it stands.
+    pub status: RowStatus,
+    /// Attempts used.
+    pub attempts: u32,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// Whether its aggregate waits behind it.
+    pub halts: bool,
+    /// Its deduplication key.
+    pub dedup_key: Option<String>,
+    /// When it may be published at the earliest, if it is delayed.
+    pub available_at: Option<OffsetDateTime>,
+}
+
+impl StoredRow {
+    /// The aggregate it belongs to.
+    #[must_use]
+    pub fn aggregate(&self) -> &Aggregate {
+        &self.message.aggregate
+    }
+}

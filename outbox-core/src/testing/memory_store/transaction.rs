@@ -1,0 +1,75 @@
+//! Transactions of the in-memory outbox.
+//!
+//! Invariant: nothing of a transaction can be seen before it commits, and nothing of it is left when it is dropped, except that
+//! its row keys stay unused, as with identity columns.
+
+use std::mem;
+
+use super::MemoryStore;
+use crate::message::{EventError, IntoEvents, NewMessage};
+
+/// An open transaction. Dropping it rolls it back.
+#[derive(Debug)]
+#[must_use = "a transaction that is not committed is rolled back"]
+pub struct MemoryTransaction {
+    store: MemoryStore,
+    /// Recorded messages with the row keys they were given.
+    messages: Vec<(i64, NewMessage)>,
+}
+
+impl MemoryTransaction {
+    pub(super) fn new(store: MemoryStore) -> Self {
+        Self {
+            store,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Records events in this transaction.
+    ///
+    /// # Errors
+    ///
+    /// The first event's [`EventError`]; none of `events` is recorded then.
+    pub fn record(&mut self, events: impl IntoEvents) -> Result<(), EventError> {
+        let mut state = self.store.lock();
+        for message in events.into_events().checked(&state.limits)? {
+            self.messages.push((state.next_seq(), message));
+        }
+        Ok(())
+    }
+
+    /// Makes everything recorded visible at once, numbered in commit order, and wakes the relays of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`DuplicateKey`] if a message's deduplication key is taken; the transaction is rolled back then.
+    pub fn commit(mut self) -> Result<(), DuplicateKey> {
+        let messages = mem::take(&mut self.messages);
+        self.store.lock().commit(messages)?;
+        crate::wake::notify();
+        Ok(())
+    }
+
+    /// Forgets everything recorded, like dropping the transaction.
+    pub fn roll_back(self) {}
+}
+
+/// A deduplication key is taken by a message that the outbox still holds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("deduplication key `{key}` is taken by an earlier message")]
+pub struct DuplicateKey {
+    /// The key.
+    pub key: String,
+}
+
+/// Why [`MemoryStore::record`] recorded nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// An event cannot be recorded.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// A deduplication key is taken.
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateKey),
+}

@@ -1,0 +1,26 @@
+//! Everything that tests need: an outbox and a broker in memory, faults, checks, and the suites that every implementation runs.
+//!
+//! Two audiences. Users of the outbox test their services with [`MemoryStore`] and [`MemoryBroker`], make the broker fail
+//! (`fail_next`, `lose_acks`, `ghost`, …), and look at what came out ([`inspect`], [`Ledger`]). Authors of adapters run [`conformance`] over their own
+//! implementation. Invariant: time is Tokio's clock alone, so a test with `start_paused = true` decides about it. Absent here: servers,
+//! and production use; what is in memory is gone with the process.
+
+mod environment;
+
+mod memory_broker;
+mod memory_store;
+
+mod faults;
+pub mod inspect;
+pub mod ledger;
+
+pub mod conformance;
+pub mod wrong;
+
+pub use environment::backend_url;
+pub use inspect::{DecodeEventError, check_order, decode_event};
+pub use ledger::{Ledger, Violation};
+pub use memory_broker::{
+    DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySource, MemorySubscription,
+};
+pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};

@@ -1,0 +1,15 @@
+//! Deliberately wrong implementations: the test of the suites.
+//!
+//! A promise whose violation nothing notices is not tested. Each mistake here is one that real systems made; for each there is a
+//! promise in [`conformance`](super::conformance) that fails on it. They wrap the in-memory implementations and change one thing. Absent here:
+//! anything to use for another purpose.
+
+mod publisher;
+mod source;
+mod store;
+mod writer;
+
+pub use publisher::{PublisherMistake, WrongPublisher};
+pub use source::{SourceMistake, WrongDelivery, WrongSource, WrongSubscription};
+pub use store::{StoreMistake, WrongStore};
+pub use writer::{WriterMistake, WrongWriter};

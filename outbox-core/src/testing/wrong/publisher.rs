@@ -1,0 +1,146 @@
+//! Publishers with one mistake each.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::headers::Headers;
+use crate::message::Message;
+use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
+use crate::testing::MemoryPublisher;
+
+/// What a [`WrongPublisher`] does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PublisherMistake {
+    /// Answers `Ok` before the broker has stored anything, as fire-and-forget publishing does.
+    ConfirmsWithoutStoring,
+    /// Sends no deduplication id.
+    IgnoresMessageId,
+    /// Calls a copy a new message.
+    HidesDuplicates,
+    /// Takes equal content for a copy.
+    DeduplicatesByContent,
+    /// Confirms every other message early and sends it behind the next.
+    StoresLate,
+    /// Takes an outage for the message's fault.
+    PermanentOnOutage,
+    /// Takes a message that is too large for an outage.
+    TransientOnOversize,
+    /// Leaves the application's headers behind.
+    DropsHeaders,
+    /// Sends text where bytes were given.
+    RewritesPayload,
+    /// Publishes everything on the default subject.
+    IgnoresSubject,
+    /// Cuts aggregate ids at the first dot, as a naive subject codec does.
+    CutsAggregateId,
+    /// Answers with a position that is not the message's.
+    ReportsWrongPosition,
+}
+
+/// A publisher with one mistake.
+#[derive(Debug)]
+pub struct WrongPublisher {
+    inner: MemoryPublisher,
+    mistake: PublisherMistake,
+    /// What was published, or is held back.
+    kept: Mutex<Vec<Message>>,
+}
+
+impl WrongPublisher {
+    /// Wraps a publisher.
+    #[must_use]
+    pub fn new(inner: MemoryPublisher, mistake: PublisherMistake) -> Self {
+        Self {
+            inner,
+            mistake,
+            kept: Mutex::default(),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Message>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The message as this publisher sends it.
+    fn spoil(&self, message: &Message) -> Message {
+        let mut sent = message.clone();
+        match self.mistake {
+            PublisherMistake::DropsHeaders => sent.headers = Headers::default(),
+            PublisherMistake::RewritesPayload => {
+                sent.payload = Bytes::from(String::from_utf8_lossy(&message.payload).into_owned());
+            }
+            PublisherMistake::IgnoresSubject => sent.subject = None,
+            PublisherMistake::CutsAggregateId => {
+                sent.aggregate.id = message
+                    .aggregate
+                    .id
+                    .split('.')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+            }
+            _ => {}
+        }
+        sent
+    }
+}
+
+impl Publisher for WrongPublisher {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        match self.mistake {
+            PublisherMistake::ConfirmsWithoutStoring => {
+                return Ok(Receipt {
+                    position: 1,
+                    duplicate: false,
+                });
+            }
+            PublisherMistake::DeduplicatesByContent => {
+                let mut kept = self.kept();
+                let position = kept
+                    .iter()
+                    .position(|k| k.id != message.id && k.payload == message.payload);
+                if let Some(position) = position {
+                    return Ok(Receipt {
+                        position: position as u64 + 1,
+                        duplicate: true,
+                    });
+                }
+                kept.push(message.clone());
+            }
+            PublisherMistake::StoresLate => {
+                let late = self.kept().pop();
+                let Some(late) = late else {
+                    self.kept().push(message.clone());
+                    return Ok(Receipt {
+                        position: 1,
+                        duplicate: false,
+                    });
+                };
+                let receipt = self.inner.publish(message).await?;
+                self.inner.publish(&late).await?;
+                return Ok(receipt);
+            }
+            PublisherMistake::IgnoresMessageId => self.inner.broker().forget_ids(),
+            _ => {}
+        }
+        let result = self.inner.publish(&self.spoil(message)).await;
+        match self.mistake {
+            PublisherMistake::HidesDuplicates => result.map(|receipt| Receipt {
+                duplicate: false,
+                ..receipt
+            }),
+            PublisherMistake::ReportsWrongPosition => result.map(|receipt| Receipt {
+                position: receipt.position + 1,
+                ..receipt
+            }),
+            PublisherMistake::PermanentOnOutage => {
+                result.map_err(|error| PublishError::new(FailureClass::Permanent, error.to_string()))
+            }
+            PublisherMistake::TransientOnOversize => {
+                result.map_err(|error| PublishError::new(FailureClass::Transient, error.to_string()))
+            }
+            _ => result,
+        }
+    }
+}

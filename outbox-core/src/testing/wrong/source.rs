@@ -1,0 +1,191 @@
+//! Sources with one mistake each.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::event::DomainEvent;
+use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+use crate::testing::conformance::probe::Probe;
+use crate::testing::{MemoryDelivery, MemorySource, MemorySubscription};
+
+/// What a [`WrongSource`] does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceMistake {
+    /// Delivers each message once and never again.
+    NeverRedelivers,
+    /// Acknowledges as it delivers, before anything is handled.
+    AcksOnDelivery,
+    /// Sends no acknowledgements.
+    LosesAcks,
+    /// Starts from the beginning whenever it subscribes.
+    LosesPosition,
+    /// Starts with what comes after the subscription.
+    SkipsWhatWasThere,
+    /// Asks the broker for the first event type only, as a filter for one subject does.
+    OnlyFirstType,
+    /// Gives each subscription a consumer of its own, so that all of them get everything.
+    DoesNotShare,
+    /// Uses one consumer for all names.
+    SharesAcrossNames,
+    /// Asks for everything, and neither hands out nor acknowledges what is not wanted.
+    HoardsOtherTypes,
+    /// Has one message in flight, whatever is asked for.
+    OneAtATime,
+    /// Does not bound what is in flight.
+    IgnoresInFlightMax,
+    /// Brings messages again at once, whatever `retry_after` says.
+    IgnoresRetryDelay,
+    /// Does not tell the broker that work goes on.
+    ForgetsProgress,
+    /// Says of each delivery that it is the first.
+    ForgetsCount,
+    /// Reports no backlog.
+    ReportsNoBacklog,
+    /// Takes a delivery off the stream before its caller can have it, and drops it when the caller gives up.
+    LosesDroppedWaits,
+}
+
+/// A source with one mistake.
+#[derive(Debug)]
+pub struct WrongSource {
+    inner: MemorySource,
+    mistake: SourceMistake,
+    subscriptions: AtomicUsize,
+}
+
+impl WrongSource {
+    /// Wraps a source.
+    #[must_use]
+    pub fn new(inner: MemorySource, mistake: SourceMistake) -> Self {
+        Self {
+            inner,
+            mistake,
+            subscriptions: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Source for WrongSource {
+    type Subscription = WrongSubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<WrongSubscription, SourceError> {
+        let mut spec = consumer.clone();
+        let number = self.subscriptions.fetch_add(1, Ordering::Relaxed);
+        match self.mistake {
+            SourceMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
+            SourceMistake::LosesPosition => self.inner.broker().delete_consumer(&spec.name),
+            SourceMistake::OnlyFirstType => spec.events.truncate(1),
+            SourceMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
+            SourceMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
+            SourceMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
+            SourceMistake::OneAtATime => spec.in_flight_max = 1,
+            SourceMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
+            _ => {}
+        }
+        let mut inner = self.inner.subscribe(&spec).await?;
+        if self.mistake == SourceMistake::SkipsWhatWasThere {
+            while inner.backlog().await? > 0 {
+                inner.next().await?.ack().await?;
+            }
+        }
+        let wanted = consumer
+            .events
+            .iter()
+            .map(|descriptor| descriptor.event_type())
+            .collect();
+        Ok(WrongSubscription {
+            inner,
+            mistake: self.mistake,
+            wanted,
+        })
+    }
+}
+
+/// A subscription of a [`WrongSource`].
+#[derive(Debug)]
+pub struct WrongSubscription {
+    inner: MemorySubscription,
+    mistake: SourceMistake,
+    wanted: Vec<String>,
+}
+
+impl WrongSubscription {
+    fn wants(&self, incoming: &Incoming) -> bool {
+        let event_type = incoming.headers.iter().find(|(name, _)| name == "ce-type");
+        event_type.is_some_and(|(_, event_type)| self.wanted.contains(event_type))
+    }
+}
+
+impl Subscription for WrongSubscription {
+    type Delivery = WrongDelivery;
+
+    async fn next(&mut self) -> Result<WrongDelivery, SourceError> {
+        let mut inner = self.inner.next().await?;
+        while self.mistake == SourceMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
+            inner = self.inner.next().await?;
+        }
+        let mut incoming = inner.incoming().clone();
+        match self.mistake {
+            SourceMistake::ForgetsCount => incoming.delivery_count = 1,
+            SourceMistake::AcksOnDelivery => {
+                inner.acknowledge();
+            }
+            SourceMistake::LosesDroppedWaits => {
+                inner.acknowledge();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            _ => {}
+        }
+        Ok(WrongDelivery {
+            inner,
+            incoming,
+            mistake: self.mistake,
+        })
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SourceError> {
+        let backlog = self.inner.backlog().await?;
+        Ok(if self.mistake == SourceMistake::ReportsNoBacklog {
+            0
+        } else {
+            backlog
+        })
+    }
+}
+
+/// A delivery of a [`WrongSource`].
+#[derive(Debug)]
+pub struct WrongDelivery {
+    inner: MemoryDelivery,
+    incoming: Incoming,
+    mistake: SourceMistake,
+}
+
+impl Delivery for WrongDelivery {
+    fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    async fn ack(self) -> Result<(), SourceError> {
+        if self.mistake == SourceMistake::LosesAcks {
+            return Ok(());
+        }
+        self.inner.ack().await
+    }
+
+    async fn retry_after(self, delay: Duration) -> Result<(), SourceError> {
+        let delay = if self.mistake == SourceMistake::IgnoresRetryDelay {
+            Duration::ZERO
+        } else {
+            delay
+        };
+        self.inner.retry_after(delay).await
+    }
+
+    async fn progress(&self) -> Result<(), SourceError> {
+        if self.mistake == SourceMistake::ForgetsProgress {
+            return Ok(());
+        }
+        self.inner.progress().await
+    }
+}

@@ -1,0 +1,115 @@
+//! Recording with one mistake each.
+//!
+//! Recording belongs to each integration, so the mistakes are in the fixture that stands for one.
+
+use time::OffsetDateTime;
+
+use crate::message::{Events, IntoEvents, Limits, MessageId, NewMessage};
+use crate::testing::conformance::memory::MemoryStoreFixture;
+use crate::testing::conformance::store::{Refused, RowState, StoreCapabilities, StoreFixture};
+use crate::testing::{MemoryStore, MemoryTransaction};
+
+/// What a [`WrongWriter`] does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriterMistake {
+    /// Records outside the caller's transaction, so that a rollback leaves ghosts.
+    CommitsRolledBack,
+    /// Takes numbers outside the transaction, as from a database sequence, so that a rollback leaves holes.
+    LeavesHoles,
+    /// Does not enforce deduplication keys.
+    IgnoresDedupKeys,
+    /// Uses up a number for each unsequenced message.
+    NumbersEverything,
+    /// Records the events of one call in another order.
+    ReversesBatches,
+    /// Swallows the error of an event that cannot be recorded.
+    HidesRefusals,
+}
+
+/// A fixture whose recording side has one mistake.
+#[derive(Debug)]
+pub struct WrongWriter {
+    inner: MemoryStoreFixture,
+    mistake: WriterMistake,
+}
+
+impl WrongWriter {
+    /// A fresh store with a wrong way of recording.
+    #[must_use]
+    pub fn new(mistake: WriterMistake) -> Self {
+        Self {
+            inner: MemoryStoreFixture::new(),
+            mistake,
+        }
+    }
+
+    fn spoil(&self, messages: &mut [NewMessage]) {
+        match self.mistake {
+            WriterMistake::IgnoresDedupKeys => self.store().forget_dedup_keys(),
+            WriterMistake::ReversesBatches => messages.reverse(),
+            WriterMistake::NumbersEverything => {
+                for message in messages.iter().filter(|message| !message.is_sequenced()) {
+                    self.store().use_up_number(message.aggregate());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl StoreFixture for WrongWriter {
+    type Store = MemoryStore;
+    type Held = MemoryTransaction;
+
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner.capabilities()
+    }
+
+    fn store(&self) -> &MemoryStore {
+        self.inner.store()
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        self.inner.now().await
+    }
+
+    async fn commit(&self, events: Events) -> Result<(), Refused> {
+        let mut messages = match events.checked(&Limits::default()) {
+            Ok(messages) => messages,
+            Err(_) if self.mistake == WriterMistake::HidesRefusals => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        self.spoil(&mut messages);
+        self.inner.commit(messages.into_events()).await
+    }
+
+    async fn roll_back(&self, events: Events) -> Result<(), Refused> {
+        let messages = events.checked(&Limits::default())?;
+        match self.mistake {
+            WriterMistake::CommitsRolledBack => return self.inner.commit(messages.into_events()).await,
+            WriterMistake::LeavesHoles => {
+                for message in &messages {
+                    self.store().use_up_number(message.aggregate());
+                }
+            }
+            _ => {}
+        }
+        self.inner.roll_back(messages.into_events()).await
+    }
+
+    async fn hold(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+        self.inner.hold(events).await
+    }
+
+    async fn expire_leases(&self) {
+        self.inner.expire_leases().await;
+    }
+
+    async fn corrupt(&self, id: MessageId) {
+        self.inner.corrupt(id).await;
+    }
+
+    async fn rows(&self) -> Vec<RowState> {
+        self.inner.rows().await
+    }
+}

@@ -1,0 +1,12 @@
+use outbox_core::DomainEvent;
+use serde::Serialize;
+
+#[derive(DomainEvent, Serialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+#[domain_event(name = "paid")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+fn main() {}

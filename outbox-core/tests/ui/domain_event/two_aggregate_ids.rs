@@ -1,0 +1,13 @@
+use outbox_core::DomainEvent;
+use serde::Serialize;
+
+#[derive(DomainEvent, Serialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+    #[domain_event(aggregate_id)]
+    customer_id: u64,
+}
+
+fn main() {}
