@@ -1,0 +1,216 @@
+//! Connects to NATS, with the caller's own options for authentication and TLS.
+//!
+//! Invariants: a wrong address or password is an error at start and not an endless retry, and what the server reports asynchronously
+//! reaches the log: a denied permission shows nowhere else, the publish just times out. No secret is formatted. Absent here: any
+//! option of our own for credentials or certificates; `async_nats::ConnectOptions` has them all.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError, ToServerAddrs};
+
+use crate::publisher::DEFAULT_WINDOW;
+use crate::subject::percent_decode;
+
+/// Time between pings on an otherwise silent connection.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Options to start from: the connection is called `outbox`; its send buffer holds one window of 1024 messages, because what is in
+/// there when the connection breaks is delivered after the reconnection; and a silent server is given up after two pings of 10 s
+/// without an answer, instead of 60 s.
+///
+/// Add what the server asks for:
+///
+/// ```no_run
+/// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = outbox_nats::connect_options()
+///     .user_and_password("relay".into(), std::env::var("NATS_PASSWORD")?)
+///     .add_root_certificates("/etc/nats/ca.pem".into())
+///     .require_tls(true);
+/// let client = outbox_nats::connect("nats.example.com", options).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
+/// server, the address (`tls://`) or the options ask for it; we do not force it, so set `require_tls(true)` for every server that is not on
+/// this machine. Keep `retry_on_initial_connect` off unless the service may start without its broker: with it a wrong address or
+/// password is retried for ever instead of being reported.
+#[must_use]
+pub fn connect_options() -> ConnectOptions {
+    ConnectOptions::new()
+        .name("outbox")
+        .client_capacity(DEFAULT_WINDOW)
+        .ping_interval(PING_INTERVAL)
+}
+
+/// Connects, and logs what happens to the connection.
+///
+/// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, but for two
+/// things. The event callback is replaced by our logging, because async-nats keeps one only; to see events too, use
+/// [`connect_with_events`]. And credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
+/// used for all servers; async-nats itself ignores them.
+///
+/// # Errors
+///
+/// [`ConnectError`] if no server can be reached, or it refuses us. Not while `retry_on_initial_connect` is set.
+pub async fn connect(servers: impl ToServerAddrs, options: ConnectOptions) -> Result<Client, ConnectError> {
+    connect_with_events(servers, options, |_| {}).await
+}
+
+/// As [`connect`], and calls `on_event` for each event after it was logged. The callback must not block: events that find the
+/// queue of 128 full are dropped.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn connect_with_events(
+    servers: impl ToServerAddrs,
+    options: ConnectOptions,
+    on_event: impl Fn(&Event) + Send + Sync + 'static,
+) -> Result<Client, ConnectError> {
+    let servers: Vec<ServerAddr> = servers
+        .to_server_addrs()
+        .map_err(|error| {
+            ConnectError::new(
+                "?".to_owned(),
+                async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error),
+            )
+        })?
+        .collect();
+    let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
+    with_credentials_of(&servers, options)
+        .event_callback(move |event| {
+            log(&event);
+            on_event(&event);
+            std::future::ready(())
+        })
+        .connect(servers)
+        .await
+        .map_err(|error| ConnectError::new(names, error))
+}
+
+/// Host and port. The URL itself may hold a password.
+fn name(server: &ServerAddr) -> String {
+    format!("{}:{}", server.host(), server.port())
+}
+
+/// Moves credentials from an address, where they are percent-encoded, into the options.
+fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
+    let decode = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
+    let credentials = servers
+        .iter()
+        .find_map(|server| Some((server.username()?, server.password())));
+    match credentials {
+        Some((user, Some(password))) => options.user_and_password(decode(user), decode(password)),
+        Some((token, None)) => options.token(decode(token)),
+        None => options,
+    }
+}
+
+fn log(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!("connected to nats"),
+        Event::Draining | Event::Closed | Event::LameDuckMode => tracing::info!("nats connection: {event}"),
+        Event::Disconnected | Event::SlowConsumer(_) => tracing::warn!("nats connection: {event}"),
+        Event::ServerError(ServerError::Other(reason)) if is_permissions_violation(reason) => {
+            tracing::error!(
+                reason,
+                "nats denies a permission; messages on this subject time out until the server's permissions allow it"
+            )
+        }
+        Event::ServerError(_) | Event::ClientError(_) => tracing::error!("nats connection: {event}"),
+    }
+}
+
+/// The text is the only mark of a violation in the protocol; it has been the same since the first servers.
+fn is_permissions_violation(reason: &str) -> bool {
+    reason.to_ascii_lowercase().contains("permissions violation")
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub struct ConnectError {
+    servers: String,
+    source: async_nats::ConnectError,
+}
+
+impl ConnectError {
+    fn new(servers: String, source: async_nats::ConnectError) -> Self {
+        Self { servers, source }
+    }
+
+    /// What failed, as async-nats classifies it.
+    #[must_use]
+    pub fn kind(&self) -> ConnectErrorKind {
+        self.source.kind()
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { servers, .. } = self;
+        match self.kind() {
+            ConnectErrorKind::ServerParse => f.write_str("nats address is malformed; use `nats://host:port`"),
+            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+                write!(
+                    f,
+                    "nats server {servers} refused the credentials; check user, password, token or credentials file"
+                )
+            }
+            ConnectErrorKind::Tls => write!(
+                f,
+                "no TLS connection to nats server {servers}; check the certificates and host name"
+            ),
+            _ => write!(
+                f,
+                "no connection to nats server {servers}; check that it runs and that the address is right"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_addresses_are_not_shown() {
+        let server: ServerAddr = "nats://relay:hunter2@db.internal:4333".parse().unwrap();
+        assert_eq!(name(&server), "db.internal:4333");
+    }
+
+    #[tokio::test]
+    async fn a_malformed_address_is_reported_at_once() {
+        let error = connect("http://relay:hunter2@x", connect_options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ConnectErrorKind::ServerParse);
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_names_the_server_and_no_password() {
+        // Port 1 is reserved and closed on any machine that runs tests.
+        let error = connect("nats://relay:hunter2@127.0.0.1:1", connect_options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ConnectErrorKind::Io);
+        assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+
+    #[test]
+    fn violations_are_recognised() {
+        assert!(is_permissions_violation(
+            "Permissions Violation for Publish to \"events.order.1.placed\""
+        ));
+        assert!(!is_permissions_violation("Stale Connection"));
+    }
+}

@@ -1,0 +1,133 @@
+//! Headers between the codec of `outbox-core` and async-nats.
+//!
+//! The codec's headers go out as they are, plus the two that JetStream acts on. Invariant: no input panics; async-nats asserts
+//! on line breaks where a `&str` is converted, so names and values are always parsed. Absent here: what the headers mean.
+
+use std::str::FromStr;
+
+use async_nats::HeaderMap;
+use async_nats::header::{
+    HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID, ParseHeaderNameError,
+    ParseHeaderValueError,
+};
+use bytes::Bytes;
+use outbox_core::{Message, codec};
+
+/// Encodes a message for a stream: `Nats-Msg-Id` is the message's id, `Nats-Expected-Stream` the stream.
+pub(crate) fn encode(
+    message: &Message,
+    source: &str,
+    stream: &str,
+) -> Result<(HeaderMap, Bytes), HeaderError> {
+    let encoded = codec::encode(message, source);
+    let mut headers = HeaderMap::new();
+    for (name, value) in &encoded.headers {
+        headers.append(parse_name(name)?, parse_value(name, value)?);
+    }
+    headers.insert(
+        NATS_MESSAGE_ID,
+        parse_value("Nats-Msg-Id", &message.id.to_string())?,
+    );
+    headers.insert(NATS_EXPECTED_STREAM, parse_value("Nats-Expected-Stream", stream)?);
+    Ok((headers, encoded.payload))
+}
+
+/// Names and values as received, for [`outbox_core::Incoming`].
+pub(crate) fn decode(headers: &HeaderMap) -> Vec<(String, String)> {
+    headers
+        .iter()
+        .flat_map(|(name, values)| {
+            values
+                .iter()
+                .map(|value| (name.to_string(), value.as_str().to_owned()))
+        })
+        .collect()
+}
+
+fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
+    // async-nats takes the empty name, which would end the header block early.
+    if name.is_empty() {
+        return Err(HeaderError::Empty);
+    }
+    HeaderName::from_str(name).map_err(|source| HeaderError::Name {
+        name: name.escape_debug().to_string(),
+        source,
+    })
+}
+
+fn parse_value(name: &str, value: &str) -> Result<HeaderValue, HeaderError> {
+    HeaderValue::from_str(value).map_err(|source| HeaderError::Value {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// Why a message's headers cannot be sent. They are checked when the message is recorded, so the stored row was changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeaderError {
+    #[error("a header has no name")]
+    Empty,
+    #[error("header name `{name}` is malformed")]
+    Name {
+        name: String,
+        source: ParseHeaderNameError,
+    },
+    #[error("value of header `{name}` is malformed")]
+    Value {
+        name: String,
+        source: ParseHeaderValueError,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Aggregate, Headers, MessageId};
+
+    use super::*;
+
+    fn message(headers: Headers) -> Message {
+        Message {
+            id: MessageId::fresh(),
+            aggregate: Aggregate::new("order", "ü \r\n\0*"),
+            sequence: Some(7),
+            event_type: "order.placed".to_owned(),
+            event_version: 1,
+            subject: None,
+            content_type: "application/json".to_owned(),
+            payload: Bytes::from_static(b"{}"),
+            headers,
+            created_at: time::OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_message_survives_the_way_through_nats_headers() {
+        let mut headers = Headers::default();
+        headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
+        let expected = message(headers);
+        let (headers, payload) = encode(&expected, "shop", "EVENTS").unwrap();
+        assert_eq!(
+            headers.get(NATS_MESSAGE_ID).unwrap().as_str(),
+            expected.id.to_string()
+        );
+        assert_eq!(headers.get(NATS_EXPECTED_STREAM).unwrap().as_str(), "EVENTS");
+        assert_eq!(codec::decode(&decode(&headers), payload).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_malformed_stream_name_is_an_error_and_no_panic() {
+        let refused = encode(&message(Headers::default()), "shop", "EVENTS\r\nNats-Rollup: all");
+        assert!(matches!(refused, Err(HeaderError::Value { .. })));
+    }
+
+    #[test]
+    fn malformed_names_are_errors_and_no_panic() {
+        assert!(matches!(parse_name(""), Err(HeaderError::Empty)));
+        for name in ["a b", "a:b", "ü", "a\r\nb", "\0"] {
+            assert!(
+                matches!(parse_name(name), Err(HeaderError::Name { .. })),
+                "{name:?}"
+            );
+        }
+    }
+}

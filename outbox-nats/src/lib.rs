@@ -1,0 +1,64 @@
+//! NATS JetStream for the transactional outbox: the way out to a stream, and the way in to consumers.
+//!
+//! [`JetStreamPublisher`] is what a relay publishes through, [`JetStreamSource`] what an inbox receives through, and
+//! [`provision_stream`] makes sure at start that the stream between them exists and loses nothing. Works with nats-server 2.9 and newer.
+//!
+//! **Guaranteed**: a publish is `Ok` only if the message is on the stream; publishing a message again within the stream's duplicate window
+//! stores no copy; every failure says whether the message may be stored, can never be stored, or should be sent again; no aggregate id
+//! and no changed row reaches a subject it does not belong on; a consumer receives every message of its events at least once, over
+//! restarts of either side.
+//!
+//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when
+//! the connection broke may be stored although its failure was reported. The inbox drops such copies.
+//!
+//! ```no_run
+//! use outbox_core::{Catalogue, OutboxStore, Relay, shutdown};
+//! use outbox_nats::{
+//!     JetStreamPublisher, PublisherConfig, StreamSpec, connect, connect_options, provision_stream,
+//! };
+//!
+//! async fn relay(store: impl OutboxStore) -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = connect("nats://127.0.0.1:4222", connect_options()).await?;
+//!     // Creates the stream `EVENTS` with `events.>`, or checks it: wrong settings are errors here and not lost messages later.
+//!     provision_stream(&client, &StreamSpec::default(), Catalogue::linked()?.iter()).await?;
+//!     let publisher = JetStreamPublisher::new(client, PublisherConfig::default().source("shop"));
+//!     Relay::new(store, publisher).run(shutdown::on_signals()).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
+//! | create or check the stream | [`provision_stream`], [`StreamSpec`]; [`Provisioning::VerifyOnly`] changes nothing |
+//! | publish | [`JetStreamPublisher`], [`PublisherConfig`] |
+//! | receive | [`JetStreamSource`], [`SourceConfig`] |
+//! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
+//!
+//! async-nats is re-exported, so that options and clients are of the version this crate was built with.
+
+#![warn(unreachable_pub)]
+
+// The order in which a message travels: connection, stream, out, in.
+mod connect;
+mod provision;
+
+mod headers;
+mod subject;
+
+mod outcome;
+mod publisher;
+
+mod consumer;
+mod source;
+mod subscription;
+
+pub use async_nats;
+pub use connect::{ConnectError, connect, connect_options, connect_with_events};
+pub use provision::{
+    DEFAULT_STREAM, ProvisionError, Provisioning, StreamReport, StreamSpec, StreamWarning, provision_stream,
+};
+pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
+pub use source::{JetStreamSource, SourceConfig};
+pub use subject::{PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, decode_token, encode_token};
+pub use subscription::{JetStreamDelivery, JetStreamSubscription};

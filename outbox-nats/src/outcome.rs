@@ -1,0 +1,286 @@
+//! What the answer of JetStream to a publish means for the relay.
+//!
+//! Invariants: only an acknowledgement with a position on the expected stream counts as stored, and only a refusal that will always
+//! be repeated counts as permanent. Everything in between is sent again, with the same id. Decisions are taken from kinds and codes,
+//! never from texts, which change between server versions. Absent here: waiting and sending (`publisher`).
+//!
+//! | answer | class |
+//! |---|---|
+//! | position > 0 on the expected stream | stored |
+//! | position 0 | unknown: servers before 2.10.26 answered so for messages they had not stored |
+//! | another stream's name | configuration |
+//! | no answer in time, connection broken | unknown |
+//! | no stream listens on the subject | transient: also seen during elections |
+//! | 10158 id is being stored right now | transient |
+//! | 10077, 10023, 10047, 10167, other answers with status 503 | backpressure |
+//! | 10071, 10164 wrong last sequence | unknown: fenced off, or stored by an earlier attempt |
+//! | 10060 wrong stream, 10109 sealed, 10076 and 10039 JetStream switched off | configuration |
+//! | larger than `max_payload`, 10054, 10097, malformed subject | permanent |
+//! | anything else | unclassified |
+
+use std::error::Error;
+
+use async_nats::jetstream::context::{PublishError as SendError, PublishErrorKind};
+use async_nats::jetstream::publish::PublishAck;
+use async_nats::jetstream::{self, ErrorCode};
+use outbox_core::{FailureClass, MessageId, PublishError, Receipt};
+
+/// What names a publish in an error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) id: MessageId,
+    pub(crate) stream: &'a str,
+    pub(crate) subject: &'a str,
+}
+
+impl Attempt<'_> {
+    /// Judges an acknowledgement.
+    pub(crate) fn receipt(&self, ack: &PublishAck) -> Result<Receipt, PublishError> {
+        let Self { id, stream, .. } = self;
+        if ack.stream != *stream {
+            let context = format!(
+                "message {id} was stored on stream `{}` instead of `{stream}`; correct the publisher's stream or the streams' subjects",
+                ack.stream
+            );
+            return Err(PublishError::new(FailureClass::Configuration, context));
+        }
+        if ack.sequence == 0 {
+            let context = format!(
+                "acknowledgement of message {id} has no position, which does not prove that it is stored"
+            );
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        Ok(Receipt {
+            position: ack.sequence,
+            duplicate: ack.duplicate,
+        })
+    }
+
+    /// Judges a failure that async-nats reported.
+    pub(crate) fn failure(&self, error: SendError) -> PublishError {
+        let Self { id, stream, subject } = self;
+        let cause = Cause::of(&error);
+        let class = classify(error.kind(), cause);
+        // The texts of permanent and configuration errors reach operators, so they say what to do.
+        let context = match (class, error.kind(), cause) {
+            (_, PublishErrorKind::StreamNotFound, _) => {
+                format!(
+                    "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it"
+                )
+            }
+            (
+                _,
+                _,
+                Cause::Refused {
+                    code: ErrorCode::STREAM_NOT_MATCH,
+                    ..
+                },
+            ) => format!(
+                "subject `{subject}` of message {id} belongs to another stream than `{stream}`; correct the publisher's stream or prefix"
+            ),
+            (FailureClass::Permanent, PublishErrorKind::MaxPayloadExceeded, _)
+            | (
+                _,
+                _,
+                Cause::Refused {
+                    code: ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM,
+                    ..
+                },
+            ) => format!(
+                "message {id} is larger than the server or stream `{stream}` takes; raise `max_payload` or `max_msg_size`, or send a reference"
+            ),
+            (FailureClass::Unknown, ..) => format!("message {id} was not confirmed by stream `{stream}`"),
+            (FailureClass::Backpressure, ..) => {
+                format!("stream `{stream}` is full or throttles, message {id} waits")
+            }
+            _ => format!("stream `{stream}` refused message {id} on subject `{subject}`"),
+        };
+        PublishError::new(class, context).with_source(error)
+    }
+}
+
+/// What stands behind a [`SendError`], as far as it decides the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The server refused.
+    Refused { code: ErrorCode, status: usize },
+    /// async-nats refused the subject.
+    Subject,
+    /// The server answered something that is no acknowledgement.
+    Unreadable,
+    /// Nothing we know.
+    Other,
+}
+
+impl Cause {
+    fn of(error: &SendError) -> Self {
+        let Some(source) = error.source() else {
+            return Self::Other;
+        };
+        if let Some(refused) = source.downcast_ref::<jetstream::Error>() {
+            Self::Refused {
+                code: refused.error_code(),
+                status: refused.code(),
+            }
+        } else if source.is::<async_nats::SubjectError>() {
+            Self::Subject
+        } else if source.is::<serde_json::Error>() {
+            Self::Unreadable
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
+    match (kind, cause) {
+        (PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe, _) | (_, Cause::Unreadable) => {
+            FailureClass::Unknown
+        }
+        (PublishErrorKind::StreamNotFound | PublishErrorKind::MaxAckPending, _) => FailureClass::Transient,
+        (PublishErrorKind::MaxPayloadExceeded, _) | (_, Cause::Subject) => FailureClass::Permanent,
+        (PublishErrorKind::WrongLastSequence, _) => FailureClass::Unknown,
+        (_, Cause::Refused { code, status }) => match code {
+            ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+                FailureClass::Unknown
+            }
+            ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => FailureClass::Transient,
+            ErrorCode::STREAM_NOT_MATCH
+            | ErrorCode::STREAM_SEALED
+            | ErrorCode::JETSTREAM_NOT_ENABLED
+            | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => FailureClass::Configuration,
+            ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
+                FailureClass::Permanent
+            }
+            ErrorCode::STREAM_STORE_FAILED
+            | ErrorCode::INSUFFICIENT_RESOURCES
+            | ErrorCode::STORAGE_RESOURCES_EXCEEDED
+            | ErrorCode::STREAM_TOO_MANY_REQUESTS => FailureClass::Backpressure,
+            _ if status == 503 => FailureClass::Backpressure,
+            _ => FailureClass::Unclassified,
+        },
+        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not park anything.
+        _ => FailureClass::Unclassified,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::FailureClass::{
+        Backpressure, Configuration, Permanent, Transient, Unclassified, Unknown,
+    };
+
+    use super::*;
+
+    fn attempt() -> Attempt<'static> {
+        Attempt {
+            id: MessageId::fresh(),
+            stream: "EVENTS",
+            subject: "events.order.1.placed",
+        }
+    }
+
+    fn ack(stream: &str, sequence: u64, duplicate: bool) -> PublishAck {
+        PublishAck {
+            stream: stream.to_owned(),
+            sequence,
+            duplicate,
+            ..PublishAck::default()
+        }
+    }
+
+    /// The error that async-nats makes of the server's refusal.
+    fn refusal(status: u64, code: u64) -> SendError {
+        let body = format!(r#"{{"code":{status},"err_code":{code},"description":"test"}}"#);
+        let error: jetstream::Error = serde_json::from_str(&body).unwrap();
+        SendError::with_source(PublishErrorKind::Other, error)
+    }
+
+    #[test]
+    fn an_acknowledgement_counts_only_with_position_and_stream() {
+        let receipt = |position, duplicate| Receipt { position, duplicate };
+        assert_eq!(
+            attempt().receipt(&ack("EVENTS", 7, false)).unwrap(),
+            receipt(7, false)
+        );
+        assert_eq!(
+            attempt().receipt(&ack("EVENTS", 7, true)).unwrap(),
+            receipt(7, true)
+        );
+        for duplicate in [false, true] {
+            assert_eq!(
+                attempt()
+                    .receipt(&ack("EVENTS", 0, duplicate))
+                    .unwrap_err()
+                    .class(),
+                Unknown
+            );
+        }
+        assert_eq!(
+            attempt().receipt(&ack("OTHER", 7, false)).unwrap_err().class(),
+            Configuration
+        );
+    }
+
+    #[test]
+    fn refusals_are_classified_by_code() {
+        for (status, code, class) in [
+            (400, 10071, Unknown),
+            (400, 10164, Unknown),
+            (409, 10158, Transient),
+            (503, 10077, Backpressure),
+            (503, 10023, Backpressure),
+            (500, 10047, Backpressure),
+            (429, 10167, Backpressure),
+            (503, 10008, Backpressure),
+            (503, 0, Backpressure),
+            (400, 10060, Configuration),
+            (400, 10109, Configuration),
+            (503, 10076, Configuration),
+            (503, 10039, Configuration),
+            (400, 10054, Permanent),
+            (400, 10097, Permanent),
+            (400, 10070, Unclassified),
+            (500, 19999, Unclassified),
+            (400, 0, Unclassified),
+        ] {
+            assert_eq!(
+                attempt().failure(refusal(status, code)).class(),
+                class,
+                "status {status}, code {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn failures_without_an_answer_are_classified_by_kind() {
+        for (kind, class) in [
+            (PublishErrorKind::TimedOut, Unknown),
+            (PublishErrorKind::BrokenPipe, Unknown),
+            (PublishErrorKind::WrongLastSequence, Unknown),
+            (PublishErrorKind::StreamNotFound, Transient),
+            (PublishErrorKind::MaxAckPending, Transient),
+            (PublishErrorKind::MaxPayloadExceeded, Permanent),
+            (PublishErrorKind::WrongLastMessageId, Unclassified),
+            (PublishErrorKind::Other, Unclassified),
+        ] {
+            assert_eq!(attempt().failure(SendError::new(kind)).class(), class, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_answer_is_unknown_and_a_refused_subject_permanent() {
+        let unreadable = serde_json::from_str::<u8>("no acknowledgement").unwrap_err();
+        let unreadable = SendError::with_source(PublishErrorKind::Other, unreadable);
+        assert_eq!(attempt().failure(unreadable).class(), Unknown);
+        let subject =
+            SendError::with_source(PublishErrorKind::Other, async_nats::SubjectError::InvalidFormat);
+        assert_eq!(attempt().failure(subject).class(), Permanent);
+    }
+
+    #[test]
+    fn the_cause_is_kept() {
+        let error = attempt().failure(refusal(503, 10077));
+        assert!(error.source().is_some_and(|source| source.is::<SendError>()));
+    }
+}

@@ -1,0 +1,368 @@
+//! Compares an existing stream with the one that is needed: a pure function, so that each rule has a test without a server.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use outbox_core::EventDescriptor;
+
+use super::{ProvisionError, Provisioning, StreamSpec, captures};
+use crate::subject::without_covered;
+
+/// What an existing stream lacks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// All subjects the stream should have.
+    pub(super) subjects: Vec<String>,
+    pub(super) subjects_added: Vec<String>,
+    pub(super) raise_duplicate_window: bool,
+    pub(super) warnings: Vec<StreamWarning>,
+}
+
+impl Plan {
+    pub(super) fn is_empty(&self) -> bool {
+        self.subjects_added.is_empty() && !self.raise_duplicate_window
+    }
+}
+
+/// A setting of an existing stream that works but may surprise. We do not change it: it is somebody's choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamWarning {
+    /// The stream drops its oldest messages when it is full, read or not.
+    DiscardsUnread,
+    /// The stream keeps only so many messages per subject, so a slow consumer misses events of an aggregate.
+    KeepsPerSubject {
+        /// Messages kept per subject.
+        messages: i64,
+    },
+    /// The stream is in memory: a restart of the server loses messages and the ids of published ones.
+    InMemory,
+    /// Messages are deleted earlier than asked for.
+    ShortAge {
+        /// The stream's setting.
+        seen: Duration,
+        /// [`StreamSpec::max_age`].
+        wanted: Duration,
+    },
+}
+
+impl fmt::Display for StreamWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DiscardsUnread => f.write_str(
+                "the stream drops its oldest messages when full, read or not; use discard policy `new`",
+            ),
+            Self::KeepsPerSubject { messages } => write!(
+                f,
+                "the stream keeps {messages} messages per subject, so slow consumers miss events; remove `max_msgs_per_subject`"
+            ),
+            Self::InMemory => f.write_str(
+                "the stream is in memory, so a restart of the server loses messages; use file storage",
+            ),
+            Self::ShortAge { seen, wanted } => {
+                write!(
+                    f,
+                    "the stream deletes messages after {seen:?}, {wanted:?} was asked for; raise `max_age`"
+                )
+            }
+        }
+    }
+}
+
+/// Compares; errors are what cannot or must not be changed.
+pub(super) fn compare(
+    spec: &StreamSpec,
+    seen: &Config,
+    wanted: &[String],
+    events: &[&EventDescriptor],
+) -> Result<Plan, ProvisionError> {
+    let stream = || spec.name.clone();
+    if seen.retention != RetentionPolicy::Limits {
+        return Err(ProvisionError::Retention {
+            stream: stream(),
+            seen: seen.retention,
+        });
+    }
+    for (wrong, setting, seen, needed) in [
+        (
+            seen.no_ack,
+            "no_ack",
+            "true",
+            "false, for publishers wait for the acknowledgement",
+        ),
+        (
+            seen.sealed,
+            "sealed",
+            "true",
+            "false, for a sealed stream takes no messages",
+        ),
+        (
+            seen.mirror.is_some(),
+            "mirror",
+            "another stream",
+            "none, for a mirror takes no messages",
+        ),
+    ] {
+        if wrong {
+            return Err(ProvisionError::Setting {
+                stream: stream(),
+                setting,
+                seen,
+                needed,
+            });
+        }
+    }
+
+    let subjects_added: Vec<String> = wanted
+        .iter()
+        .filter(|subject| !captures(&seen.subjects, subject))
+        .cloned()
+        .collect();
+    let raise_duplicate_window = seen.duplicate_window < spec.duplicate_window;
+    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
+    let age_forbids = !seen.max_age.is_zero() && seen.max_age < spec.duplicate_window;
+    if raise_duplicate_window && (spec.provisioning == Provisioning::VerifyOnly || age_forbids) {
+        return Err(ProvisionError::DuplicateWindow {
+            stream: stream(),
+            seen: seen.duplicate_window,
+            needed: spec.duplicate_window,
+        });
+    }
+    let warnings = warnings(spec, seen);
+    if spec.provisioning == Provisioning::VerifyOnly {
+        // The spec's own subjects are a wish; what counts is that each event has a place.
+        check_captured(spec, &seen.subjects, events)?;
+        if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
+            let subject = subject.clone();
+            return Err(ProvisionError::Subject {
+                stream: stream(),
+                subject,
+                seen: seen.subjects.clone(),
+            });
+        }
+        return Ok(Plan {
+            warnings,
+            ..Plan::default()
+        });
+    }
+    check_captured(spec, wanted, events)?;
+    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
+    let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
+    Ok(Plan {
+        subjects,
+        subjects_added,
+        raise_duplicate_window,
+        warnings,
+    })
+}
+
+/// Checks that each event has a subject among `subjects`.
+pub(super) fn check_captured(
+    spec: &StreamSpec,
+    subjects: &[String],
+    events: &[&EventDescriptor],
+) -> Result<(), ProvisionError> {
+    let uncaptured = events
+        .iter()
+        .find(|event| !captures(subjects, &spec.prefix.filter(event)));
+    uncaptured.map_or(Ok(()), |event| {
+        Err(ProvisionError::Uncaptured {
+            stream: spec.name.clone(),
+            event_type: event.event_type(),
+            subject: spec.prefix.filter(event),
+            seen: subjects.to_vec(),
+        })
+    })
+}
+
+fn warnings(spec: &StreamSpec, seen: &Config) -> Vec<StreamWarning> {
+    let bounded = seen.max_bytes > 0 || seen.max_messages > 0;
+    let shorter = !seen.max_age.is_zero() && (spec.max_age.is_zero() || seen.max_age < spec.max_age);
+    [
+        (seen.discard == DiscardPolicy::Old && bounded).then_some(StreamWarning::DiscardsUnread),
+        (seen.max_messages_per_subject > 0).then_some(StreamWarning::KeepsPerSubject {
+            messages: seen.max_messages_per_subject,
+        }),
+        (seen.storage == StorageType::Memory).then_some(StreamWarning::InMemory),
+        shorter.then_some(StreamWarning::ShortAge {
+            seen: seen.max_age,
+            wanted: spec.max_age,
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn event(name: &'static str, subject: Option<&'static str>) -> EventDescriptor {
+        EventDescriptor {
+            aggregate: "order",
+            name,
+            version: 1,
+            subject,
+            sequenced: true,
+            rust_type: "Test",
+            file: file!(),
+            line: line!(),
+        }
+    }
+
+    static PLACED: EventDescriptor = event("placed", None);
+    static LEGACY: EventDescriptor = event("shipped", Some("legacy.shipped"));
+
+    fn existing(spec: &StreamSpec) -> Config {
+        spec.to_config(spec.wanted_subjects(&[]))
+    }
+
+    fn run(spec: &StreamSpec, seen: &Config, events: &[&EventDescriptor]) -> Result<Plan, ProvisionError> {
+        compare(spec, seen, &spec.wanted_subjects(events), events)
+    }
+
+    fn verify_only() -> StreamSpec {
+        StreamSpec::default().provisioning(Provisioning::VerifyOnly)
+    }
+
+    #[test]
+    fn what_we_create_needs_no_change() {
+        for spec in [StreamSpec::default(), verify_only()] {
+            assert_eq!(run(&spec, &existing(&spec), &[&PLACED]).unwrap().warnings, []);
+            assert!(run(&spec, &existing(&spec), &[&PLACED]).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn fixed_subjects_are_added_when_allowed_and_demanded_when_not() {
+        let spec = StreamSpec::default();
+        let plan = run(&spec, &existing(&spec), &[&PLACED, &LEGACY]).unwrap();
+        assert_eq!(plan.subjects, ["events.>", "legacy.shipped"]);
+        assert_eq!(plan.subjects_added, ["legacy.shipped"]);
+
+        let refused = run(&verify_only(), &existing(&spec), &[&PLACED, &LEGACY]).unwrap_err();
+        assert!(
+            matches!(&refused, ProvisionError::Uncaptured { event_type, subject, .. }
+            if event_type == "order.shipped" && subject == "legacy.shipped")
+        );
+    }
+
+    #[test]
+    fn a_wider_subject_replaces_what_it_covers() {
+        let spec = StreamSpec::default();
+        let seen = Config {
+            subjects: vec!["events.order.>".into(), "other.x".into()],
+            ..existing(&spec)
+        };
+        assert_eq!(
+            run(&spec, &seen, &[&PLACED]).unwrap().subjects,
+            ["events.>", "other.x"]
+        );
+    }
+
+    #[test]
+    fn verification_is_content_when_every_event_has_a_place() {
+        let seen = Config {
+            subjects: vec!["events.order.>".into()],
+            ..existing(&StreamSpec::default())
+        };
+        assert!(run(&verify_only(), &seen, &[&PLACED]).unwrap().is_empty());
+        assert!(matches!(
+            run(&verify_only(), &seen, &[]),
+            Err(ProvisionError::Subject { .. })
+        ));
+    }
+
+    #[test]
+    fn own_subjects_must_capture_the_events() {
+        let spec = StreamSpec::default().subject("shop.>");
+        assert!(matches!(
+            run(&spec, &existing(&spec), &[&PLACED]),
+            Err(ProvisionError::Uncaptured { .. })
+        ));
+    }
+
+    #[test]
+    fn retention_that_forgets_ids_is_refused() {
+        let spec = StreamSpec::default();
+        for retention in [RetentionPolicy::WorkQueue, RetentionPolicy::Interest] {
+            let seen = Config {
+                retention,
+                ..existing(&spec)
+            };
+            assert!(matches!(
+                run(&spec, &seen, &[]),
+                Err(ProvisionError::Retention { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn streams_that_take_or_confirm_nothing_are_refused() {
+        let spec = StreamSpec::default();
+        for seen in [
+            Config {
+                no_ack: true,
+                ..existing(&spec)
+            },
+            Config {
+                sealed: true,
+                ..existing(&spec)
+            },
+        ] {
+            assert!(matches!(
+                run(&spec, &seen, &[]),
+                Err(ProvisionError::Setting { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_short_duplicate_window_is_raised_or_refused_but_never_lowered() {
+        let minutes = Duration::from_mins;
+        let spec = StreamSpec::default();
+        let window = |window| Config {
+            duplicate_window: window,
+            ..existing(&spec)
+        };
+        assert!(
+            run(&spec, &window(minutes(2)), &[])
+                .unwrap()
+                .raise_duplicate_window
+        );
+        assert!(
+            !run(&spec, &window(minutes(60)), &[])
+                .unwrap()
+                .raise_duplicate_window
+        );
+        let refused = run(&verify_only(), &window(minutes(2)), &[]).unwrap_err();
+        assert!(
+            matches!(refused, ProvisionError::DuplicateWindow { seen, needed, .. }
+            if seen == minutes(2) && needed == minutes(10))
+        );
+        let young = Config {
+            max_age: minutes(5),
+            ..window(minutes(2))
+        };
+        assert!(matches!(
+            run(&spec, &young, &[]),
+            Err(ProvisionError::DuplicateWindow { .. })
+        ));
+    }
+
+    #[test]
+    fn surprising_settings_are_warned_about() {
+        let spec = StreamSpec::default();
+        let seen = Config {
+            discard: DiscardPolicy::Old,
+            max_bytes: 1,
+            max_messages_per_subject: 1,
+            storage: StorageType::Memory,
+            max_age: Duration::from_hours(1),
+            ..existing(&spec)
+        };
+        assert_eq!(run(&spec, &seen, &[]).unwrap().warnings.len(), 4);
+    }
+}

@@ -1,0 +1,303 @@
+//! Opens subscriptions of durable consumers on a JetStream stream.
+//!
+//! Invariant: a subscription that opens is one that can receive what was asked for. What would stay silent for ever (no stream, a
+//! stream that does not capture an event, a filter that an old server ignored) is an error here. Absent here: the consumer's settings
+//! (`consumer`) and the deliveries (`subscription`).
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
+use async_nats::jetstream::stream::{RetentionPolicy, Stream};
+use outbox_core::{ConsumerSpec, Source, SourceError};
+
+use crate::consumer::{self, Durable};
+use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
+use crate::subject::SubjectPrefix;
+use crate::subscription::JetStreamSubscription;
+
+/// How a [`JetStreamSource`] subscribes. Start from the default and set what differs.
+///
+/// ```
+/// let config = outbox_nats::SourceConfig::default().stream("SHOP");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceConfig {
+    /// The stream to read. Default `EVENTS`.
+    pub stream: String,
+    /// First tokens of the default subjects, as the publisher has them. Default `events`.
+    pub prefix: SubjectPrefix,
+    /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
+    pub provisioning: Provisioning,
+    /// How often an idle server says that it is alive. A connection that is silent for twice this is rebuilt. 100 ms to 15 s,
+    /// values beyond are cut to that. Default 5 s.
+    pub idle_heartbeat: Duration,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self {
+            stream: DEFAULT_STREAM.to_owned(),
+            prefix: SubjectPrefix::default(),
+            provisioning: Provisioning::default(),
+            idle_heartbeat: Duration::from_secs(5),
+        }
+    }
+}
+
+impl SourceConfig {
+    /// Sets [`Self::stream`].
+    #[must_use]
+    pub fn stream(mut self, stream: impl Into<String>) -> Self {
+        self.stream = stream.into();
+        self
+    }
+
+    /// Sets [`Self::prefix`].
+    #[must_use]
+    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// Sets [`Self::provisioning`].
+    #[must_use]
+    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
+        self.provisioning = provisioning;
+        self
+    }
+
+    /// Sets [`Self::idle_heartbeat`].
+    #[must_use]
+    pub fn idle_heartbeat(mut self, interval: Duration) -> Self {
+        self.idle_heartbeat = interval;
+        self
+    }
+}
+
+/// The [`Source`] for JetStream: durable pull consumers with explicit acknowledgement.
+///
+/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and giving up belong to
+/// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
+/// narrowed: during a rolling upgrade the old version would make the new one miss events. To stop receiving an event type, remove its
+/// filter with `nats consumer edit`.
+///
+/// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name.
+#[derive(Debug, Clone)]
+pub struct JetStreamSource {
+    client: Client,
+    context: Context,
+    config: SourceConfig,
+}
+
+impl JetStreamSource {
+    /// A source over a connection. Nothing is sent until [`Source::subscribe`].
+    #[must_use]
+    pub fn new(client: Client, config: SourceConfig) -> Self {
+        let context = ContextBuilder::new()
+            .timeout(REQUEST_TIMEOUT)
+            .build(client.clone());
+        Self {
+            client,
+            context,
+            config,
+        }
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &SourceConfig {
+        &self.config
+    }
+
+    /// Reads the stream and checks that it fits the consumer.
+    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SourceError> {
+        let SourceConfig {
+            stream: name, prefix, ..
+        } = &self.config;
+        let stream = self.context.get_stream(name).await.map_err(|error| match error.kind() {
+            GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                let context = format!(
+                    "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
+                    prefix.wildcard()
+                );
+                SourceError::Configuration { context, source: None }
+            }
+            GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
+            _ => configuration(format!("stream `{name}` cannot be read"), error),
+        })?;
+        let config = &stream.cached_info().config;
+        if config.retention != RetentionPolicy::Limits {
+            let context = format!(
+                "stream `{name}` has retention {:?}, which deletes messages that other consumers have not read and forgets published ids; it must be Limits",
+                config.retention
+            );
+            return Err(SourceError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        for event in &consumer.events {
+            let filter = prefix.filter(event);
+            if !captures(&config.subjects, &filter) {
+                let context = format!(
+                    "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream",
+                    event.event_type(),
+                    consumer.name,
+                    config.subjects.join(", ")
+                );
+                return Err(SourceError::Configuration {
+                    context,
+                    source: None,
+                });
+            }
+        }
+        Ok(stream)
+    }
+}
+
+impl Source for JetStreamSource {
+    type Subscription = JetStreamSubscription;
+
+    /// Safe to run in many processes at once. Ends within a few requests of 5 s each; cancelling leaves at most a consumer that the
+    /// next call uses.
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SourceError> {
+        check(consumer)?;
+        let stream = self.stream(consumer).await?;
+        let durable = Durable {
+            stream: &stream,
+            spec: consumer,
+            filters: self.config.prefix.filters(consumer.events.iter().copied()),
+            provisioning: self.config.provisioning,
+            // Asked after the first answer: before that, a client that still connects knows no version.
+            many_filters: self.client.is_server_compatible(2, 10, 0),
+        };
+        let consumer_handle = durable.ensure().await?;
+        tracing::info!(
+            stream = self.config.stream,
+            consumer = consumer.name,
+            "subscribed"
+        );
+        let heartbeat = self.config.idle_heartbeat;
+        Ok(JetStreamSubscription::new(
+            self.client.clone(),
+            consumer_handle,
+            consumer.in_flight_max,
+            heartbeat,
+        ))
+    }
+}
+
+/// What is wrong with the spec itself.
+fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
+    let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
+        "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
+    } else if consumer.events.is_empty() {
+        "it wants no events; register at least one handler"
+    } else if consumer.ack_wait.is_zero() {
+        "`ack_wait` must be above zero"
+    } else if consumer.in_flight_max == 0 {
+        "`in_flight_max` must be above zero"
+    } else {
+        return Ok(());
+    };
+    let context = format!(
+        "consumer `{}` cannot be set up: {reason}",
+        consumer.name.escape_debug()
+    );
+    Err(SourceError::Configuration {
+        context,
+        source: None,
+    })
+}
+
+pub(crate) fn interrupted(
+    context: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> SourceError {
+    SourceError::Interrupted {
+        context: context.into(),
+        source: Some(source.into()),
+    }
+}
+
+pub(crate) fn configuration(
+    context: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> SourceError {
+    SourceError::Configuration {
+        context: context.into(),
+        source: Some(source.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::EventDescriptor;
+
+    use super::*;
+
+    static PLACED: EventDescriptor = EventDescriptor {
+        aggregate: "order",
+        name: "placed",
+        version: 1,
+        subject: None,
+        sequenced: true,
+        rust_type: "Test",
+        file: file!(),
+        line: line!(),
+    };
+
+    fn spec() -> ConsumerSpec {
+        ConsumerSpec {
+            name: "billing".to_owned(),
+            events: vec![&PLACED],
+            ack_wait: Duration::from_secs(1),
+            in_flight_max: 1,
+        }
+    }
+
+    #[test]
+    fn impossible_specs_are_refused_before_anything_is_sent() {
+        check(&spec()).unwrap();
+        for wrong in [
+            ConsumerSpec {
+                name: String::new(),
+                ..spec()
+            },
+            ConsumerSpec {
+                name: "a.b".to_owned(),
+                ..spec()
+            },
+            ConsumerSpec {
+                name: "x".repeat(65),
+                ..spec()
+            },
+            ConsumerSpec {
+                events: Vec::new(),
+                ..spec()
+            },
+            ConsumerSpec {
+                ack_wait: Duration::ZERO,
+                ..spec()
+            },
+            ConsumerSpec {
+                in_flight_max: 0,
+                ..spec()
+            },
+        ] {
+            assert!(
+                matches!(check(&wrong), Err(SourceError::Configuration { .. })),
+                "{wrong:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Subjects: where a message is published, and which filters consumers need.
+//!
+//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`, so `events.order.*.placed` selects an event type
+//! and `events.order.42.>` an aggregate. Invariant: whatever the aggregate id is, the result is a literal subject outside `$`, and
+//! [`decode_token`] gives the id back. nats-server itself stores messages on `a.*` and runs commands sent to `$JS.API.…`, so nothing
+//! below this module would notice. Absent here: which stream captures a subject (`provision`).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use outbox_core::{EventDescriptor, Message};
+
+/// Longest prefix, in bytes. With the longest aggregate id (255 characters of four bytes, percent-encoded) a subject stays below
+/// 3.4 KB; nats-server takes 4 KB for subject, reply subject and sizes together.
+pub const PREFIX_BYTES_MAX: usize = 128;
+
+/// The first tokens of all default subjects: one or more dot-separated tokens of `[A-Za-z0-9_-]`, at most [`PREFIX_BYTES_MAX`] bytes.
+///
+/// ```
+/// use outbox_nats::SubjectPrefix;
+///
+/// assert_eq!(SubjectPrefix::default().as_str(), "events");
+/// assert_eq!(SubjectPrefix::new("shop.events")?.wildcard(), "shop.events.>");
+/// assert!(SubjectPrefix::new("$JS.API").is_err());
+/// # Ok::<(), outbox_nats::SubjectError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SubjectPrefix(String);
+
+impl SubjectPrefix {
+    /// Checks a prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`SubjectError::Prefix`] if a token is empty or holds other characters, or if the prefix is too long.
+    pub fn new(prefix: impl Into<String>) -> Result<Self, SubjectError> {
+        let prefix = prefix.into();
+        let tokens_are_plain = prefix
+            .split('.')
+            .all(|token| !token.is_empty() && token.bytes().all(is_plain));
+        if tokens_are_plain && prefix.len() <= PREFIX_BYTES_MAX {
+            return Ok(Self(prefix));
+        }
+        Err(SubjectError::Prefix {
+            prefix: prefix.escape_debug().to_string(),
+        })
+    }
+
+    /// The prefix as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The pattern of all default subjects: `<prefix>.>`.
+    #[must_use]
+    pub fn wildcard(&self) -> String {
+        format!("{self}.>")
+    }
+
+    /// The subject of a message: its override, or the default subject.
+    ///
+    /// # Errors
+    ///
+    /// [`SubjectError::Override`] if the override is no literal subject. Messages are checked when they are recorded, so this
+    /// means that somebody changed the stored row.
+    pub fn subject(&self, message: &Message) -> Result<String, SubjectError> {
+        if let Some(subject) = &message.subject {
+            return if is_literal_subject(subject) {
+                Ok(subject.clone())
+            } else {
+                Err(SubjectError::Override {
+                    subject: subject.escape_debug().to_string(),
+                })
+            };
+        }
+        Ok(format!(
+            "{self}.{}.{}.{}",
+            encode_token(&message.aggregate.aggregate_type),
+            encode_token(&message.aggregate.id),
+            encode_token(message.event_name())
+        ))
+    }
+
+    /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.
+    #[must_use]
+    pub fn filter(&self, event: &EventDescriptor) -> String {
+        event.subject.map_or_else(
+            || {
+                format!(
+                    "{self}.{}.*.{}",
+                    encode_token(event.aggregate),
+                    encode_token(event.name)
+                )
+            },
+            str::to_owned,
+        )
+    }
+
+    /// The filters that select all messages of several event types: sorted, and none covers another, because the server refuses
+    /// overlapping filters.
+    #[must_use]
+    pub fn filters<'a>(&self, events: impl IntoIterator<Item = &'a EventDescriptor>) -> Vec<String> {
+        without_covered(events.into_iter().map(|event| self.filter(event)))
+    }
+}
+
+impl Default for SubjectPrefix {
+    /// `events`
+    fn default() -> Self {
+        Self("events".to_owned())
+    }
+}
+
+impl FromStr for SubjectPrefix {
+    type Err = SubjectError;
+
+    fn from_str(prefix: &str) -> Result<Self, Self::Err> {
+        Self::new(prefix)
+    }
+}
+
+impl fmt::Display for SubjectPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Writes any text as one token of a subject: bytes outside `[A-Za-z0-9_-]` become `%XX`, the empty text becomes `%`.
+///
+/// ```
+/// assert_eq!(outbox_nats::encode_token("a.b *ü"), "a%2Eb%20%2A%C3%BC");
+/// ```
+#[must_use]
+pub fn encode_token(text: &str) -> Cow<'_, str> {
+    if text.is_empty() {
+        // The server refuses empty tokens, and nothing else encodes to a lone `%`.
+        return Cow::Borrowed("%");
+    }
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut token = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            token.push(char::from(byte));
+        } else {
+            const HEX: &[u8; 16] = b"0123456789ABCDEF";
+            token.push('%');
+            token.push(char::from(HEX[usize::from(byte >> 4)]));
+            token.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    Cow::Owned(token)
+}
+
+/// Reads a token back, for example the aggregate id from the subject of a message. `None` if [`encode_token`] did not write it.
+///
+/// ```
+/// assert_eq!(outbox_nats::decode_token("a%2Eb").as_deref(), Some("a.b"));
+/// assert_eq!(outbox_nats::decode_token("a.b"), None);
+/// ```
+#[must_use]
+pub fn decode_token(token: &str) -> Option<String> {
+    if token == "%" {
+        return Some(String::new());
+    }
+    let written = !token.is_empty() && token.bytes().all(|byte| is_plain(byte) || byte == b'%');
+    written.then(|| percent_decode(token)).flatten()
+}
+
+/// Replaces `%XX` by the byte it stands for. `None` if digits are missing or the result is no UTF-8.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+            u8::try_from(high * 16 + low).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Why something cannot be part of a subject.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubjectError {
+    /// The prefix is malformed.
+    #[error(
+        "subject prefix `{prefix}` is malformed; use dot-separated tokens of `[A-Za-z0-9_-]`, at most 128 bytes"
+    )]
+    Prefix {
+        /// The prefix, escaped.
+        prefix: String,
+    },
+    /// A fixed subject is malformed.
+    #[error(
+        "subject `{subject}` is malformed; use dot-separated tokens without wildcards, white space or control characters, not starting with `$`"
+    )]
+    Override {
+        /// The subject, escaped.
+        subject: String,
+    },
+}
+
+/// Whether all subjects that match `narrow` match `wide` too. Both may hold wildcards.
+pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(wide), Some(narrow)) if wide == narrow => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Drops patterns that another one covers, and sorts the rest.
+pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut patterns: Vec<String> = patterns.into_iter().collect();
+    patterns.sort();
+    patterns.dedup();
+    let all = patterns.clone();
+    patterns.retain(|pattern| !all.iter().any(|other| other != pattern && covers(other, pattern)));
+    patterns
+}
+
+/// The narrowest single pattern that covers all given ones, for servers that filter by one subject only. `None` for no patterns.
+pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    patterns.into_iter().map(str::to_owned).reduce(|a, b| {
+        let (a, b): (Vec<&str>, Vec<&str>) = (a.split('.').collect(), b.split('.').collect());
+        let open_ended = a.last() == Some(&">") || b.last() == Some(&">") || a.len() != b.len();
+        // `>` stands for one token or more, so the last token of the shorter pattern is swallowed too.
+        let kept = if open_ended {
+            a.len().min(b.len()) - 1
+        } else {
+            a.len()
+        };
+        let mut tokens: Vec<&str> = a
+            .iter()
+            .zip(&b)
+            .take(kept)
+            .map(|(a, b)| if a == b { *a } else { "*" })
+            .collect();
+        if open_ended {
+            tokens.push(">");
+        }
+        tokens.join(".")
+    })
+}
+
+/// Bytes that stand for themselves in a token.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+/// The rule of `NewMessage::check`, applied again before publishing: a changed row must not reach `$JS.API.…`.
+fn is_literal_subject(subject: &str) -> bool {
+    let legal = |c: char| !(c.is_whitespace() || c.is_control() || c == '*' || c == '>');
+    !subject.starts_with('$')
+        && subject.chars().all(legal)
+        && subject.split('.').all(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! The codec is tested by property: many odd ids, and a reference matcher that knows nothing of the code under test.
+
+use bytes::Bytes;
+use outbox_core::{Aggregate, Headers, MessageId};
+
+use super::*;
+
+fn message(aggregate_type: &str, id: &str, name: &str) -> Message {
+    Message {
+        id: MessageId::fresh(),
+        aggregate: Aggregate::new(aggregate_type, id),
+        sequence: Some(1),
+        event_type: format!("{aggregate_type}.{name}"),
+        event_version: 1,
+        subject: None,
+        content_type: "application/json".to_owned(),
+        payload: Bytes::new(),
+        headers: Headers::default(),
+        created_at: time::OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+const fn event(
+    aggregate: &'static str,
+    name: &'static str,
+    subject: Option<&'static str>,
+) -> EventDescriptor {
+    EventDescriptor {
+        aggregate,
+        name,
+        version: 1,
+        subject,
+        sequenced: true,
+        rust_type: "Test",
+        file: file!(),
+        line: line!(),
+    }
+}
+
+/// Ids that break naive subjects, every single character up to U+024F, and mixtures of all of them.
+fn odd_ids() -> Vec<String> {
+    let odd = [
+        "42",
+        "a.b",
+        ".",
+        "..",
+        "*",
+        ">",
+        "a.*.b",
+        "a.>",
+        "ü",
+        " ",
+        "\t",
+        "\r\n",
+        "\0",
+        "%",
+        "%%",
+        "%2E",
+        "%2",
+        "$JS",
+        "$JS.API.STREAM.PURGE.X",
+        "🦀",
+        "\u{200d}",
+        "\u{feff}",
+        "\u{a0}",
+        "\u{2028}",
+        "\u{7f}",
+        "'; DROP TABLE",
+        "a/b\\c",
+        "ÀÉ",
+        "日本",
+    ];
+    let mut ids: Vec<String> = odd.iter().map(|id| (*id).to_owned()).collect();
+    ids.extend([
+        String::new(),
+        "ü".repeat(255),
+        "🦀".repeat(255),
+        "x".repeat(255),
+        ".".repeat(255),
+    ]);
+    ids.extend((0..0x250_u32).filter_map(char::from_u32).map(String::from));
+    ids.extend(
+        odd.iter()
+            .flat_map(|a| odd.iter().map(move |b| format!("{a}{b}"))),
+    );
+    ids
+}
+
+/// Subject matching as the NATS documentation describes it.
+fn matches(filter: &[&str], subject: &[&str]) -> bool {
+    match (filter, subject) {
+        ([], []) => true,
+        ([">"], [_, ..]) => true,
+        ([first, filter @ ..], [token, subject @ ..]) => {
+            (*first == "*" || first == token) && matches(filter, subject)
+        }
+        _ => false,
+    }
+}
+
+fn is_match(filter: &str, subject: &str) -> bool {
+    matches(
+        &filter.split('.').collect::<Vec<_>>(),
+        &subject.split('.').collect::<Vec<_>>(),
+    )
+}
+
+#[test]
+fn any_aggregate_id_becomes_one_legal_token_and_comes_back() {
+    for id in odd_ids() {
+        let subject = SubjectPrefix::default()
+            .subject(&message("order", &id, "placed"))
+            .unwrap();
+        assert!(!subject.contains(['*', '>', '$', ' ']), "{id:?} -> {subject}");
+        assert!(
+            subject.bytes().all(|byte| byte.is_ascii_graphic()),
+            "{id:?} -> {subject}"
+        );
+        let tokens: Vec<&str> = subject.split('.').collect();
+        assert_eq!(tokens.len(), 4, "{id:?} -> {subject}");
+        assert!(
+            tokens.iter().all(|token| !token.is_empty()),
+            "{id:?} -> {subject}"
+        );
+        assert_eq!(decode_token(tokens[2]).as_deref(), Some(id.as_str()));
+        assert!(subject.len() < 3_400, "{id:?}: {} bytes", subject.len());
+    }
+}
+
+#[test]
+fn different_ids_have_different_tokens() {
+    let ids = odd_ids().into_iter().collect::<std::collections::BTreeSet<_>>();
+    let tokens = ids
+        .iter()
+        .map(|id| encode_token(id))
+        .collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(ids.len(), tokens.len());
+}
+
+#[test]
+fn foreign_tokens_are_not_decoded() {
+    for token in ["", "a.b", "%2", "%zz", "%C3", "ü", "a b", "*", "a%"] {
+        assert_eq!(decode_token(token), None, "{token:?}");
+    }
+    assert_eq!(
+        decode_token("%2e").as_deref(),
+        Some("."),
+        "hexadecimal digits in any case"
+    );
+}
+
+#[test]
+fn filters_select_their_event_and_no_other() {
+    let prefix = SubjectPrefix::new("shop.events").unwrap();
+    let placed = prefix.filter(&event("order", "placed", None));
+    assert_eq!(placed, "shop.events.order.*.placed");
+    for id in odd_ids() {
+        let subject = |aggregate, name| prefix.subject(&message(aggregate, &id, name)).unwrap();
+        assert!(is_match(&placed, &subject("order", "placed")), "{id:?}");
+        assert!(
+            is_match(&prefix.wildcard(), &subject("order", "placed")),
+            "{id:?}"
+        );
+        assert!(!is_match(&placed, &subject("order", "shipped")), "{id:?}");
+        assert!(!is_match(&placed, &subject("basket", "placed")), "{id:?}");
+    }
+}
+
+#[test]
+fn an_override_is_taken_literally() {
+    let mut overridden = message("order", "42", "placed");
+    overridden.subject = Some("legacy.orders".to_owned());
+    assert_eq!(
+        SubjectPrefix::default().subject(&overridden).unwrap(),
+        "legacy.orders"
+    );
+    assert_eq!(
+        SubjectPrefix::default().filter(&event("order", "placed", Some("legacy.orders"))),
+        "legacy.orders"
+    );
+}
+
+#[test]
+fn an_override_that_could_do_harm_is_refused() {
+    for subject in [
+        "",
+        "$JS.API.STREAM.PURGE.EVENTS",
+        "a.*",
+        "a.>",
+        "a b",
+        "a..b",
+        ".a",
+        "a.",
+        "a\n",
+        "a\0",
+    ] {
+        let mut changed = message("order", "42", "placed");
+        changed.subject = Some(subject.to_owned());
+        let refused = SubjectPrefix::default().subject(&changed);
+        assert!(
+            matches!(refused, Err(SubjectError::Override { .. })),
+            "{subject:?}"
+        );
+    }
+}
+
+#[test]
+fn malformed_prefixes_are_refused() {
+    for prefix in [
+        "",
+        ".",
+        "a.",
+        ".a",
+        "a..b",
+        "*",
+        "a.>",
+        "$JS",
+        "a b",
+        "ü",
+        "a%",
+        &"x".repeat(129),
+    ] {
+        assert!(
+            matches!(SubjectPrefix::new(prefix), Err(SubjectError::Prefix { .. })),
+            "{prefix:?}"
+        );
+    }
+    for prefix in ["events", "a.b-c.d_1", &"x".repeat(128)] {
+        assert_eq!(SubjectPrefix::new(prefix).unwrap().as_str(), prefix);
+    }
+}
+
+#[test]
+fn covering_follows_the_subject_rules() {
+    for (wide, narrow, expected) in [
+        ("events.>", "events.order.*.placed", true),
+        (">", "a", true),
+        (">", ">", true),
+        ("a.>", "a", false),
+        ("a.*", "a.b", true),
+        ("a.*", "a.*", true),
+        ("a.*", "a.>", false),
+        ("a.b", "a.*", false),
+        ("a.b", "a.b", true),
+        ("a.b", "a.b.c", false),
+        ("a.b.c", "a.b", false),
+        ("events.order.*.placed", "events.order.7.placed", true),
+        ("events.order.*.placed", "events.order.7.shipped", false),
+    ] {
+        assert_eq!(covers(wide, narrow), expected, "{wide} covers {narrow}");
+    }
+}
+
+#[test]
+fn filters_of_several_events_do_not_overlap() {
+    let prefix = SubjectPrefix::default();
+    let events = [
+        event("order", "placed", None),
+        event("order", "placed", None), // Another version of the payload.
+        event("order", "express", Some("events.order.all.placed")),
+        event("order", "shipped", Some("legacy.shipped")),
+    ];
+    assert_eq!(
+        prefix.filters(&events),
+        ["events.order.*.placed", "legacy.shipped"]
+    );
+}
+
+#[test]
+fn one_filter_covers_several_events_as_narrowly_as_possible() {
+    for (patterns, expected) in [
+        (&[][..], None),
+        (&["events.order.*.placed"][..], Some("events.order.*.placed")),
+        (
+            &["events.order.*.placed", "events.order.*.shipped"],
+            Some("events.order.*.*"),
+        ),
+        (
+            &["events.order.*.placed", "events.basket.*.placed"],
+            Some("events.*.*.placed"),
+        ),
+        (
+            &["events.order.*.placed", "events.basket.*.dropped"],
+            Some("events.*.*.*"),
+        ),
+        (
+            &["events.order.*.placed", "events.order.total"],
+            Some("events.order.>"),
+        ),
+        (&["events.order.*.placed", "legacy.shipped"], Some("*.>")),
+        (&["events.order.*.placed", "shipped"], Some(">")),
+        (
+            &["events.order.>", "events.order.*.placed"],
+            Some("events.order.>"),
+        ),
+        (&["a.>", "a.b"], Some("a.>")),
+        (&["a.b.>", "a.b"], Some("a.>")),
+    ] {
+        let cover = narrowest_cover(patterns.iter().copied());
+        assert_eq!(cover.as_deref(), expected, "{patterns:?}");
+        for pattern in patterns {
+            assert!(
+                covers(cover.as_deref().unwrap(), pattern),
+                "{cover:?} covers {pattern}"
+            );
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The promises of the two broker seams, on both servers.
+
+use std::time::Duration;
+
+use outbox_core::testing::LogEntry;
+use outbox_core::testing::backend_url;
+use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_core::testing::conformance::source::SourceFixture;
+use outbox_core::{Message, Publisher as _};
+use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options, provision_stream};
+
+use crate::environment::Nats;
+use crate::proxy::Proxy;
+
+struct Fixture {
+    nats: Nats,
+    /// Publishes through the proxy, while everything else goes to the server itself.
+    publisher: JetStreamPublisher,
+    source: JetStreamSource,
+    proxy: Proxy,
+}
+
+impl Fixture {
+    async fn new(variable: &'static str) -> Option<Self> {
+        let nats = Nats::from_variable(variable).await?;
+        let subjects = nats
+            .spec()
+            .subject(nats.prefix.wildcard())
+            .subject(fixed_subject(&nats));
+        provision_stream(&nats.client, &subjects, []).await.unwrap();
+        let proxy = Proxy::in_front_of(&backend_url(variable)?).await;
+        // The server may tell its own address, which would lead around the proxy.
+        let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
+            .await
+            .unwrap();
+        let publisher = JetStreamPublisher::new(client, nats.publisher_config());
+        let source = nats.source();
+        Some(Self {
+            nats,
+            publisher,
+            source,
+            proxy,
+        })
+    }
+}
+
+fn fixed_subject(nats: &Nats) -> String {
+    format!("fixed-{}.subject", nats.name)
+}
+
+impl PublisherFixture for Fixture {
+    type Publisher = JetStreamPublisher;
+
+    fn capabilities(&self) -> PublisherCapabilities {
+        PublisherCapabilities { outage: true }
+    }
+
+    fn publisher(&self) -> &JetStreamPublisher {
+        &self.publisher
+    }
+
+    async fn stored(&self) -> Vec<LogEntry> {
+        let stream = self.nats.jetstream().get_stream(&self.nats.name).await.unwrap();
+        let mut entries = Vec::new();
+        for position in 1..=stream.cached_info().state.last_sequence {
+            let stored = stream.get_raw_message(position).await.unwrap();
+            let headers: Vec<_> = stored
+                .headers
+                .iter()
+                .flat_map(|(name, values)| {
+                    values
+                        .iter()
+                        .map(move |value| (name.to_string(), value.to_string()))
+                })
+                .collect();
+            entries.push(LogEntry::decode(
+                position,
+                stored.subject.to_string(),
+                &headers,
+                stored.payload,
+            ));
+        }
+        entries
+    }
+
+    fn fixed_subject(&self) -> String {
+        fixed_subject(&self.nats)
+    }
+
+    fn payload_bytes_too_many(&self) -> usize {
+        self.nats.client.server_info().max_payload + 1
+    }
+
+    async fn set_available(&self, available: bool) {
+        self.proxy.set_available(available);
+    }
+}
+
+impl SourceFixture for Fixture {
+    type Source = JetStreamSource;
+
+    fn source(&self) -> &JetStreamSource {
+        &self.source
+    }
+
+    async fn publish(&self, message: Message) {
+        self.nats.publisher().publish(&message).await.unwrap();
+    }
+
+    fn ack_wait(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+}
+
+mod publisher_on_current {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
+    );
+}
+
+mod publisher_on_old {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+}
+
+mod source_on_current {
+    outbox_core::source_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
+    );
+}
+
+mod source_on_old {
+    outbox_core::source_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+}

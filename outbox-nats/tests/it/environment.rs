@@ -1,0 +1,244 @@
+//! What a test needs: a connection, names of its own, and short ways to make and read messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use outbox_core::testing::backend_url;
+use outbox_core::{
+    Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, Headers, Message, MessageId, Source as _,
+    Subscription as _,
+};
+use outbox_nats::async_nats::Client;
+use outbox_nats::async_nats::jetstream::{self, stream};
+use outbox_nats::{
+    JetStreamDelivery, JetStreamPublisher, JetStreamSource, JetStreamSubscription, PublisherConfig,
+    SourceConfig, StreamSpec, SubjectPrefix, connect, connect_options, provision_stream,
+};
+
+/// A bound on everything that should happen soon; long, because the machine is busy when all tests run.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) static PLACED: EventDescriptor = event("placed", None);
+pub(crate) static SHIPPED: EventDescriptor = event("shipped", None);
+pub(crate) static CANCELLED: EventDescriptor = event("cancelled", None);
+
+pub(crate) const fn event(name: &'static str, subject: Option<&'static str>) -> EventDescriptor {
+    EventDescriptor {
+        aggregate: "order",
+        name,
+        version: 1,
+        subject,
+        sequenced: true,
+        rust_type: "Test",
+        file: file!(),
+        line: line!(),
+    }
+}
+
+/// An event with a fixed subject that is known at run time only, because each test has its own.
+pub(crate) fn event_on(name: &'static str, subject: String) -> &'static EventDescriptor {
+    Box::leak(Box::new(event(name, Some(subject.leak()))))
+}
+
+/// A server, and names on it that nobody else uses.
+pub(crate) struct Nats {
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    pub(crate) prefix: SubjectPrefix,
+    /// The address, if others use the server too.
+    shared: Option<String>,
+}
+
+impl Nats {
+    /// Connects to the server that a variable names, or skips the test.
+    pub(crate) async fn from_variable(variable: &'static str) -> Option<Self> {
+        let url = backend_url(variable)?;
+        let mut nats = Self::at(&url).await;
+        nats.shared = Some(url);
+        Some(nats)
+    }
+
+    /// Connects to a private server.
+    pub(crate) async fn at(url: &str) -> Self {
+        Self::with(connect(url, connect_options()).await.unwrap())
+    }
+
+    pub(crate) fn with(client: Client) -> Self {
+        let name = format!("test-{}", MessageId::fresh());
+        let prefix = SubjectPrefix::new(name.clone()).unwrap();
+        Self {
+            client,
+            name,
+            prefix,
+            shared: None,
+        }
+    }
+
+    pub(crate) fn jetstream(&self) -> jetstream::Context {
+        jetstream::new(self.client.clone())
+    }
+
+    pub(crate) fn spec(&self) -> StreamSpec {
+        StreamSpec::default().name(&self.name).prefix(self.prefix.clone())
+    }
+
+    pub(crate) async fn provision(&self) {
+        provision_stream(&self.client, &self.spec(), [&PLACED, &SHIPPED])
+            .await
+            .unwrap();
+    }
+
+    pub(crate) fn publisher(&self) -> JetStreamPublisher {
+        JetStreamPublisher::new(self.client.clone(), self.publisher_config())
+    }
+
+    pub(crate) fn publisher_config(&self) -> PublisherConfig {
+        PublisherConfig::default()
+            .stream(&self.name)
+            .prefix(self.prefix.clone())
+            .source("test")
+    }
+
+    pub(crate) fn source(&self) -> JetStreamSource {
+        JetStreamSource::new(self.client.clone(), self.source_config())
+    }
+
+    pub(crate) fn source_config(&self) -> SourceConfig {
+        SourceConfig::default()
+            .stream(&self.name)
+            .prefix(self.prefix.clone())
+            .idle_heartbeat(Duration::from_millis(500))
+    }
+
+    pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
+        self.source().subscribe(consumer).await.unwrap()
+    }
+
+    pub(crate) async fn stream_config(&self) -> stream::Config {
+        self.jetstream()
+            .get_stream(&self.name)
+            .await
+            .unwrap()
+            .cached_info()
+            .config
+            .clone()
+    }
+
+    /// Subjects and payloads on the stream, in its order.
+    pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
+        let stream = self.jetstream().get_stream(&self.name).await.unwrap();
+        let mut stored = Vec::new();
+        for position in 1..=stream.cached_info().state.last_sequence {
+            let message = stream.get_raw_message(position).await.unwrap();
+            stored.push((message.subject.to_string(), message.payload));
+        }
+        stored
+    }
+
+    pub(crate) async fn delete_stream(&self) {
+        self.jetstream().delete_stream(&self.name).await.unwrap();
+    }
+}
+
+/// Leaves nothing behind on a server that others use too, also after a failure.
+impl Drop for Nats {
+    fn drop(&mut self) {
+        let Some(url) = self.shared.take() else { return };
+        let name = self.name.clone();
+        // Dropping cannot wait for a future, and the test's runtime may be gone; a thread with its own can.
+        let deletion = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                if let Ok(client) = connect(url, connect_options()).await {
+                    let _ = jetstream::new(client).delete_stream(name).await;
+                }
+            });
+        });
+        let _ = deletion.join();
+    }
+}
+
+pub(crate) fn message(event: &EventDescriptor, id: &str, sequence: u64) -> Message {
+    Message {
+        id: MessageId::fresh(),
+        aggregate: Aggregate::new(event.aggregate, id),
+        sequence: Some(sequence),
+        event_type: event.event_type(),
+        event_version: event.version,
+        subject: event.subject.map(str::to_owned),
+        content_type: "application/json".to_owned(),
+        payload: Bytes::from(format!("{id}/{}/{sequence}", event.name)),
+        headers: Headers::default(),
+        created_at: time::macros::datetime!(2026-01-02 03:04:05.678901 UTC),
+    }
+}
+
+pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
+    ConsumerSpec {
+        name: "billing".to_owned(),
+        events: events.to_vec(),
+        ack_wait: Duration::from_secs(30),
+        in_flight_max: 8,
+    }
+}
+
+/// The next delivery, over interruptions.
+pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStreamDelivery {
+    let next = async {
+        loop {
+            match subscription.next().await {
+                Ok(delivery) => return delivery,
+                Err(outbox_core::SourceError::Interrupted { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(SOON, next).await.expect("a delivery")
+}
+
+/// Receives and acknowledges `count` messages, and returns their payloads.
+pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, count: usize) -> Vec<String> {
+    let mut payloads = Vec::new();
+    while payloads.len() < count {
+        let delivery = receive(subscription).await;
+        payloads.push(String::from_utf8(delivery.incoming().payload.to_vec()).unwrap());
+        delivery.ack().await.unwrap();
+    }
+    payloads
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let wait = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen"));
+}
+
+/// Makes one test per server of each function, which takes a [`Nats`].
+macro_rules! on_both_servers {
+    ($($test:ident,)*) => {
+        mod current {
+            $(#[tokio::test]
+            async fn $test() {
+                let Some(nats) = crate::environment::Nats::from_variable("OUTBOX_TEST_NATS_URL").await else { return };
+                super::$test(&nats).await;
+            })*
+        }
+        mod old {
+            $(#[tokio::test]
+            async fn $test() {
+                let Some(nats) = crate::environment::Nats::from_variable("OUTBOX_TEST_NATS_OLD_URL").await else { return };
+                super::$test(&nats).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_servers;

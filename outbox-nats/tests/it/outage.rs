@@ -1,0 +1,235 @@
+//! The server is killed and comes back: nothing is lost, nothing is given up, and copies are recognised.
+
+use std::time::{Duration, Instant};
+
+use outbox_core::{Delivery as _, FailureClass, Publisher as _, SourceError, Subscription as _};
+use outbox_nats::async_nats::connection::State;
+
+use crate::environment::{Nats, PLACED, SOON, consumer, eventually, message, receive, receive_and_ack};
+use crate::private_server::PrivateServer;
+
+async fn reconnected(nats: &Nats) {
+    eventually("the reconnection", || async {
+        nats.client.connection_state() == State::Connected
+    })
+    .await;
+}
+
+async fn disconnected(nats: &Nats) {
+    eventually("the disconnection", || async {
+        nats.client.connection_state() != State::Connected
+    })
+    .await;
+}
+
+/// Goal: an outage costs time only. Method: publish before, during and after a `kill -9`, then everything again.
+#[tokio::test]
+async fn messages_survive_a_killed_server_exactly_once() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let messages: Vec<_> = (0..100).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    for message in &messages[..50] {
+        publisher.publish(message).await.unwrap();
+    }
+
+    server.kill();
+    disconnected(&nats).await;
+    let started = Instant::now();
+    for message in &messages[50..] {
+        assert_eq!(
+            publisher.publish(message).await.unwrap_err().class(),
+            FailureClass::Transient
+        );
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "no waiting while disconnected: {:?}",
+        started.elapsed()
+    );
+
+    server.restart().await;
+    reconnected(&nats).await;
+    assert_eq!(
+        nats.stored().await.len(),
+        50,
+        "nothing that failed is delivered afterwards"
+    );
+    for (n, message) in messages.iter().enumerate() {
+        let receipt = publisher.publish(message).await.unwrap();
+        assert_eq!(receipt.duplicate, n < 50, "message {n}");
+        assert_eq!(receipt.position, u64::try_from(n).unwrap() + 1);
+    }
+    assert_eq!(nats.stored().await.len(), 100);
+}
+
+/// Goal: a kill in the middle of a full window. Method: whatever failed is published again, until everything is confirmed.
+#[tokio::test]
+async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let publisher = outbox_nats::JetStreamPublisher::new(
+        nats.client.clone(),
+        nats.publisher_config().ack_timeout(Duration::from_secs(1)),
+    );
+    let mut pending: Vec<_> = (0..2_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let mut killed = false;
+    let deadline = Instant::now() + SOON;
+    while !pending.is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "{} messages are not confirmed",
+            pending.len()
+        );
+        let publishes =
+            futures_util::future::join_all(pending.iter().map(|message| publisher.publish(message)));
+        let results = if killed {
+            publishes.await
+        } else {
+            killed = true;
+            let (results, ()) = tokio::join!(publishes, async {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                server.restart().await;
+            });
+            results
+        };
+        let mut failed = Vec::new();
+        for (message, result) in pending.drain(..).zip(results) {
+            if let Err(error) = result {
+                assert!(
+                    matches!(error.class(), FailureClass::Unknown | FailureClass::Transient),
+                    "{error:?}"
+                );
+                failed.push(message);
+            }
+        }
+        pending = failed;
+        reconnected(&nats).await;
+    }
+    let mut stored = nats.stored().await;
+    stored.sort();
+    stored.dedup();
+    assert_eq!(stored.len(), 2_000);
+    assert_eq!(
+        nats.stored().await.len(),
+        2_000,
+        "copies were dropped by their id"
+    );
+}
+
+/// The server reads the message when it runs on, long after the publish was reported as unknown.
+#[tokio::test]
+async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
+    let Some(server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
+    let publisher = outbox_nats::JetStreamPublisher::new(nats.client.clone(), config);
+    server.pause();
+    // The signal reaches the server's threads a moment later, so the first messages may still be confirmed.
+    let mut sequence = 0;
+    let (ghost, error, elapsed) = loop {
+        sequence += 1;
+        assert!(sequence < 1_000, "the server is not paused");
+        let (message, started) = (message(&PLACED, "1", sequence), Instant::now());
+        if let Err(error) = publisher.publish(&message).await {
+            break (message, error, started.elapsed());
+        }
+    };
+    assert_eq!(error.class(), FailureClass::Unknown);
+    assert!(
+        elapsed < Duration::from_secs(2),
+        "bounded by the time-out: {elapsed:?}"
+    );
+    server.resume();
+    let expected = usize::try_from(sequence).unwrap();
+    eventually("the ghost", || async { nats.stored().await.len() == expected }).await;
+    assert!(publisher.publish(&ghost).await.unwrap().duplicate);
+    assert_eq!(nats.stored().await.len(), expected);
+}
+
+#[tokio::test]
+async fn a_subscription_goes_on_after_the_server_was_paused() {
+    let Some(server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
+    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    receive_and_ack(&mut subscription, 1).await;
+    server.pause();
+    let silent = tokio::time::timeout(SOON, subscription.next())
+        .await
+        .expect("a missed heartbeat");
+    assert!(
+        matches!(silent, Err(SourceError::Interrupted { .. })),
+        "{silent:?}"
+    );
+    server.resume();
+    nats.publisher().publish(&message(&PLACED, "1", 2)).await.unwrap();
+    while receive_and_ack(&mut subscription, 1).await != ["1/placed/2"] {}
+}
+
+#[tokio::test]
+async fn a_subscription_goes_on_after_the_server_was_killed() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
+    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
+
+    for round in 2..=4 {
+        server.kill();
+        disconnected(&nats).await;
+        // Interrupted, at a pace that does not spin.
+        let mut interruptions = 0;
+        let watching = Instant::now();
+        while watching.elapsed() < Duration::from_millis(1_500) {
+            match tokio::time::timeout(Duration::from_millis(300), subscription.next()).await {
+                Ok(Err(SourceError::Interrupted { .. })) => interruptions += 1,
+                Ok(Err(error)) => panic!("{error}"),
+                Ok(Ok(delivery)) => panic!("{:?}", delivery.incoming()),
+                Err(_) => {}
+            }
+        }
+        assert!(interruptions < 20, "{interruptions} interruptions in 1.5 s");
+
+        server.restart().await;
+        reconnected(&nats).await;
+        publisher.publish(&message(&PLACED, "1", round)).await.unwrap();
+        // Acknowledgements that the server had not written to disk are forgotten, so earlier messages may come again.
+        while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
+    }
+}
+
+#[tokio::test]
+async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
+    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let delivery = receive(&mut subscription).await;
+    server.restart().await;
+    reconnected(&nats).await;
+    delivery.ack().await.unwrap();
+    eventually("the acknowledgement", || async {
+        matches!(nats.subscribe(&consumer(&[&PLACED])).await.backlog().await, Ok(0))
+    })
+    .await;
+}

@@ -1,0 +1,124 @@
+//! A nats-server of one test's own, which it may kill.
+
+use std::env;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outbox_core::testing::backend_url;
+use tempfile::TempDir;
+
+use crate::environment::SOON;
+
+const BINARY: &str = "OUTBOX_TEST_NATS_BIN";
+
+/// Runs on a free port of the loopback interface; its store survives [`Self::kill`] and is deleted at the end.
+pub(crate) struct PrivateServer {
+    binary: PathBuf,
+    arguments: Vec<String>,
+    port: u16,
+    store: TempDir,
+    process: Option<Child>,
+}
+
+impl PrivateServer {
+    /// Starts a server, or skips the test if there is no binary.
+    pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
+        let binary = binary()?;
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let mut server = Self {
+            binary,
+            arguments,
+            port,
+            store: TempDir::new().unwrap(),
+            process: None,
+        };
+        server.restart().await;
+        Some(server)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// As `kill -9`: the server cannot say goodbye or write anything.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Stops it from running (SIGSTOP): connections stay open and nothing answers.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it run on, with everything that arrived meanwhile.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.as_ref().unwrap().id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &process])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Starts it again on the same port and store, and waits until it listens.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        let process = Command::new(&self.binary)
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"])
+            .arg(self.store.path())
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.process = Some(process);
+        let listening = async {
+            while tokio::net::TcpStream::connect(self.address()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(SOON, listening)
+            .await
+            .expect("a server that listens");
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The binary of the variable, else of the PATH; else the test is skipped as if a server were missing.
+fn binary() -> Option<PathBuf> {
+    if env::var_os(BINARY).is_none_or(|path| path.is_empty()) {
+        let path = env::var_os("PATH").unwrap_or_default();
+        if let Some(found) = env::split_paths(&path)
+            .map(|folder| folder.join("nats-server"))
+            .find(|file| file.is_file())
+        {
+            return Some(found);
+        }
+    }
+    backend_url(BINARY).map(PathBuf::from)
+}

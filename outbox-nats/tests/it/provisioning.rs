@@ -1,0 +1,202 @@
+//! Streams are created once, checked always, and never made worse.
+
+use std::time::Duration;
+
+use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use outbox_nats::{ProvisionError, Provisioning, StreamWarning, provision_stream};
+
+use crate::environment::{Nats, PLACED, SHIPPED, event_on, on_both_servers};
+
+on_both_servers! {
+    eight_processes_create_one_stream,
+    eight_processes_add_their_subjects_to_one_stream,
+    a_missing_stream_is_only_reported_when_nothing_may_be_changed,
+    retention_that_forgets_ids_is_refused,
+    a_stream_without_the_subject_of_an_event_is_refused,
+    a_fixed_subject_is_added_to_an_existing_stream,
+    a_short_duplicate_window_is_raised_and_a_long_one_kept,
+    settings_of_others_survive_an_update,
+    a_subject_of_another_stream_is_named,
+}
+
+async fn eight_processes_create_one_stream(nats: &Nats) {
+    let runs = (0..8).map(|_| async {
+        provision_stream(&nats.client, &nats.spec(), [&PLACED])
+            .await
+            .unwrap()
+    });
+    let reports = futures_util::future::join_all(runs).await;
+    assert!(reports.iter().any(|report| report.created));
+    let config = nats.stream_config().await;
+    assert_eq!(config.subjects, [nats.prefix.wildcard()]);
+    assert_eq!(config.duplicate_window, Duration::from_mins(10));
+    assert_eq!(
+        (config.retention, config.discard),
+        (RetentionPolicy::Limits, DiscardPolicy::New)
+    );
+
+    let again = provision_stream(&nats.client, &nats.spec(), [&PLACED, &SHIPPED])
+        .await
+        .unwrap();
+    assert!(!again.created && again.subjects_added.is_empty(), "{again:?}");
+}
+
+/// An update has no condition in the protocol, so processes can write over each other's subjects.
+async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
+    let events: Vec<_> = (0..8)
+        .map(|n| event_on("shipped", format!("legacy-{}.{n}", nats.name)))
+        .collect();
+    let runs = events.iter().map(|event| async move {
+        provision_stream(&nats.client, &nats.spec(), [&PLACED, *event])
+            .await
+            .unwrap();
+    });
+    futures_util::future::join_all(runs).await;
+    assert_eq!(nats.stream_config().await.subjects.len(), 9);
+}
+
+async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Nats) {
+    let spec = nats.spec().provisioning(Provisioning::VerifyOnly);
+    let error = provision_stream(&nats.client, &spec, [&PLACED])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
+    assert!(
+        error.to_string().contains(&format!(
+            "nats stream add {} --subjects='{}.>'",
+            nats.name, nats.name
+        )),
+        "{error}"
+    );
+    assert!(nats.jetstream().get_stream(&nats.name).await.is_err());
+
+    nats.provision().await;
+    provision_stream(&nats.client, &spec, [&PLACED]).await.unwrap();
+}
+
+async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.wildcard()],
+        retention: RetentionPolicy::WorkQueue,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let error = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ProvisionError::Retention {
+                seen: RetentionPolicy::WorkQueue,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
+    let subject = format!("{}.order.*.placed", nats.prefix);
+    let spec = nats.spec().subject(subject);
+    let error = provision_stream(&nats.client, &spec, [&PLACED, &SHIPPED])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "order.shipped"),
+        "{error}"
+    );
+
+    provision_stream(&nats.client, &spec, [&PLACED]).await.unwrap();
+    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
+    let error = provision_stream(&nats.client, &verify, [&PLACED, &SHIPPED])
+        .await
+        .unwrap_err();
+    let missing = format!("{}.order.*.shipped", nats.prefix);
+    assert!(
+        matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == missing),
+        "{error}"
+    );
+}
+
+async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
+    nats.provision().await;
+    let subject = format!("legacy-{}", nats.name);
+    let legacy = event_on("shipped", subject.clone());
+    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
+    assert!(matches!(
+        provision_stream(&nats.client, &verify, [&PLACED, legacy]).await,
+        Err(ProvisionError::Uncaptured { .. })
+    ));
+    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED, legacy])
+        .await
+        .unwrap();
+    assert_eq!(report.subjects_added, [subject]);
+    provision_stream(&nats.client, &verify, [&PLACED, legacy])
+        .await
+        .unwrap();
+}
+
+async fn a_short_duplicate_window_is_raised_and_a_long_one_kept(nats: &Nats) {
+    let short = nats.spec().duplicate_window(Duration::from_mins(1));
+    provision_stream(&nats.client, &short, [&PLACED]).await.unwrap();
+    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
+    let error = provision_stream(&nats.client, &verify, [&PLACED])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProvisionError::DuplicateWindow { .. }), "{error}");
+
+    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+        .await
+        .unwrap();
+    assert_eq!(report.duplicate_window_before, Some(Duration::from_mins(1)));
+    provision_stream(&nats.client, &short, [&PLACED]).await.unwrap();
+    assert_eq!(
+        nats.stream_config().await.duplicate_window,
+        Duration::from_mins(10)
+    );
+}
+
+async fn settings_of_others_survive_an_update(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![format!("{}.order.>", nats.prefix)],
+        description: Some("of the operator".to_owned()),
+        max_age: Duration::from_hours(1),
+        max_messages: 1_000,
+        max_consumers: 7,
+        duplicate_window: Duration::from_mins(20),
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let before = nats.stream_config().await;
+    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+        .await
+        .unwrap();
+    assert!(
+        report.warnings.contains(&StreamWarning::DiscardsUnread),
+        "{report:?}"
+    );
+    let expected = Config {
+        subjects: vec![nats.prefix.wildcard()],
+        ..before
+    };
+    assert_eq!(nats.stream_config().await, expected);
+}
+
+async fn a_subject_of_another_stream_is_named(nats: &Nats) {
+    nats.provision().await;
+    let other = Nats::with(nats.client.clone());
+    let spec = other.spec().prefix(nats.prefix.clone());
+    let error = provision_stream(&nats.client, &spec, [&PLACED])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::SubjectTaken { other, .. } if *other == nats.name),
+        "{error}"
+    );
+}

@@ -1,0 +1,204 @@
+//! What comes back from a publish, and what is on the stream then.
+
+use std::time::{Duration, Instant};
+
+use outbox_core::{FailureClass, Headers, Publisher as _, codec};
+use outbox_nats::async_nats::jetstream::stream::Config;
+use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
+use outbox_nats::{JetStreamPublisher, decode_token};
+
+use crate::environment::{Nats, PLACED, SOON, event_on, message, on_both_servers};
+
+on_both_servers! {
+    a_message_arrives_as_it_was_and_once,
+    odd_aggregate_ids_reach_the_stream_and_come_back,
+    a_window_of_messages_is_published_at_once,
+    a_fixed_subject_is_used,
+    a_harmful_subject_is_never_sent,
+    a_missing_stream_is_transient,
+    another_stream_on_the_subject_is_a_configuration_error,
+    an_oversized_message_is_permanent,
+    a_message_above_the_limit_of_the_stream_is_permanent,
+    a_full_stream_is_backpressure,
+}
+
+fn class(result: Result<outbox_core::Receipt, outbox_core::PublishError>) -> FailureClass {
+    result.expect_err("a failure").class()
+}
+
+async fn a_message_arrives_as_it_was_and_once(nats: &Nats) {
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let mut sent = message(&PLACED, "ü \r\n\0*", 1);
+    let mut headers = Headers::default();
+    headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
+    sent.headers = headers;
+    let first = publisher.publish(&sent).await.unwrap();
+    assert_eq!((first.position, first.duplicate), (1, false));
+    let second = publisher.publish(&sent).await.unwrap();
+    assert_eq!((second.position, second.duplicate), (1, true));
+
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let stored = stream.get_raw_message(1).await.unwrap();
+    let headers: Vec<_> = stored
+        .headers
+        .iter()
+        .flat_map(|(name, values)| {
+            values
+                .iter()
+                .map(move |value| (name.to_string(), value.to_string()))
+        })
+        .collect();
+    assert_eq!(codec::decode(&headers, stored.payload).unwrap(), sent);
+    assert_eq!(nats.stored().await.len(), 1);
+}
+
+async fn odd_aggregate_ids_reach_the_stream_and_come_back(nats: &Nats) {
+    nats.provision().await;
+    let ids = [
+        "a.b",
+        "*",
+        ">",
+        "a.>",
+        "$JS.API.STREAM.PURGE.X",
+        " ",
+        "\t",
+        "\r\n",
+        "\0",
+        "%",
+        "%2E",
+        "ü",
+        "🦀",
+    ];
+    let ids: Vec<String> = ids
+        .iter()
+        .map(|id| (*id).to_owned())
+        .chain(["ü".repeat(255), "🦀".repeat(255)])
+        .collect();
+    for id in &ids {
+        nats.publisher().publish(&message(&PLACED, id, 1)).await.unwrap();
+    }
+    let stored = nats.stored().await.into_iter().map(|(subject, _)| {
+        let rest = subject.strip_prefix(&format!("{}.order.", nats.prefix)).unwrap();
+        decode_token(rest.strip_suffix(".placed").unwrap()).unwrap()
+    });
+    assert_eq!(stored.collect::<Vec<_>>(), ids);
+}
+
+/// More than the window, so that those beyond it wait; async-nats would wait for ever if we let it.
+async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
+    nats.provision().await;
+    let publisher = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().window(64));
+    let messages: Vec<_> = (0..1_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let publishes = futures_util::future::join_all(messages.iter().map(|message| publisher.publish(message)));
+    let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
+    let mut positions: Vec<u64> = receipts
+        .into_iter()
+        .map(|receipt| receipt.unwrap().position)
+        .collect();
+    positions.sort_unstable();
+    assert_eq!(positions, (1..=1_000).collect::<Vec<_>>());
+}
+
+async fn a_fixed_subject_is_used(nats: &Nats) {
+    let subject = format!("legacy-{}.orders", nats.name);
+    let legacy = event_on("shipped", subject.clone());
+    outbox_nats::provision_stream(&nats.client, &nats.spec(), [legacy])
+        .await
+        .unwrap();
+    nats.publisher().publish(&message(legacy, "1", 1)).await.unwrap();
+    assert_eq!(nats.stored().await[0].0, subject);
+}
+
+/// An empty publish to this subject purges the stream, if permissions allow it.
+async fn a_harmful_subject_is_never_sent(nats: &Nats) {
+    nats.provision().await;
+    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    for subject in [
+        format!("$JS.API.STREAM.PURGE.{}", nats.name),
+        format!("{}.*", nats.prefix),
+        format!("{}.a b", nats.prefix),
+    ] {
+        let mut harmful = message(&PLACED, "2", 1);
+        harmful.subject = Some(subject);
+        assert_eq!(
+            class(nats.publisher().publish(&harmful).await),
+            FailureClass::Permanent
+        );
+    }
+    assert_eq!(nats.stored().await.len(), 1);
+}
+
+async fn a_missing_stream_is_transient(nats: &Nats) {
+    let started = Instant::now();
+    assert_eq!(
+        class(nats.publisher().publish(&message(&PLACED, "1", 1)).await),
+        FailureClass::Transient
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(4),
+        "it does not wait for the time-out"
+    );
+}
+
+async fn another_stream_on_the_subject_is_a_configuration_error(nats: &Nats) {
+    nats.provision().await;
+    let config = nats.publisher_config().stream(format!("other-{}", nats.name));
+    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    assert_eq!(
+        class(publisher.publish(&message(&PLACED, "1", 1)).await),
+        FailureClass::Configuration
+    );
+    assert_eq!(nats.stored().await.len(), 0);
+}
+
+async fn an_oversized_message_is_permanent(nats: &Nats) {
+    nats.provision().await;
+    let mut large = message(&PLACED, "1", 1);
+    large.payload = vec![b'x'; nats.client.server_info().max_payload + 1].into();
+    assert_eq!(
+        class(nats.publisher().publish(&large).await),
+        FailureClass::Permanent
+    );
+    nats.publisher()
+        .publish(&message(&PLACED, "1", 2))
+        .await
+        .expect("the connection is unharmed");
+}
+
+async fn a_message_above_the_limit_of_the_stream_is_permanent(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.wildcard()],
+        max_message_size: 2_000,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let mut large = message(&PLACED, "1", 1);
+    large.payload = vec![b'x'; 3_000].into();
+    assert_eq!(
+        class(nats.publisher().publish(&large).await),
+        FailureClass::Permanent
+    );
+}
+
+async fn a_full_stream_is_backpressure(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.wildcard()],
+        max_messages: 3,
+        discard: DiscardPolicy::New,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    for sequence in 1..=3 {
+        nats.publisher()
+            .publish(&message(&PLACED, "1", sequence))
+            .await
+            .unwrap();
+    }
+    assert_eq!(
+        class(nats.publisher().publish(&message(&PLACED, "1", 4)).await),
+        FailureClass::Backpressure
+    );
+}
