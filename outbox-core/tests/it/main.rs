@@ -5,6 +5,7 @@
     reason = "helpers of tests are tests; the exemption in clippy.toml does not reach them"
 )]
 
+mod catalogue;
 mod conformance;
 mod environment;
 mod memory;

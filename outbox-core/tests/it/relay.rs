@@ -96,7 +96,11 @@ async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
 /// Polls a future at most so many times, letting time pass in between; returns whether it finished.
 async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) -> bool {
     for _ in 0..polls {
-        if future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+        if future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {
             return true;
         }
         tokio::time::advance(Duration::from_millis(1)).await;

@@ -1,0 +1,66 @@
+//! Why an event cannot be recorded.
+
+use crate::headers::HeaderError;
+
+/// Why an event cannot be recorded. Nothing has been written; the caller's transaction is the caller's to roll back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// Serde refused the value.
+    #[error("event `{event_type}` cannot be encoded as JSON")]
+    Encode {
+        /// The event type.
+        event_type: String,
+        /// Serde's reason.
+        source: serde_json::Error,
+    },
+    /// An aggregate type or event name does not match the pattern; the derive refuses such names at compile time.
+    #[error("{what} `{name}` is malformed; use `[a-z][a-z0-9_-]*`, at most 64 bytes")]
+    Name {
+        /// Which name.
+        what: &'static str,
+        /// The name, escaped.
+        name: String,
+    },
+    /// The version is 0.
+    #[error("event `{event_type}` has version 0; versions start at 1")]
+    Version {
+        /// The event type.
+        event_type: String,
+    },
+    /// The aggregate id or deduplication key is empty, too long, or contains NUL.
+    #[error("{what} of event `{event_type}` {reason}; use 1 to 255 characters without NUL")]
+    Key {
+        /// Which key.
+        what: &'static str,
+        /// The event type.
+        event_type: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The subject override is no valid subject; the derive refuses such subjects at compile time.
+    #[error("subject `{subject}` {reason}; use dot-separated tokens without wildcards, at most 255 bytes")]
+    Subject {
+        /// The subject, escaped.
+        subject: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The payload or the headers exceed their limit.
+    #[error(
+        "{what} of event `{event_type}` has {size_bytes} bytes, the limit is {limit_bytes}; store the data elsewhere and send a reference, or raise the limit together with the broker's `max_payload`"
+    )]
+    TooLarge {
+        /// `payload` or `headers`.
+        what: &'static str,
+        /// The event type.
+        event_type: String,
+        /// Actual size.
+        size_bytes: usize,
+        /// The limit from [`Limits`].
+        limit_bytes: usize,
+    },
+    /// A header was refused.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+}

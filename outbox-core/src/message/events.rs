@@ -1,0 +1,143 @@
+//! What can be recorded together: one event, several, or several of different types.
+
+use super::error::EventError;
+use super::limits::Limits;
+use super::new::NewMessage;
+use crate::event::DomainEvent;
+
+/// Something that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a domain event",
+    label = "cannot be recorded",
+    note = "add `#[derive(DomainEvent)]` to `{Self}`, or pass a `NewMessage`"
+)]
+pub trait IntoMessage {
+    /// Encodes the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`NewMessage::from_event`].
+    fn into_message(self) -> Result<NewMessage, EventError>;
+}
+
+impl<E: DomainEvent> IntoMessage for E {
+    fn into_message(self) -> Result<NewMessage, EventError> {
+        NewMessage::from_event(&self)
+    }
+}
+
+impl IntoMessage for NewMessage {
+    fn into_message(self) -> Result<NewMessage, EventError> {
+        Ok(self)
+    }
+}
+
+/// Events of any types, in the order in which they are recorded.
+///
+/// ```
+/// # use outbox_core::{DomainEvent, Events};
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "paid")]
+/// # struct OrderPaid { #[domain_event(aggregate_id)] order_id: u64 }
+/// let events = Events::new().with(OrderPlaced { order_id: 7 }).with(OrderPaid { order_id: 7 });
+/// assert_eq!(events.len(), 2);
+/// ```
+///
+/// An event that cannot be encoded is kept as its error, which the save then returns: nothing is lost on the way.
+#[derive(Debug, Default)]
+pub struct Events(Vec<Result<NewMessage, EventError>>);
+
+impl Events {
+    /// No events.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an event.
+    pub fn push(&mut self, event: impl IntoMessage) {
+        self.0.push(event.into_message());
+    }
+
+    /// Adds an event and hands the collection back.
+    #[must_use]
+    pub fn with(mut self, event: impl IntoMessage) -> Self {
+        self.push(event);
+        self
+    }
+
+    /// Appends all of `other`.
+    pub fn append(&mut self, other: Events) {
+        self.0.extend(other.0);
+    }
+
+    /// Number of events.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Event types in order, for log lines; an event that could not be encoded shows its error.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        self.0
+            .iter()
+            .map(|event| match event {
+                Ok(message) => format!("{} of {}", message.event_type(), message.aggregate()),
+                Err(error) => error.to_string(),
+            })
+            .collect()
+    }
+
+    /// The messages, all checked.
+    ///
+    /// # Errors
+    ///
+    /// The first event's error, in order.
+    pub fn checked(self, limits: &Limits) -> Result<Vec<NewMessage>, EventError> {
+        self.0
+            .into_iter()
+            .map(|message| {
+                let message = message?;
+                message.check(limits)?;
+                Ok(message)
+            })
+            .collect()
+    }
+}
+
+/// Events that can be recorded together: arrays, vectors, options, and [`Events`] for mixed types.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a collection of events",
+    label = "expected an array, a `Vec`, an `Option` or `Events`",
+    note = "wrap a single event in an array: `[event]`; for events of several types use `Events::new().with(a).with(b)`"
+)]
+pub trait IntoEvents {
+    /// Encodes the events, in order.
+    fn into_events(self) -> Events;
+}
+
+impl IntoEvents for Events {
+    fn into_events(self) -> Events {
+        self
+    }
+}
+
+macro_rules! into_events_by_iteration {
+    ($([$($generics:tt)*] $ty:ty),*) => {$(
+        impl<T: IntoMessage, $($generics)*> IntoEvents for $ty {
+            fn into_events(self) -> Events {
+                Events(self.into_iter().map(IntoMessage::into_message).collect())
+            }
+        }
+    )*};
+}
+
+into_events_by_iteration!([const N: usize] [T; N], [] Vec<T>, [] Option<T>);

@@ -1,0 +1,93 @@
+//! The message: the stored and sent envelope of one event.
+//!
+//! [`NewMessage`] is what a service records, [`Message`] what the outbox holds and the broker carries; between the two
+//! the store adds the sequence and the time. Absent here: how it looks on the wire ([`crate::codec`]).
+
+mod aggregate;
+mod error;
+mod events;
+mod limits;
+mod new;
+
+use std::fmt;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::headers::Headers;
+
+pub use aggregate::{Aggregate, PARTITIONS};
+pub use error::EventError;
+pub use events::{Events, IntoEvents, IntoMessage};
+pub use limits::{KEY_CHARS_MAX, Limits, NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
+pub use new::NewMessage;
+
+/// Content type of payloads written by this crate.
+pub const JSON: &str = "application/json";
+
+/// The id of a message: a UUID v7, unique across services. It is the broker's deduplication id and the inbox's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(Uuid);
+
+impl MessageId {
+    /// A fresh id. Ids sort roughly by time, which keeps indexes compact; they say nothing about order.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id as a UUID.
+    #[must_use]
+    pub fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for MessageId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A stored message, as relays publish it and consumers receive it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// The message's id.
+    pub id: MessageId,
+    /// The aggregate it belongs to.
+    pub aggregate: Aggregate,
+    /// Its number within the aggregate, from 1 without holes; `None` for unsequenced events.
+    pub sequence: Option<u64>,
+    /// The event type: `aggregate.name`.
+    pub event_type: String,
+    /// Version of the payload's shape.
+    pub event_version: u32,
+    /// A fixed subject that replaces the default one.
+    pub subject: Option<String>,
+    /// Content type of the payload.
+    pub content_type: String,
+    /// The encoded event.
+    pub payload: Bytes,
+    /// Headers of the application, and correlation, causation and trace ids.
+    pub headers: Headers,
+    /// When it was recorded, by the database's clock, in UTC.
+    pub created_at: OffsetDateTime,
+}
+
+impl Message {
+    /// The event's name within its aggregate: the event type without the aggregate type.
+    #[must_use]
+    pub fn event_name(&self) -> &str {
+        self.event_type
+            .strip_prefix(self.aggregate.aggregate_type.as_str())
+            .and_then(|rest| rest.strip_prefix('.'))
+            .unwrap_or(&self.event_type)
+    }
+}

@@ -1,0 +1,344 @@
+//! A message on its way into the outbox: an encoded event that a store has not numbered yet.
+//!
+//! Invariant: what passed [`NewMessage::check`] can be stored in every database and published on every broker; what cannot is an
+//! [`EventError`] at save time.
+
+use time::OffsetDateTime;
+
+use super::error::EventError;
+use super::limits::{KEY_CHARS_MAX, Limits, NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
+use super::{Aggregate, JSON, Message, MessageId};
+use crate::context::MessageContext;
+use crate::event::DomainEvent;
+use crate::headers::Headers;
+
+/// A message that is not stored yet: an encoded event with its id, names and headers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewMessage {
+    id: MessageId,
+    aggregate: Aggregate,
+    event_name: String,
+    event_version: u32,
+    subject: Option<String>,
+    sequenced: bool,
+    payload: Vec<u8>,
+    headers: Headers,
+    dedup_key: Option<String>,
+    available_at: Option<OffsetDateTime>,
+}
+
+impl NewMessage {
+    /// Encodes an event as JSON, gives it an id, and takes over the ambient [`MessageContext`].
+    ///
+    /// # Errors
+    ///
+    /// [`EventError::Encode`] if serde refuses the value, [`EventError::Header`] if the context holds a line break or NUL.
+    pub fn from_event<E: DomainEvent>(event: &E) -> Result<Self, EventError> {
+        let descriptor = event.descriptor();
+        let payload = serde_json::to_vec(event).map_err(|source| EventError::Encode {
+            event_type: descriptor.event_type(),
+            source,
+        })?;
+        let mut headers = Headers::default();
+        MessageContext::current().write_to(&mut headers)?;
+        Ok(Self {
+            id: MessageId::fresh(),
+            aggregate: Aggregate::new(descriptor.aggregate, event.aggregate_id().into_string()),
+            event_name: descriptor.name.to_owned(),
+            event_version: descriptor.version,
+            subject: descriptor.subject.map(str::to_owned),
+            sequenced: descriptor.sequenced,
+            payload,
+            headers,
+            dedup_key: event.dedup_key(),
+            available_at: None,
+        })
+    }
+
+    /// Adds a header that consumers can read.
+    ///
+    /// # Errors
+    ///
+    /// [`EventError::Header`] if the name is malformed or reserved, or the value holds CR, LF or NUL.
+    pub fn with_header(mut self, name: &str, value: impl Into<String>) -> Result<Self, EventError> {
+        self.headers.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Holds the message back until a time. Later messages of the same aggregate wait behind it: order comes first.
+    #[must_use]
+    pub fn available_at(mut self, time: OffsetDateTime) -> Self {
+        self.available_at = Some(time);
+        self
+    }
+
+    /// Checks everything that could make the message impossible to store or publish. Stores call this before they write.
+    ///
+    /// # Errors
+    ///
+    /// The [`EventError`] that says what is wrong and what to do.
+    pub fn check(&self, limits: &Limits) -> Result<(), EventError> {
+        check_name("aggregate type", &self.aggregate.aggregate_type)?;
+        check_name("event name", &self.event_name)?;
+        if self.event_version == 0 {
+            return Err(EventError::Version {
+                event_type: self.event_type(),
+            });
+        }
+        check_key("aggregate id", &self.event_type(), &self.aggregate.id)?;
+        if let Some(key) = &self.dedup_key {
+            check_key("deduplication key", &self.event_type(), key)?;
+        }
+        if let Some(subject) = &self.subject {
+            check_subject(subject)?;
+        }
+        let too_large = |what, size_bytes, limit_bytes| EventError::TooLarge {
+            what,
+            event_type: self.event_type(),
+            size_bytes,
+            limit_bytes,
+        };
+        if self.payload.len() > limits.payload_bytes_max {
+            return Err(too_large("payload", self.payload.len(), limits.payload_bytes_max));
+        }
+        if self.headers.size_bytes() > limits.headers_bytes_max {
+            return Err(too_large(
+                "headers",
+                self.headers.size_bytes(),
+                limits.headers_bytes_max,
+            ));
+        }
+        Ok(())
+    }
+
+    /// The message that this becomes once a store has given it a sequence and a time.
+    #[must_use]
+    pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
+        Message {
+            id: self.id,
+            event_type: self.event_type(),
+            aggregate: self.aggregate,
+            sequence,
+            event_version: self.event_version,
+            subject: self.subject,
+            content_type: JSON.to_owned(),
+            payload: self.payload.into(),
+            headers: self.headers,
+            created_at,
+        }
+    }
+
+    /// The message's id.
+    #[must_use]
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// The aggregate the message belongs to.
+    #[must_use]
+    pub fn aggregate(&self) -> &Aggregate {
+        &self.aggregate
+    }
+
+    /// The event type: `aggregate.name`.
+    #[must_use]
+    pub fn event_type(&self) -> String {
+        format!("{}.{}", self.aggregate.aggregate_type, self.event_name)
+    }
+
+    /// Version of the payload's shape.
+    #[must_use]
+    pub fn event_version(&self) -> u32 {
+        self.event_version
+    }
+
+    /// The fixed subject, if the event type has one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// Whether the message takes a sequence number within its aggregate.
+    #[must_use]
+    pub fn is_sequenced(&self) -> bool {
+        self.sequenced
+    }
+
+    /// Content type of [`Self::payload`].
+    #[must_use]
+    pub fn content_type(&self) -> &str {
+        JSON
+    }
+
+    /// The encoded event.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The message's headers.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The business key that must not be recorded twice: compared byte by byte, over all event types of the outbox.
+    #[must_use]
+    pub fn dedup_key(&self) -> Option<&str> {
+        self.dedup_key.as_deref()
+    }
+
+    /// When the message may be published at the earliest, if it is delayed.
+    #[must_use]
+    pub fn delayed_until(&self) -> Option<OffsetDateTime> {
+        self.available_at
+    }
+}
+
+fn check_name(what: &'static str, name: &str) -> Result<(), EventError> {
+    let first = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+    let rest = name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
+    if first && rest && name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(EventError::Name {
+        what,
+        name: name.escape_debug().to_string(),
+    })
+}
+
+fn check_key(what: &'static str, event_type: &str, key: &str) -> Result<(), EventError> {
+    let reason = if key.is_empty() {
+        "is empty"
+    } else if key.contains('\0') {
+        "contains NUL"
+    } else if key.chars().count() > KEY_CHARS_MAX {
+        "is longer than 255 characters"
+    } else {
+        return Ok(());
+    };
+    Err(EventError::Key {
+        what,
+        event_type: event_type.to_owned(),
+        reason,
+    })
+}
+
+fn check_subject(subject: &str) -> Result<(), EventError> {
+    let reason = if subject.is_empty() {
+        "is empty"
+    } else if subject.len() > SUBJECT_BYTES_MAX {
+        "is longer than 255 bytes"
+    } else if subject.starts_with('$') {
+        "starts with `$`, which belongs to the server"
+    } else if subject.contains(['*', '>']) {
+        "contains a wildcard"
+    } else if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        "contains white space or a control character"
+    } else if subject.split('.').any(str::is_empty) {
+        "has an empty token"
+    } else {
+        return Ok(());
+    };
+    Err(EventError::Subject {
+        subject: subject.escape_debug().to_string(),
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(aggregate_type: &str, id: &str) -> NewMessage {
+        NewMessage {
+            id: MessageId::fresh(),
+            aggregate: Aggregate::new(aggregate_type, id),
+            event_name: "placed".to_owned(),
+            event_version: 1,
+            subject: None,
+            sequenced: true,
+            payload: b"{}".to_vec(),
+            headers: Headers::default(),
+            dedup_key: None,
+            available_at: None,
+        }
+    }
+
+    #[test]
+    fn odd_aggregate_ids_are_legal() {
+        for id in ["a.b", "*", ">", "ü", "a b", "$JS.API.x", "..", &"ü".repeat(255)] {
+            message("order", id).check(&Limits::default()).unwrap();
+        }
+    }
+
+    #[test]
+    fn impossible_aggregate_ids_are_refused() {
+        for id in ["", "a\0b", &"x".repeat(256)] {
+            let error = message("order", id).check(&Limits::default()).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    EventError::Key {
+                        what: "aggregate id",
+                        ..
+                    }
+                ),
+                "{id:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_names_are_refused() {
+        for name in ["", "Order", "a.b", "1a", "a*", "ü", "a\0", &"x".repeat(65)] {
+            let error = message(name, "1").check(&Limits::default()).unwrap_err();
+            assert!(matches!(error, EventError::Name { .. }), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn impossible_subjects_are_refused() {
+        for subject in [
+            "",
+            "$JS.API.STREAM.PURGE.x",
+            "a.*",
+            "a.>",
+            "a b",
+            "a..b",
+            ".a",
+            "a.",
+            "a\n",
+            &"x".repeat(256),
+        ] {
+            let error = NewMessage {
+                subject: Some(subject.to_owned()),
+                ..message("order", "1")
+            }
+            .check(&Limits::default())
+            .unwrap_err();
+            assert!(matches!(error, EventError::Subject { .. }), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn payload_limit_is_inclusive() {
+        let limits = Limits::default().payload_bytes_max(10);
+        let sized = |size| NewMessage {
+            payload: vec![b'x'; size],
+            ..message("order", "1")
+        };
+        sized(10).check(&limits).unwrap();
+        assert!(matches!(
+            sized(11).check(&limits),
+            Err(EventError::TooLarge {
+                what: "payload",
+                size_bytes: 11,
+                limit_bytes: 10,
+                ..
+            })
+        ));
+    }
+}
