@@ -1,0 +1,81 @@
+-- Outbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated: these databases cannot roll DDL back,
+-- so a migration that was interrupted starts again.
+--
+-- Aggregate and deduplication keys are VARBINARY: text collations call `Ab1` and `aB1` equal, and even utf8mb4_bin ignores
+-- trailing spaces. All times are UTC.
+
+-- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. With several writable Galera nodes
+-- it would not: write to one. (aggregate, sequence) needs no unique index: the head row guarantees it.
+CREATE TABLE IF NOT EXISTS outbox_messages (
+    seq            BIGINT NOT NULL AUTO_INCREMENT,
+    id             BINARY(16) NOT NULL,
+    partition_no   SMALLINT NOT NULL,
+    aggregate_type VARBINARY(64) NOT NULL,
+    aggregate_id   VARBINARY(1020) NOT NULL,
+    sequence       BIGINT NULL,
+    event_type     VARCHAR(129) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    event_version  BIGINT NOT NULL,
+    subject        VARCHAR(255) COLLATE utf8mb4_bin NULL,
+    content_type   VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
+    payload        LONGBLOB NOT NULL,
+    headers        MEDIUMTEXT COLLATE utf8mb4_bin NOT NULL,
+    dedup_key      VARBINARY(1020) NULL,
+    created_at     DATETIME(6) NOT NULL,
+    available_at   DATETIME(6) NULL COMMENT 'null: at once',
+    attempts       INT NOT NULL DEFAULT 0,
+    last_error     TEXT COLLATE utf8mb4_bin NULL,
+    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 parked',
+    published_at   DATETIME(6) NULL,
+    -- The aggregate of a delayed, sequenced row; null otherwise, which keeps its index narrow.
+    delayed_aggregate VARBINARY(1085) GENERATED ALWAYS AS
+        (IF(available_at IS NULL OR sequence IS NULL, NULL, CONCAT(aggregate_type, x'00', aggregate_id))) STORED,
+    PRIMARY KEY (seq),
+    UNIQUE KEY outbox_messages_id (id),
+    UNIQUE KEY outbox_messages_dedup_key (dedup_key),
+    -- What relays read, in their order (there are no partial indexes). The partition is checked inside the index.
+    KEY outbox_messages_status (status, seq, partition_no),
+    -- Delayed rows, by aggregate: what a fetch must not overtake.
+    KEY outbox_messages_delayed (delayed_aggregate, available_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The head row of each aggregate: its last sequence, and the message that halts it. Locked by whoever records a message until
+-- commit; that lock is the order.
+CREATE TABLE IF NOT EXISTS outbox_aggregates (
+    aggregate_type VARBINARY(64) NOT NULL,
+    aggregate_id   VARBINARY(1020) NOT NULL,
+    last_sequence  BIGINT NOT NULL,
+    halted_by      BIGINT NULL COMMENT 'seq of the parked message',
+    PRIMARY KEY (aggregate_type, aggregate_id),
+    KEY outbox_aggregates_halted (halted_by)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+CREATE TABLE IF NOT EXISTS outbox_leases (
+    partition_no SMALLINT NOT NULL,
+    owner        BINARY(16) NULL,
+    epoch        BIGINT NOT NULL DEFAULT 0,
+    expires_at   DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
+    PRIMARY KEY (partition_no)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+INSERT INTO outbox_leases (partition_no) VALUES
+    (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
+    (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31),
+    (32), (33), (34), (35), (36), (37), (38), (39), (40), (41), (42), (43), (44), (45), (46), (47),
+    (48), (49), (50), (51), (52), (53), (54), (55), (56), (57), (58), (59), (60), (61), (62), (63)
+ON DUPLICATE KEY UPDATE epoch = epoch;
+
+-- For people. Never fails: what is not UTF-8 is shown in hexadecimal.
+CREATE OR REPLACE VIEW outbox_messages_readable AS
+SELECT seq,
+       LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
+                    SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' ELSE 'unknown' END AS status,
+       CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
+       sequence, event_type, event_version, subject,
+       created_at, available_at, published_at, attempts, last_error, content_type,
+       CASE WHEN HEX(CONVERT(payload USING utf8mb4)) = HEX(payload) THEN CONVERT(payload USING utf8mb4)
+            ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload,
+       headers, CONVERT(dedup_key USING utf8mb4) AS dedup_key, partition_no
+FROM outbox_messages;

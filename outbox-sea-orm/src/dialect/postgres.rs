@@ -1,0 +1,293 @@
+//! SQL for PostgreSQL 12 and later, where it differs in shape.
+//!
+//! Lists travel as arrays, so that each operation is one statement text however many rows it has. Arrays hold no nulls: an empty text or
+//! 0 stands for one and becomes null in the statement.
+
+use outbox_core::{Aggregate, NewMessage};
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{DbBackend, Statement, Value};
+
+use super::{Dialect, Sql};
+use crate::insert::{delay_micros, headers_json};
+
+/// An array of values of one type.
+pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
+    Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
+}
+
+/// Takes free leases and returns them. The CTE is materialised, because a plain subquery may be run again and then take more
+/// than the limit; SKIP LOCKED, because what another relay is taking, or settling under, is not free. Sorts 64 rows.
+pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max: u16) -> Statement {
+    debug_assert_eq!(dialect.backend, DbBackend::Postgres);
+    let (leases, now) = (&dialect.leases, dialect.now());
+    let mut sql = dialect.sql(format!(
+        "WITH free AS MATERIALIZED (SELECT partition_no FROM {leases} WHERE owner IS NULL OR expires_at <= {now} \
+         ORDER BY partition_no LIMIT "
+    ));
+    sql.bind(i64::from(max)).push(&format!(
+        " FOR UPDATE SKIP LOCKED) UPDATE {leases} lease SET owner = "
+    ));
+    sql.bind(owner).push(", epoch = lease.epoch + 1, expires_at = ");
+    let ttl = sql.placeholder(ttl_micros);
+    sql.push(&dialect.now_plus(&ttl)).push(
+        " FROM free WHERE lease.partition_no = free.partition_no \
+         RETURNING lease.partition_no::int8 AS partition_no, lease.epoch",
+    );
+    sql.statement()
+}
+
+/// Due messages, oldest first. Reads a snapshot, locks nothing.
+///
+/// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
+/// seconds per batch. Three things see to it, each of them measured with missing, stale and fresh statistics:
+///
+/// * The limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans by their
+///   ratio; a known limit above its estimate of the rows would make it sort.
+/// * The outer limit is known, and makes the whole look as cheap as it is; else the server compiles the plan (JIT), which takes longer than
+///   running it.
+/// * Conditions are in the form of `… <> 0`, which the planner believes to remove next to nothing, and leave no anti-join that it
+///   could hash, nor an `ANY` that it could look up in the index; both lose the order.
+pub(crate) fn fetch(dialect: &Dialect, partitions: &[i64], excluding: &[Aggregate], limit: u32) -> Statement {
+    let (messages, aggregates) = (&dialect.messages, &dialect.aggregates);
+    // One clock reading for the whole statement: a delay that ends halfway must not let a later message overtake.
+    let now = "statement_timestamp()";
+    let mut sql = dialect.sql(format!(
+        "SELECT * FROM (SELECT {columns} FROM {messages} m WHERE m.status = 0 AND ",
+        columns = dialect.columns(),
+    ));
+    push_partitions(&mut sql, "m.partition_no", partitions);
+    sql.push(&format!(
+        " AND CASE WHEN m.available_at > {now} THEN 0 \
+         WHEN (m.aggregate_type, m.aggregate_id) IN \
+         (SELECT aggregate_type, aggregate_id FROM {aggregates} WHERE halted_by IS NOT NULL) THEN 0 \
+         WHEN m.sequence IS NOT NULL AND EXISTS (SELECT FROM {messages} d WHERE d.status = 0 \
+         AND d.available_at IS NOT NULL AND d.available_at > {now} AND d.sequence IS NOT NULL \
+         AND d.aggregate_type = m.aggregate_type AND d.aggregate_id = m.aggregate_id AND d.seq < m.seq) THEN 0 "
+    ));
+    if !excluding.is_empty() {
+        sql.push("WHEN (m.aggregate_type, m.aggregate_id) IN (SELECT * FROM unnest(");
+        sql.bind(array(
+            ArrayType::String,
+            excluding.iter().map(|a| a.aggregate_type.as_str()),
+        ))
+        .push(", ");
+        sql.bind(array(ArrayType::String, excluding.iter().map(|a| a.id.as_str())))
+            .push(")) THEN 0 ");
+    }
+    let limit = sql.placeholder(i64::from(limit));
+    sql.push(&format!(
+        "ELSE 1 END <> 0 ORDER BY m.seq LIMIT (SELECT {limit}::int8)) due ORDER BY seq LIMIT {limit}::int8"
+    ));
+    sql.statement()
+}
+
+/// A condition on partitions that is a filter for sure. `= ANY` could become an index condition, which loses the order, or multiplies with
+/// another one to thousands of look-ups.
+pub(crate) fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
+    let mask = partitions
+        .iter()
+        .fold(0_i64, |mask, partition| mask | 1 << (partition & 63));
+    sql.push("((")
+        .bind(mask)
+        .push(&format!("::int8 >> {column}) & 1) <> 0"));
+}
+
+/// Counts the head rows up and returns them. Locks them exclusively, in the order given (primary key).
+pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
+    let mut sql = dialect.sql("");
+    push_count_up(&mut sql, dialect, heads);
+    sql.statement()
+}
+
+fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
+    sql.push(&format!(
+        "INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence) SELECT * FROM unnest(",
+        dialect.aggregates
+    ));
+    sql.bind(array(
+        ArrayType::String,
+        heads.iter().map(|(a, _)| a.aggregate_type.as_str()),
+    ))
+    .push(", ");
+    sql.bind(array(ArrayType::String, heads.iter().map(|(a, _)| a.id.as_str())))
+        .push(", ");
+    sql.bind(array(ArrayType::BigInt, heads.iter().map(|(_, count)| *count)))
+        .push(")");
+    sql.push(
+        " ON CONFLICT (aggregate_type, aggregate_id) \
+         DO UPDATE SET last_sequence = head.last_sequence + EXCLUDED.last_sequence \
+         RETURNING aggregate_type, aggregate_id, last_sequence",
+    );
+}
+
+const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
+     content_type, payload, headers, dedup_key, available_at";
+
+/// Counts the head row up and inserts its message in one statement: the usual case, and one round trip.
+///
+/// `seq` is drawn when the row leaves the CTE, so after the head row is locked: in the order of the sequence.
+pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
+    let mut sql = dialect.sql("");
+    let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
+    let aggregate_id = sql.placeholder(message.aggregate().id.as_str());
+    if message.is_sequenced() {
+        sql.push(&format!(
+            "WITH head AS (INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence) \
+             VALUES ({aggregate_type}, {aggregate_id}, 1) ON CONFLICT (aggregate_type, aggregate_id) \
+             DO UPDATE SET last_sequence = head.last_sequence + 1 RETURNING last_sequence) ",
+            dialect.aggregates
+        ));
+    }
+    sql.push(&format!("INSERT INTO {} ({COLUMNS}) SELECT ", dialect.messages));
+    sql.bind(message.id().as_uuid())
+        .push(", ")
+        .bind(partition(message));
+    sql.push(&format!(", {aggregate_type}, {aggregate_id}, "));
+    sql.push(if message.is_sequenced() {
+        "head.last_sequence"
+    } else {
+        "NULL::int8"
+    });
+    sql.push(", ")
+        .bind(message.event_type())
+        .push(", ")
+        .bind(version(message));
+    sql.push(", ")
+        .bind(message.subject().map(str::to_owned))
+        .push(", ")
+        .bind(message.content_type());
+    sql.push(", ")
+        .bind(message.payload().to_vec())
+        .push(", ")
+        .bind(headers_json(message))
+        .push("::json, ");
+    sql.bind(message.dedup_key().map(str::to_owned)).push(", ");
+    let delay = sql.placeholder(delay_micros(message));
+    sql.push(&dialect.time(&delay));
+    if message.is_sequenced() {
+        sql.push(" FROM head");
+    }
+    sql.statement()
+}
+
+/// Where the sequences of a batch come from.
+pub(crate) enum Sequences<'a> {
+    /// From the head rows, which the same statement counts up. The numbers count back from the aggregate's last sequence.
+    CountUp(&'a [(Aggregate, i64)]),
+    /// The numbers are the sequences; the head rows were counted up before.
+    Given,
+}
+
+/// Inserts messages in their order. `numbers` has one entry per message, -1 for an unsequenced one.
+///
+/// The sort by `ord` reads all its input before it passes on the first row, so `seq` is drawn after all head rows are locked.
+pub(crate) fn insert_many(
+    dialect: &Dialect,
+    messages: &[NewMessage],
+    numbers: &[i64],
+    sequences: Sequences<'_>,
+) -> Statement {
+    let mut sql = dialect.sql("");
+    let sequence = match sequences {
+        Sequences::CountUp(heads) => {
+            sql.push("WITH head AS (");
+            push_count_up(&mut sql, dialect, heads);
+            sql.push(") ");
+            "CASE WHEN m.number >= 0 THEN head.last_sequence - m.number END"
+        }
+        Sequences::Given => "NULLIF(m.number, -1)",
+    };
+    sql.push(&format!(
+        "INSERT INTO {} ({COLUMNS}) SELECT m.id, m.partition_no, m.aggregate_type, m.aggregate_id, {sequence}, \
+         m.event_type, m.event_version, NULLIF(m.subject, ''), m.content_type, m.payload, m.headers::json, \
+         NULLIF(m.dedup_key, ''), {} FROM unnest(",
+        dialect.messages,
+        dialect.time("m.delay"),
+    ));
+    let text = |text: fn(&NewMessage) -> String| array(ArrayType::String, messages.iter().map(text));
+    sql.bind(array(ArrayType::Uuid, messages.iter().map(|m| m.id().as_uuid())))
+        .push(", ");
+    sql.bind(array(ArrayType::SmallInt, messages.iter().map(partition)))
+        .push(", ");
+    sql.bind(text(|m| m.aggregate().aggregate_type.clone()))
+        .push(", ");
+    sql.bind(text(|m| m.aggregate().id.clone())).push(", ");
+    sql.bind(array(ArrayType::BigInt, numbers.iter().copied()))
+        .push(", ");
+    sql.bind(text(NewMessage::event_type)).push(", ");
+    sql.bind(array(ArrayType::BigInt, messages.iter().map(version)))
+        .push(", ");
+    sql.bind(text(|m| m.subject().unwrap_or_default().to_owned()))
+        .push(", ");
+    sql.bind(text(|m| m.content_type().to_owned())).push(", ");
+    sql.bind(array(
+        ArrayType::Bytes,
+        messages.iter().map(|m| m.payload().to_vec()),
+    ))
+    .push(", ");
+    sql.bind(text(headers_json)).push(", ");
+    sql.bind(text(|m| m.dedup_key().unwrap_or_default().to_owned()))
+        .push(", ");
+    sql.bind(array(ArrayType::BigInt, messages.iter().map(delay_micros))).push(
+        ") WITH ORDINALITY AS m (id, partition_no, aggregate_type, aggregate_id, number, event_type, event_version, \
+         subject, content_type, payload, headers, dedup_key, delay, ord)",
+    );
+    if let Sequences::CountUp(_) = sequences {
+        sql.push(" LEFT JOIN head ON head.aggregate_type = m.aggregate_type AND head.aggregate_id = m.aggregate_id");
+    }
+    sql.push(" ORDER BY m.ord");
+    sql.statement()
+}
+
+fn partition(message: &NewMessage) -> i16 {
+    i16::try_from(message.aggregate().partition()).unwrap_or_default()
+}
+
+fn version(message: &NewMessage) -> i64 {
+    i64::from(message.event_version())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::TableNames;
+
+    #[test]
+    fn leases_are_picked_in_a_materialised_cte() {
+        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
+        let sql = acquire(&dialect, uuid::Uuid::nil(), 5, 3).sql;
+        assert!(sql.starts_with("WITH free AS MATERIALIZED (SELECT"), "{sql}");
+        assert!(sql.contains("LIMIT $1 FOR UPDATE SKIP LOCKED"), "{sql}");
+    }
+
+    #[test]
+    fn fetch_leaves_the_planner_no_choice() {
+        let dialect = Dialect::new(
+            DbBackend::Postgres,
+            &TableNames::new().with_schema("shop").unwrap(),
+        );
+        let sql = fetch(&dialect, &[1], &[Aggregate::new("order", "1")], 10).sql;
+        assert!(!sql.contains("JOIN") && !sql.contains("ANY"), "{sql}");
+        assert!(
+            sql.contains("FROM \"shop\".outbox_messages m WHERE m.status = 0 AND (($1::int8 >> m.partition_no) & 1) <> 0"),
+            "{sql}"
+        );
+        assert!(
+            sql.ends_with("ORDER BY m.seq LIMIT (SELECT $4::int8)) due ORDER BY seq LIMIT $4::int8"),
+            "{sql}"
+        );
+    }
+
+    #[test]
+    fn partitions_become_a_mask() {
+        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
+        let mask = |partitions: &[i64]| {
+            let mut sql = dialect.sql("");
+            push_partitions(&mut sql, "p", partitions);
+            sql.statement().values.unwrap().0[0].clone()
+        };
+        assert_eq!(mask(&[0, 2]), Value::from(5_i64));
+        assert_eq!(mask(&[63]), Value::from(i64::MIN));
+        assert_eq!(mask(&(0..64).collect::<Vec<_>>()), Value::from(-1_i64));
+    }
+}

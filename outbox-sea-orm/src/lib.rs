@@ -1,0 +1,98 @@
+//! Stores a SeaORM model and its events in one transaction, and serves them to the relay.
+//!
+//! A service that saves an order and then publishes `order.placed` loses the event when it crashes in between, and invents
+//! one when it publishes first and the commit fails. [`SaveWithEvents`] writes both in one transaction; a
+//! [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes what was committed, at least once and in order per aggregate.
+//!
+//! ```
+//! use outbox_core::DomainEvent;
+//! use outbox_sea_orm::SaveWithEvents;
+//! use sea_orm::{ConnectionTrait, Database, Set};
+//! use serde::{Deserialize, Serialize};
+//!
+//! mod order {
+//!     use sea_orm::entity::prelude::*;
+//!
+//!     #[sea_orm::model]
+//!     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+//!     #[sea_orm(table_name = "orders")]
+//!     pub struct Model {
+//!         #[sea_orm(primary_key)]
+//!         pub id: i32,
+//!         pub total_cents: i64,
+//!     }
+//!     impl ActiveModelBehavior for ActiveModel {}
+//! }
+//!
+//! #[derive(DomainEvent, Serialize, Deserialize)]
+//! #[domain_event(aggregate = "order", name = "placed")]
+//! struct OrderPlaced {
+//!     #[domain_event(aggregate_id)]
+//!     order_id: i32,
+//!     total_cents: i64,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
+//! options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+//! let db = Database::connect(options).await?;
+//! db.execute_unprepared("CREATE TABLE orders (id INTEGER PRIMARY KEY, total_cents BIGINT NOT NULL)").await?;
+//! outbox_sea_orm::migrate(&db).await?;
+//!
+//! let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }
+//!     .insert_with_events(&db, |saved: &order::Model| {
+//!         [OrderPlaced { order_id: saved.id, total_cents: saved.total_cents }]
+//!     })
+//!     .await?;
+//! assert_eq!(order.total_cents, 1999);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | you have | you call |
+//! |---|---|
+//! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
+//! | domain methods that raise events | [`AggregateRoot`] |
+//! | events only | [`record`], inside a transaction |
+//! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
+//!
+//! Promised: events exist if and only if the transaction committed; per aggregate they are numbered 1, 2, 3 … in commit order. Not
+//! here: publishing (`outbox-nats`) and consuming (`outbox-inbox`).
+//!
+//! The crate forces no driver and no TLS on you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
+//! own `Cargo.toml`. MySQL support is tested with MariaDB.
+
+#![warn(unreachable_pub)]
+
+mod aggregate;
+mod config;
+mod error;
+mod record;
+mod save;
+mod transaction;
+
+mod detached;
+mod dialect;
+mod insert;
+pub mod names;
+
+#[cfg(feature = "migration")]
+pub mod migration;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use aggregate::AggregateRoot;
+pub use config::OutboxConfig;
+pub use error::{RecordError, SaveError};
+#[cfg(feature = "migration")]
+pub use migration::migrate;
+pub use names::{NameError, TableNames};
+pub use record::record;
+pub use save::{EventsOf, SaveWithEvents};
+pub use store::SqlStore;
+pub use transaction::{Executor, OutboxConnection, OutboxTransaction, Transactional};
+
+#[doc(hidden)]
+pub use detached::detached;

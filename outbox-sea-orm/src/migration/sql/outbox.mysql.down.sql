@@ -1,0 +1,4 @@
+DROP VIEW IF EXISTS {schema}{prefix}outbox_messages_readable;
+DROP TABLE IF EXISTS {schema}{prefix}outbox_leases;
+DROP TABLE IF EXISTS {schema}{prefix}outbox_aggregates;
+DROP TABLE IF EXISTS {schema}{prefix}outbox_messages;

@@ -1,0 +1,4 @@
+DROP VIEW IF EXISTS {prefix}outbox_messages_readable;
+DROP TABLE IF EXISTS {prefix}outbox_leases;
+DROP TABLE IF EXISTS {prefix}outbox_aggregates;
+DROP TABLE IF EXISTS {prefix}outbox_messages;

@@ -1,0 +1,83 @@
+-- Outbox tables for SQLite 3.35 or later. Each statement may be repeated: migrators do not wrap SQLite's in a transaction, so
+-- one that was interrupted starts again.
+--
+-- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
+
+-- One row per message. `seq` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
+-- otherwise the number of a deleted row would be given again.
+CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    id             BLOB NOT NULL,
+    partition_no   INTEGER NOT NULL,
+    aggregate_type TEXT NOT NULL,
+    aggregate_id   TEXT NOT NULL,
+    sequence       INTEGER,
+    event_type     TEXT NOT NULL,
+    event_version  INTEGER NOT NULL,
+    subject        TEXT,
+    content_type   TEXT NOT NULL,
+    payload        BLOB NOT NULL,
+    headers        TEXT NOT NULL,
+    dedup_key      TEXT,
+    created_at     INTEGER NOT NULL,
+    available_at   INTEGER,                     -- null: at once
+    attempts       INTEGER NOT NULL DEFAULT 0,
+    last_error     TEXT,
+    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked
+    published_at   INTEGER
+);
+
+CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_id ON {prefix}outbox_messages (id);
+
+CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_dedup_key
+    ON {prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
+
+-- What relays read, in their order. Its size is the backlog, not the history. The partition is checked inside the index.
+CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending
+    ON {prefix}outbox_messages (seq, partition_no) WHERE status = 0;
+
+-- Delayed rows, by aggregate: what a fetch must not overtake. Empty for who does not delay messages.
+CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_delayed
+    ON {prefix}outbox_messages (aggregate_type, aggregate_id, seq)
+    WHERE status = 0 AND available_at IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_parked ON {prefix}outbox_messages (seq) WHERE status = 2;
+
+-- The head row of each aggregate: its last sequence, and the message that halts it.
+CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
+    aggregate_type TEXT NOT NULL,
+    aggregate_id   TEXT NOT NULL,
+    last_sequence  INTEGER NOT NULL,
+    halted_by      INTEGER,                     -- seq of the parked message
+    PRIMARY KEY (aggregate_type, aggregate_id)
+) WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS {prefix}outbox_aggregates_halted
+    ON {prefix}outbox_aggregates (aggregate_type, aggregate_id) WHERE halted_by IS NOT NULL;
+
+-- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+CREATE TABLE IF NOT EXISTS {prefix}outbox_leases (
+    partition_no INTEGER PRIMARY KEY,
+    owner        BLOB,
+    epoch        INTEGER NOT NULL DEFAULT 0,
+    expires_at   INTEGER NOT NULL DEFAULT 0
+);
+
+WITH RECURSIVE partitions (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM partitions WHERE n < 63)
+INSERT INTO {prefix}outbox_leases (partition_no) SELECT n FROM partitions WHERE true
+ON CONFLICT DO NOTHING;
+
+-- For people. Never fails: a payload that is not JSON is shown in hexadecimal.
+CREATE VIEW IF NOT EXISTS {prefix}outbox_messages_readable AS
+SELECT seq,
+       lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
+             substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' ELSE 'unknown' END AS status,
+       aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
+       strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%d %H:%M:%f', available_at / 1000000.0, 'unixepoch') AS available_at,
+       strftime('%Y-%m-%d %H:%M:%f', published_at / 1000000.0, 'unixepoch') AS published_at,
+       attempts, last_error, content_type,
+       CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload,
+       headers, dedup_key, partition_no
+FROM {prefix}outbox_messages;

@@ -1,0 +1,154 @@
+//! A migration that is an SQL text per database.
+
+use async_trait::async_trait;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
+
+use crate::names::{NameError, TableNames};
+
+/// One SQL text per database. `{schema}` stands for the quoted schema with its dot, or nothing; `{prefix}` for the prefix.
+#[derive(Debug, Clone, Copy)]
+pub struct SqlTemplates {
+    /// PostgreSQL. Runs in a transaction.
+    pub postgres: &'static str,
+    /// MySQL and MariaDB. Each statement must bear being repeated, because DDL cannot be rolled back there.
+    pub mysql: &'static str,
+    /// SQLite. Each statement must bear being repeated, because SeaORM's migrators use no transaction there.
+    pub sqlite: &'static str,
+}
+
+impl SqlTemplates {
+    /// The text with its names put in.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if the database cannot hold such names.
+    pub fn render(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
+        names.check(backend)?;
+        let template = match backend {
+            DbBackend::Postgres => self.postgres,
+            DbBackend::MySql => self.mysql,
+            _ => self.sqlite,
+        };
+        // Names hold only `[a-z0-9_]`, so nothing they contain is a token or needs quoting.
+        Ok(template
+            .replace("{schema}", &names.qualifier(backend))
+            .replace("{prefix}", names.prefix()))
+    }
+}
+
+/// A SeaORM migration made of [`SqlTemplates`].
+#[derive(Debug, Clone)]
+pub struct SqlMigration {
+    name: String,
+    up: SqlTemplates,
+    down: SqlTemplates,
+    names: TableNames,
+}
+
+impl SqlMigration {
+    /// A migration. The name is what migrators remember; with other than the default names, schema and prefix are appended, so that
+    /// one migrator can hold several sets of tables.
+    #[must_use]
+    pub fn new(name: &'static str, up: SqlTemplates, down: SqlTemplates, names: TableNames) -> Self {
+        let name = match (names.schema(), names.prefix()) {
+            (None, "") => name.to_owned(),
+            (schema, prefix) => format!("{name}@{}.{prefix}", schema.unwrap_or_default()),
+        };
+        Self {
+            name,
+            up,
+            down,
+            names,
+        }
+    }
+
+    /// The SQL that creates.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if the database cannot hold such names.
+    pub fn up_sql(&self, backend: DbBackend) -> Result<String, NameError> {
+        self.up.render(backend, &self.names)
+    }
+
+    /// The SQL that drops.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if the database cannot hold such names.
+    pub fn down_sql(&self, backend: DbBackend) -> Result<String, NameError> {
+        self.down.render(backend, &self.names)
+    }
+
+    async fn execute(
+        manager: &SchemaManager<'_>,
+        sql: impl FnOnce(DbBackend) -> Result<String, NameError>,
+    ) -> Result<(), DbErr> {
+        let sql = sql(manager.get_database_backend()).map_err(|error| DbErr::Migration(error.to_string()))?;
+        manager
+            .get_connection()
+            .execute_unprepared(&sql)
+            .await
+            .map(|_| ())
+    }
+}
+
+impl MigrationName for SqlMigration {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[async_trait]
+#[expect(
+    elided_lifetimes_in_paths,
+    reason = "async_trait expands an explicit `'_` differently from the trait's signature"
+)]
+impl MigrationTrait for SqlMigration {
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        Self::execute(manager, |backend| self.up_sql(backend)).await
+    }
+
+    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        Self::execute(manager, |backend| self.down_sql(backend)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_token_is_left() {
+        let names = TableNames::new()
+            .with_schema("shop")
+            .unwrap()
+            .with_prefix("billing_")
+            .unwrap();
+        for backend in [DbBackend::Postgres, DbBackend::MySql] {
+            let sql = super::super::sql(backend, &names).unwrap();
+            assert!(
+                !sql.contains('{') && sql.contains("billing_outbox_messages"),
+                "{backend:?}"
+            );
+        }
+        assert!(super::super::sql(DbBackend::Sqlite, &names).is_err());
+    }
+
+    #[test]
+    fn names_tell_sets_of_tables_apart() {
+        let name = |names| super::super::all(&names)[0].name().to_owned();
+        assert_eq!(name(TableNames::new()), "outbox_0001_create_tables");
+        assert_eq!(
+            name(
+                TableNames::new()
+                    .with_schema("shop")
+                    .unwrap()
+                    .with_prefix("b_")
+                    .unwrap()
+            ),
+            "outbox_0001_create_tables@shop.b_"
+        );
+    }
+}

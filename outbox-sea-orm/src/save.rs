@@ -1,0 +1,231 @@
+//! Saves a SeaORM model together with its events.
+//!
+//! Invariant: model and events are stored in one transaction, or neither is. Absent here: hooks such as `after_save`, because on a
+//! pool they run outside any transaction.
+
+use std::future::Future;
+
+use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
+use sea_orm::{
+    ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityName, EntityTrait,
+    IntoActiveModel, Iterable, PrimaryKeyToColumn,
+};
+
+use crate::config::OutboxConfig;
+use crate::error::SaveError;
+use crate::record::record_events;
+use crate::transaction::{Executor, Work};
+
+/// The model type of an active model.
+pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
+
+/// Events of a save: given, or made from the saved model.
+///
+/// Arrays, vectors, options and [`Events`] (for mixed types) are given events. A closure over the saved model sees generated
+/// keys and defaults; name its parameter's type: `|saved: &order::Model| [OrderPlaced { order_id: saved.id }]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not yield events",
+    label = "expected events, or a closure that makes them from the saved model",
+    note = "pass `[event]`, a `Vec`, `Events::new().with(a).with(b)`, or a closure whose parameter has a type: `|saved: &{M}| [event]`"
+)]
+pub trait EventsOf<M>: Send + 'static {
+    /// The events for this saved model.
+    fn events_of(self, saved: &M) -> Events;
+}
+
+impl<M, F, R> EventsOf<M> for F
+where
+    F: FnOnce(&M) -> R + Send + 'static,
+    R: IntoEvents,
+{
+    fn events_of(self, saved: &M) -> Events {
+        self(saved).into_events()
+    }
+}
+
+macro_rules! given_events {
+    ($([$($generics:tt)*] $ty:ty),*) => {$(
+        impl<M, $($generics)*> EventsOf<M> for $ty {
+            fn events_of(self, _saved: &M) -> Events {
+                self.into_events()
+            }
+        }
+    )*};
+}
+
+given_events!(
+    [T: IntoMessage + Send + 'static, const N: usize] [T; N],
+    [T: IntoMessage + Send + 'static] Vec<T>,
+    [T: IntoMessage + Send + 'static] Option<T>,
+    [] Events
+);
+
+/// Saves active models together with events. Implemented for every SeaORM active model.
+///
+/// `db` is a pool, which opens and commits a transaction, or an open transaction, which is joined and left open.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # mod order {
+/// #     use sea_orm::entity::prelude::*;
+/// #     #[sea_orm::model]
+/// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+/// #     #[sea_orm(table_name = "orders")]
+/// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
+/// #     impl ActiveModelBehavior for ActiveModel {}
+/// # }
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
+/// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// use outbox_sea_orm::SaveWithEvents;
+/// use sea_orm::Set;
+///
+/// let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }
+///     .insert_with_events(&db, |saved: &order::Model| {
+///         [OrderPlaced { order_id: saved.id, total_cents: saved.total_cents }]
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancellation
+///
+/// Over a pool the work runs in a task of its own: a caller that goes away (a timeout, a closed connection) does not stop
+/// it, and it commits or rolls back as a whole. Inside a transaction, dropping the future leaves that transaction undecided: drop
+/// it too. A runtime that shuts down is like a crash: the server rolls back.
+///
+/// # Errors
+///
+/// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], where it may be. Inside a transaction only
+/// this save is undone; the rest of the transaction is the caller's to decide.
+pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
+where
+    ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
+{
+    /// Inserts the model and records the events. The right call for new rows, also when the client assigns the key.
+    fn insert_with_events<D: Executor>(
+        self,
+        db: &D,
+        events: impl EventsOf<ModelOf<Self>>,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        // The ambient context is that of the task that polls, so that `context.scope(order.insert_with_events(…))` works.
+        async move { db.execute(with_events(self, Write::Insert, events)).await }
+    }
+
+    /// Updates the model and records the events. [`SaveError::RowMissing`] if there is no such row.
+    fn update_with_events<D: Executor>(
+        self,
+        db: &D,
+        events: impl EventsOf<ModelOf<Self>>,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        async move { db.execute(with_events(self, Write::Update, events)).await }
+    }
+
+    /// Inserts if the primary key is not set, and updates if it is, as SeaORM's `save` does. So for a new row whose key the client
+    /// assigned it looks for a row to update, and fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
+    fn save_with_events<D: Executor>(
+        self,
+        db: &D,
+        events: impl EventsOf<ModelOf<Self>>,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        async move { db.execute(with_events(self, Write::Save, events)).await }
+    }
+
+    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was none, so that no event reports what
+    /// did not happen.
+    fn delete_with_events<D: Executor>(
+        self,
+        db: &D,
+        events: impl IntoEvents + Send + 'static,
+    ) -> impl Future<Output = Result<(), SaveError>> + Send {
+        async move {
+            let context = MessageContext::current();
+            db.execute(move |tx, config| -> Work<'_, ()> {
+                Box::pin(async move {
+                    let deleted = self.delete(tx).await.map_err(SaveError::Database)?;
+                    if deleted.rows_affected == 0 {
+                        return Err(SaveError::NothingDeleted {
+                            table: table::<Self>(),
+                        });
+                    }
+                    record(tx, config, context, || events.into_events()).await
+                })
+            })
+            .await
+        }
+    }
+}
+
+impl<A> SaveWithEvents for A
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
+    ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
+{
+}
+
+/// How a model is written.
+#[derive(Clone, Copy)]
+enum Write {
+    Insert,
+    Update,
+    /// An update if the primary key is set, else an insert.
+    Save,
+}
+
+/// Writes the model, then records its events. A crash in between rolls both back.
+fn with_events<A, E>(
+    model: A,
+    how: Write,
+    events: E,
+) -> impl for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, ModelOf<A>> + Send + 'static
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
+    ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
+    E: EventsOf<ModelOf<A>>,
+{
+    // The work may run in another task, which does not inherit the ambient context.
+    let context = MessageContext::current();
+    move |tx, config| {
+        Box::pin(async move {
+            let saved = write(model, how, tx).await?;
+            record(tx, config, context, || events.events_of(&saved)).await?;
+            Ok(saved)
+        })
+    }
+}
+
+async fn write<A>(model: A, how: Write, tx: &DatabaseTransaction) -> Result<ModelOf<A>, SaveError>
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send,
+    ModelOf<A>: IntoActiveModel<A>,
+{
+    let is_set = |key: <A::Entity as EntityTrait>::PrimaryKey| !model.get(key.into_column()).is_not_set();
+    let update = match how {
+        Write::Insert => false,
+        Write::Update => true,
+        Write::Save => <A::Entity as EntityTrait>::PrimaryKey::iter().all(is_set),
+    };
+    if !update {
+        return model.insert(tx).await.map_err(SaveError::Database);
+    }
+    model.update(tx).await.map_err(|error| match error {
+        DbErr::RecordNotUpdated => SaveError::RowMissing { table: table::<A>() },
+        error => SaveError::Database(error),
+    })
+}
+
+async fn record(
+    tx: &DatabaseTransaction,
+    config: &OutboxConfig,
+    context: MessageContext,
+    events: impl FnOnce() -> Events,
+) -> Result<(), SaveError> {
+    let events = context.sync_scope(events);
+    record_events(tx, config, events).await?;
+    Ok(())
+}
+
+fn table<A: ActiveModelTrait>() -> String {
+    A::Entity::default().table_name().to_owned()
+}

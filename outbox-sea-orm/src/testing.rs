@@ -1,0 +1,66 @@
+//! Reads recorded messages back in tests (feature `testing`).
+//!
+//! Absent here: production use. The functions read the whole outbox, published messages included.
+
+use outbox_core::testing::decode_event;
+use outbox_core::{DomainEvent, Message, StoreError};
+use sea_orm::DatabaseConnection;
+use serde::de::DeserializeOwned;
+
+use crate::SqlStore;
+use crate::names::TableNames;
+
+/// All recorded messages, in the order in which they were recorded, published or not.
+///
+/// # Errors
+///
+/// The database's error, or [`StoreError::Corrupt`] if a row cannot be read.
+pub async fn recorded(db: &DatabaseConnection) -> Result<Vec<Message>, StoreError> {
+    recorded_in(db, &TableNames::default()).await
+}
+
+/// As [`recorded`], for other table names.
+///
+/// # Errors
+///
+/// As [`recorded`].
+pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<Vec<Message>, StoreError> {
+    SqlStore::recorded(db, names).await
+}
+
+/// The recorded events of one type, decoded, in the order in which they were recorded. Messages of other types are left out.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # #[derive(Debug, PartialEq, DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// # async fn test(db: sea_orm::DatabaseConnection) -> Result<(), outbox_core::StoreError> {
+/// let placed = outbox_sea_orm::testing::recorded_events::<OrderPlaced>(&db).await?;
+/// assert_eq!(placed, [OrderPlaced { order_id: 7 }]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`recorded`], and [`StoreError::Corrupt`] if a payload is not what the event type serialises to.
+pub async fn recorded_events<E: DomainEvent + DeserializeOwned>(
+    db: &DatabaseConnection,
+) -> Result<Vec<E>, StoreError> {
+    let is_wanted = |message: &Message| {
+        E::DESCRIPTORS.iter().any(|wanted| {
+            wanted.event_type() == message.event_type && wanted.version == message.event_version
+        })
+    };
+    let messages = recorded(db).await?;
+    messages
+        .iter()
+        .filter(|message| is_wanted(message))
+        .map(|message| {
+            decode_event(message).map_err(|error| StoreError::Corrupt {
+                context: format!("message {}: {error}", message.id),
+            })
+        })
+        .collect()
+}

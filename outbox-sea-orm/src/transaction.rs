@@ -1,0 +1,246 @@
+//! The transactions that events are recorded in.
+//!
+//! Invariant: an event is only ever written inside a transaction, which the type system checks ([`Transactional`]), and a transaction
+//! that this crate opens runs in a task of its own, so that a caller who goes away neither tears it nor poisons the pool
+//! (sqlx 0.9.0 hands a connection back inside an open transaction if a `begin` is dropped).
+
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+
+use outbox_core::wake;
+use sea_orm::{
+    DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode, TransactionOptions,
+    TransactionTrait,
+};
+
+use crate::config::OutboxConfig;
+use crate::detached::detached;
+use crate::error::SaveError;
+
+static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
+
+/// An open transaction: the only place where events may be recorded.
+///
+/// Implemented for SeaORM's [`DatabaseTransaction`], for [`OutboxTransaction`], and for the transaction of an inbox handler.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction",
+    label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
+    note = "begin a transaction (`let tx = db.begin().await?`), write the change through `&tx`, and pass `&tx` here",
+    note = "to save a model together with its events, use `insert_with_events(&db, …)` and its siblings, which open the transaction"
+)]
+pub trait Transactional: Send + Sync {
+    /// The transaction.
+    fn transaction(&self) -> &DatabaseTransaction;
+
+    /// Where events are recorded.
+    fn config(&self) -> &OutboxConfig;
+}
+
+impl Transactional for DatabaseTransaction {
+    fn transaction(&self) -> &DatabaseTransaction {
+        self
+    }
+
+    fn config(&self) -> &OutboxConfig {
+        &DEFAULT_CONFIG
+    }
+}
+
+/// A pool together with an [`OutboxConfig`], for services that use other table names or limits than the default ones.
+#[derive(Debug, Clone)]
+pub struct OutboxConnection {
+    db: DatabaseConnection,
+    config: Arc<OutboxConfig>,
+}
+
+impl OutboxConnection {
+    /// Pairs a pool with a configuration.
+    pub fn new(db: DatabaseConnection, config: OutboxConfig) -> Self {
+        Self {
+            db,
+            config: Arc::new(config),
+        }
+    }
+
+    /// Opens a transaction that carries the configuration, and that wakes the relays of this process when it commits.
+    ///
+    /// Dropping the future is safe: the transaction is opened in a task of its own and rolled back if nobody takes it.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
+        let db = self.db.clone();
+        let tx = detached(async move { begin(&db).await }).await?;
+        Ok(OutboxTransaction {
+            tx,
+            config: self.config.clone(),
+        })
+    }
+}
+
+impl Deref for OutboxConnection {
+    type Target = DatabaseConnection;
+
+    fn deref(&self) -> &DatabaseConnection {
+        &self.db
+    }
+}
+
+/// A transaction that knows where to record events and wakes the relays on commit. Dropped, it rolls back.
+#[derive(Debug)]
+pub struct OutboxTransaction {
+    tx: DatabaseTransaction,
+    config: Arc<OutboxConfig>,
+}
+
+impl OutboxTransaction {
+    /// Commits, and wakes the relays of this process.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; the outcome is then unknown.
+    pub async fn commit(self) -> Result<(), DbErr> {
+        detached(async move {
+            self.tx.commit().await?;
+            // A crash before this line delays the messages by one poll.
+            wake::notify();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; the server rolls back when the connection ends.
+    pub async fn rollback(self) -> Result<(), DbErr> {
+        detached(self.tx.rollback()).await
+    }
+}
+
+impl Deref for OutboxTransaction {
+    type Target = DatabaseTransaction;
+
+    fn deref(&self) -> &DatabaseTransaction {
+        &self.tx
+    }
+}
+
+impl Transactional for OutboxTransaction {
+    fn transaction(&self) -> &DatabaseTransaction {
+        &self.tx
+    }
+
+    fn config(&self) -> &OutboxConfig {
+        &self.config
+    }
+}
+
+/// Begins a transaction that writes, at the database's own isolation level. Only to be called inside [`detached`].
+async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
+    let mut options = TransactionOptions::default();
+    if db.get_database_backend() == DbBackend::Sqlite {
+        // A deferred transaction that reads first fails at once when another one has written meanwhile; this one waits its turn.
+        options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate);
+    }
+    db.begin_with_options(options).await
+}
+
+/// Work inside a transaction, boxed because it borrows it.
+pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
+
+/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which is joined.
+///
+/// Joining goes through a savepoint, so that a save that fails leaves nothing of itself in a transaction that the caller
+/// may still commit.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a database connection nor a transaction",
+    label = "models cannot be saved through this",
+    note = "pass `&DatabaseConnection`, `&DatabaseTransaction`, `&OutboxConnection`, `&OutboxTransaction`, or a handler's `&Tx`"
+)]
+pub trait Executor: Send + Sync + sealed::Execute {}
+
+impl<E: sealed::Execute> Executor for E {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Execute: Send + Sync {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static;
+    }
+
+    impl Execute for DatabaseConnection {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            let db = self.clone();
+            detached(async move { own_transaction(&db, &DEFAULT_CONFIG, work).await })
+        }
+    }
+
+    impl Execute for OutboxConnection {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            let Self { db, config } = self.clone();
+            detached(async move { own_transaction(&db, &config, work).await })
+        }
+    }
+
+    impl<X: Transactional> Execute for X {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            let savepoint = self.transaction().begin().await.map_err(SaveError::Database)?;
+            match work(&savepoint, self.config()).await {
+                Ok(value) => {
+                    savepoint.commit().await.map_err(SaveError::Database)?;
+                    Ok(value)
+                }
+                Err(error) => {
+                    savepoint.rollback().await.map_err(SaveError::Database)?;
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    async fn own_transaction<T, F>(
+        db: &DatabaseConnection,
+        config: &OutboxConfig,
+        work: F,
+    ) -> Result<T, SaveError>
+    where
+        F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
+    {
+        let tx = begin(db).await.map_err(SaveError::Database)?;
+        match work(&tx, config).await {
+            Ok(value) => {
+                tx.commit().await.map_err(SaveError::CommitUnknown)?;
+                // A crash before this line delays the messages by one poll.
+                wake::notify();
+                Ok(value)
+            }
+            Err(error) => {
+                // The first error says what went wrong; a failing rollback only means that the connection is gone.
+                if let Err(rollback) = tx.rollback().await {
+                    tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
+                }
+                Err(error)
+            }
+        }
+    }
+}

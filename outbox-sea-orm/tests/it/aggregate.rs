@@ -1,0 +1,110 @@
+//! Events that domain methods raise.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use outbox_sea_orm::{AggregateRoot, SaveError};
+use sea_orm::{IntoActiveModel, Set};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::on_every_backend;
+use crate::shop::{OrderPlaced, Shop, order};
+use crate::support::TestDb;
+
+on_every_backend!(raised_events_are_recorded_by_the_save);
+
+fn reprice(order: &mut AggregateRoot<order::ActiveModel>, total_cents: i64) {
+    let order_id = *order.id.as_ref();
+    order.total_cents = Set(total_cents);
+    order.raise(OrderPlaced {
+        order_id,
+        total_cents,
+    });
+}
+
+async fn raised_events_are_recorded_by_the_save(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let saved = AggregateRoot::new(shop.order(1)).insert(&outbox).await.unwrap();
+    let mut root = AggregateRoot::new(saved.clone().into_active_model());
+    reprice(&mut root, 2);
+    reprice(&mut root, 3);
+    assert_eq!(root.raised().len(), 2);
+    assert_eq!(root.update(&outbox).await.unwrap().total_cents, 3);
+    assert_eq!(shop.recorded().await.len(), 2);
+
+    let mut root = AggregateRoot::new(saved.clone().into_active_model());
+    reprice(&mut root, 4);
+    assert_eq!(root.save(&outbox).await.unwrap().total_cents, 4);
+    let mut root = AggregateRoot::new(saved.clone().into_active_model());
+    reprice(&mut root, 5);
+    root.delete(&outbox).await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 4));
+
+    let mut root = AggregateRoot::new(saved.into_active_model());
+    reprice(&mut root, 6);
+    let error = root.update(&outbox).await.unwrap_err();
+    assert!(matches!(error, SaveError::RowMissing { .. }), "{error:?}");
+    assert_eq!(shop.recorded().await.len(), 4);
+}
+
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Captured {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// What the code logs.
+fn logged(code: impl FnOnce()) -> String {
+    let captured = Captured::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(captured.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, code);
+    let bytes = captured.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn raised() -> AggregateRoot<order::ActiveModel> {
+    let mut root = AggregateRoot::new(order::ActiveModel {
+        id: Set(7),
+        ..Default::default()
+    });
+    root.raise(OrderPlaced {
+        order_id: 7,
+        total_cents: 1,
+    });
+    root
+}
+
+#[test]
+fn raised_events_that_are_dropped_unsaved_are_reported_loudly() {
+    let log = logged(|| drop(raised()));
+    assert!(
+        log.contains("ERROR") && log.contains("order.placed of order/7"),
+        "{log}"
+    );
+}
+
+#[test]
+fn events_that_are_discarded_on_purpose_are_not_reported() {
+    let log = logged(|| drop(raised().discard_events()));
+    assert_eq!(log, "");
+}

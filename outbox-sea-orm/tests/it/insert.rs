@@ -1,0 +1,293 @@
+//! Recording: numbers without holes in the order of commits, and bulk.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outbox_core::NewMessage;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_sea_orm::RecordError;
+use sea_orm::{ConnectionTrait, DbBackend, Statement};
+
+use crate::support::{Backend, TestDb};
+
+crate::on_every_backend!(
+    numbers_follow_commits_under_concurrency,
+    batches_that_overlap_do_not_deadlock,
+    thousands_of_messages_fit_into_one_call,
+    large_payloads_fit_into_one_call,
+    an_empty_payload_is_kept,
+    a_repeated_key_is_told_from_a_repeated_id,
+);
+
+/// Writers of few aggregates, some of which roll back, while an observer looks. At every moment the committed numbers of an
+/// aggregate are 1 … n, and in the end `seq` has the same order: what a relay reads is the order of commits.
+async fn numbers_follow_commits_under_concurrency(test: TestDb) {
+    let (writers, transactions) = match test.backend {
+        Backend::SqliteMemory => (2, 20),
+        Backend::Sqlite => (4, 20),
+        Backend::Postgres | Backend::MariaDb => (16, 40),
+    };
+    let test = Arc::new(test);
+    let done = Arc::new(AtomicBool::new(false));
+    let observer = tokio::spawn({
+        let (test, done) = (test.clone(), done.clone());
+        async move {
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert_contiguous(&test).await;
+                looks += 1;
+                tokio::task::yield_now().await;
+            }
+            looks
+        }
+    });
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let test = test.clone();
+            tokio::spawn(async move {
+                for n in 0..transactions {
+                    write(&test, writer * 1000 + n).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    assert!(observer.await.unwrap() > 0);
+    assert_contiguous(&test).await;
+
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for row in test.fetch_all().await {
+        let message = row.message.unwrap();
+        let last = last.entry(row.aggregate.id).or_default();
+        assert_eq!(
+            message.sequence,
+            Some(*last + 1),
+            "seq {} is out of order",
+            row.seq
+        );
+        *last += 1;
+    }
+    assert_eq!(last.len(), 4);
+}
+
+/// One transaction with one to three events of two hot aggregates; some roll back. Repeated after a deadlock or while SQLite is
+/// busy, as applications do.
+async fn write(test: &TestDb, n: u64) {
+    let hot = |n: u64| format!("hot{}", n % 4);
+    let mut events = vec![Probe::noted(hot(n), n)];
+    if n.is_multiple_of(3) {
+        events.extend([Probe::noted(hot(n + 1), n), Probe::noted(hot(n), n)]);
+    }
+    let messages: Vec<_> = events
+        .iter()
+        .map(|event| NewMessage::from_event(event).unwrap())
+        .collect();
+    loop {
+        let tx = test.outbox().begin().await.unwrap();
+        match outbox_sea_orm::record(&tx, messages.clone()).await {
+            Ok(_) => {}
+            Err(RecordError::Database(error)) if is_transient(&error) => continue,
+            Err(error) => panic!("{error}: {error:?}"),
+        }
+        tokio::task::yield_now().await;
+        if n % 20 == 7 {
+            return tx.rollback().await.unwrap();
+        }
+        match tx.commit().await {
+            Ok(()) => return,
+            Err(error) if is_transient(&error) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn is_transient(error: &sea_orm::DbErr) -> bool {
+    let error = error.to_string();
+    error.contains("Deadlock") || error.contains("deadlock") || error.contains("database is locked")
+}
+
+async fn assert_contiguous(test: &TestDb) {
+    let holes = format!(
+        "SELECT count(*) FROM (SELECT aggregate_id FROM {} GROUP BY aggregate_id \
+         HAVING count(*) <> max(sequence) OR count(DISTINCT sequence) <> count(*)) holes",
+        test.messages()
+    );
+    assert_eq!(
+        test.int(&holes).await,
+        0,
+        "an aggregate has a hole or a repeated number"
+    );
+}
+
+/// Batches over the same aggregates in opposite orders, in one statement and in several, at the same time.
+async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
+    if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
+        return; // One writer at a time.
+    }
+    let test = Arc::new(test);
+    let ids: Vec<u64> = (0..1_200).collect();
+    // InnoDB may deadlock over rows that do not exist yet, whatever the order.
+    test.record(
+        ids.iter()
+            .map(|n| Probe::noted(format!("a{n}"), 0))
+            .collect::<Vec<_>>(),
+    )
+    .await
+    .unwrap();
+    let tasks: Vec<_> = (0..8_usize)
+        .map(|writer| {
+            let (test, mut ids) = (test.clone(), ids.clone());
+            tokio::spawn(async move {
+                if writer % 2 == 0 {
+                    ids.reverse();
+                }
+                ids.rotate_left(writer * 37);
+                // A payload that makes a PostgreSQL call take several statements.
+                let filler = if writer % 4 < 2 {
+                    "x".repeat(8 * 1024)
+                } else {
+                    String::new()
+                };
+                let events: Vec<_> = ids
+                    .iter()
+                    .map(|n| Probe::noted(format!("a{n}"), 1).with_filler(filler.clone()))
+                    .collect();
+                test.record(events).await.unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_contiguous(&test).await;
+    assert_eq!(
+        test.int(&format!("SELECT count(*) FROM {}", test.messages()))
+            .await,
+        9 * 1_200
+    );
+}
+
+async fn thousands_of_messages_fit_into_one_call(test: TestDb) {
+    let events: Vec<_> = (0..12_000_u64)
+        .map(|n| {
+            if n % 10 == 9 {
+                Probe::sampled(format!("a{}", n % 7), n)
+            } else {
+                Probe::noted(format!("a{}", n % 1_300), n)
+            }
+        })
+        .collect();
+    test.record(events).await.unwrap();
+    assert_eq!(
+        test.int(&format!("SELECT count(*) FROM {}", test.messages()))
+            .await,
+        12_000
+    );
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for (n, row) in (0_u64..).zip(test.fetch_all().await) {
+        let message = row.message.unwrap();
+        let probe: Probe = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!(probe.n(), n, "the order of the call is kept");
+        if let Some(sequence) = message.sequence {
+            let last = last.entry(row.aggregate.id).or_default();
+            *last += 1;
+            assert_eq!(sequence, *last);
+        }
+    }
+}
+
+async fn large_payloads_fit_into_one_call(test: TestDb) {
+    let filler = "x".repeat(900 * 1024);
+    let events: Vec<_> = (0..20_u64)
+        .map(|n| Probe::noted(format!("a{}", n % 3), n).with_filler(filler.clone()))
+        .collect();
+    test.record(events).await.unwrap();
+    let rows = test.fetch_all().await;
+    assert_eq!(rows.len(), 20);
+    assert!(
+        rows.iter()
+            .all(|row| row.message.as_ref().unwrap().payload.len() > 900 * 1024)
+    );
+}
+
+async fn an_empty_payload_is_kept(test: TestDb) {
+    test.record([Probe::noted("a", 1)]).await.unwrap();
+    test.execute(&format!("UPDATE {} SET payload = ''", test.messages()))
+        .await;
+    assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().payload, "");
+    assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().subject, None);
+}
+
+/// A deduplication key that exists is the caller's to handle, an id that exists is not: nobody makes it twice on purpose.
+async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
+    let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
+    let (first, plain) = (keyed("k"), NewMessage::from_event(&Probe::noted("a", 2)).unwrap());
+    test.record([first, plain.clone()]).await.unwrap();
+    for batch in [vec![keyed("k")], vec![keyed("l"), keyed("k")]] {
+        let error = test.record(batch).await.unwrap_err();
+        assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
+    }
+    let error = test.record([plain]).await.unwrap_err();
+    assert!(matches!(error, RecordError::Database(_)), "{error:?}");
+    test.record([keyed("l")]).await.unwrap();
+    assert_eq!(test.fetch_all().await.len(), 3);
+}
+
+/// A writer whose transaction is REPEATABLE READ (MySQL's default) or stricter still gets the newest number, or an error to repeat.
+#[tokio::test]
+async fn an_old_snapshot_does_not_give_old_numbers() {
+    use sea_orm::{IsolationLevel, TransactionTrait as _};
+
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "old_snapshot").await else {
+            continue;
+        };
+        // Default names, so that a plain transaction can record.
+        let schema = format!("s{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+        let (create, search) = match backend {
+            Backend::Postgres => (format!("CREATE SCHEMA {schema}"), None),
+            _ => (format!("CREATE DATABASE {schema}"), Some(schema.clone())),
+        };
+        test.execute(&create).await;
+        let pool = test
+            .connect_again(|options| match search {
+                None => {
+                    options.set_schema_search_path(schema.clone());
+                }
+                Some(database) => {
+                    options.map_sqlx_mysql_opts(move |options| options.database(&database));
+                }
+            })
+            .await;
+        outbox_sea_orm::migrate(&pool).await.unwrap();
+        let old = pool
+            .begin_with_config(Some(IsolationLevel::RepeatableRead), None)
+            .await
+            .unwrap();
+        let look = Statement::from_string(
+            pool.get_database_backend(),
+            "SELECT count(*) FROM outbox_aggregates",
+        );
+        old.query_one_raw(look).await.unwrap();
+        let tx = pool.begin().await.unwrap();
+        outbox_sea_orm::record(&tx, [Probe::noted("a", 1)]).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let recorded = outbox_sea_orm::record(&old, [Probe::noted("a", 2), Probe::noted("a", 3)]).await;
+        match pool.get_database_backend() {
+            DbBackend::Postgres => assert!(matches!(recorded, Err(RecordError::Database(_))), "{recorded:?}"),
+            _ => {
+                recorded.unwrap();
+                old.commit().await.unwrap();
+                let sql = "SELECT CAST(GROUP_CONCAT(sequence ORDER BY seq SEPARATOR '') AS SIGNED) FROM outbox_messages";
+                assert_eq!(crate::support::int(&pool, sql).await, 123);
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Migrations: alone, mounted, repeated, and by many processes at once; and the view for people.
+
+use std::path::PathBuf;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_sea_orm::migration::{self, OutboxMigrator};
+use outbox_sea_orm::{TableNames, migrate};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DynIden, Statement};
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
+
+use crate::support::{Backend, TestDb};
+
+const BACKENDS: [Backend; 4] = [
+    Backend::Sqlite,
+    Backend::SqliteMemory,
+    Backend::Postgres,
+    Backend::MariaDb,
+];
+
+/// A pool whose default schema is empty and nobody else's.
+async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnection)> {
+    let test = TestDb::empty(backend, test).await?;
+    let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+    let pool = match backend {
+        Backend::Sqlite | Backend::SqliteMemory => test.db.clone(),
+        Backend::Postgres => {
+            test.execute(&format!("CREATE SCHEMA {name}")).await;
+            test.connect_again(|options| {
+                options.set_schema_search_path(name);
+            })
+            .await
+        }
+        Backend::MariaDb => {
+            test.execute(&format!("CREATE DATABASE {name}")).await;
+            test.connect_again(|options| {
+                options.map_sqlx_mysql_opts(move |options| options.database(&name));
+            })
+            .await
+        }
+    };
+    Some((test, pool))
+}
+
+async fn count(db: &DatabaseConnection, table: &str) -> Option<i64> {
+    let sql = format!("SELECT count(*) FROM {table}");
+    let row = db
+        .query_one_raw(Statement::from_string(db.get_database_backend(), sql))
+        .await
+        .ok()??;
+    row.try_get_by_index(0).ok()
+}
+
+#[tokio::test]
+async fn migrations_go_up_down_and_up_again() {
+    for backend in BACKENDS {
+        let Some((_test, db)) = empty(backend, "up_down").await else {
+            continue;
+        };
+        for _ in 0..2 {
+            OutboxMigrator::up(&db, None).await.unwrap();
+            assert_eq!(count(&db, "outbox_leases").await, Some(64), "{backend:?}");
+            assert_eq!(
+                count(&db, "outbox_messages_readable").await,
+                Some(0),
+                "{backend:?}"
+            );
+            OutboxMigrator::down(&db, None).await.unwrap();
+            for table in [
+                "outbox_leases",
+                "outbox_messages",
+                "outbox_aggregates",
+                "outbox_messages_readable",
+            ] {
+                assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
+            }
+        }
+    }
+}
+
+/// Both ways remember in the same table, so one can follow the other.
+#[tokio::test]
+async fn migrate_and_the_migrator_agree() {
+    for backend in BACKENDS {
+        let Some((_test, db)) = empty(backend, "agree").await else {
+            continue;
+        };
+        migrate(&db).await.unwrap();
+        assert!(
+            OutboxMigrator::get_pending_migrations(&db)
+                .await
+                .unwrap()
+                .is_empty(),
+            "{backend:?}"
+        );
+        OutboxMigrator::down(&db, None).await.unwrap();
+        OutboxMigrator::up(&db, None).await.unwrap();
+        migrate(&db).await.unwrap();
+        assert_eq!(count(&db, "outbox_migrations").await, Some(1), "{backend:?}");
+    }
+}
+
+/// Many processes start on an empty database (O28): pools of their own, all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_processes_migrate_at_once() {
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "at_once").await else {
+            continue;
+        };
+        let mut tasks = Vec::new();
+        for _ in 0..8 {
+            let pool = test
+                .connect_again(|options| {
+                    options.max_connections(1);
+                })
+                .await;
+            let names = test.names.clone();
+            tasks.push(tokio::spawn(async move {
+                migration::migrate_with(&pool, &names).await
+            }));
+        }
+        for task in tasks {
+            task.await
+                .unwrap()
+                .unwrap_or_else(|error| panic!("{backend:?}: {error}"));
+        }
+        assert_eq!(
+            test.int(&format!("SELECT count(*) FROM {}", test.leases())).await,
+            64
+        );
+        let migrations = test.names.table(test.sql_backend(), "outbox_migrations");
+        assert_eq!(test.int(&format!("SELECT count(*) FROM {migrations}")).await, 1);
+    }
+}
+
+/// On MySQL, where DDL cannot be rolled back, a migration that was interrupted continues.
+#[tokio::test]
+async fn an_interrupted_migration_continues() {
+    for backend in [Backend::Sqlite, Backend::MariaDb] {
+        let Some((_test, db)) = empty(backend, "interrupted").await else {
+            continue;
+        };
+        migrate(&db).await.unwrap();
+        for sql in [
+            "DELETE FROM outbox_migrations",
+            "DROP VIEW outbox_messages_readable",
+            "DROP TABLE outbox_aggregates",
+        ] {
+            db.execute_unprepared(sql).await.unwrap();
+        }
+        db.execute_unprepared("DELETE FROM outbox_leases WHERE partition_no > 30")
+            .await
+            .unwrap();
+        db.execute_unprepared("UPDATE outbox_leases SET epoch = 5")
+            .await
+            .unwrap();
+        migrate(&db).await.unwrap();
+        assert_eq!(count(&db, "outbox_leases").await, Some(64), "{backend:?}");
+        assert_eq!(
+            count(&db, "outbox_leases WHERE epoch = 5").await,
+            Some(31),
+            "{backend:?}"
+        );
+        assert_eq!(count(&db, "outbox_aggregates").await, Some(0), "{backend:?}");
+    }
+}
+
+/// The migrations inside an application's own migrator, for two outboxes.
+#[tokio::test]
+async fn migrations_can_be_mounted() {
+    struct AppMigrator;
+
+    impl MigratorTrait for AppMigrator {
+        fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+            let billing = TableNames::new().with_prefix("billing_").unwrap();
+            let mut migrations = migration::migrations(&TableNames::new());
+            migrations.extend(migration::migrations(&billing));
+            migrations
+        }
+
+        fn migration_table_name() -> DynIden {
+            sea_orm::sea_query::IntoIden::into_iden(sea_orm::sea_query::Alias::new("app_migrations"))
+        }
+    }
+
+    for backend in BACKENDS {
+        let Some((_test, db)) = empty(backend, "mounted").await else {
+            continue;
+        };
+        AppMigrator::up(&db, None).await.unwrap();
+        AppMigrator::up(&db, None).await.unwrap();
+        assert_eq!(count(&db, "outbox_leases").await, Some(64));
+        assert_eq!(count(&db, "billing_outbox_leases").await, Some(64));
+        AppMigrator::down(&db, None).await.unwrap();
+        assert_eq!(count(&db, "billing_outbox_leases").await, None);
+    }
+}
+
+/// The view shows what people can read and never fails, whatever the bytes are.
+#[tokio::test]
+async fn the_view_shows_any_payload() {
+    for backend in BACKENDS {
+        let Some((_test, db)) = empty(backend, "view").await else {
+            continue;
+        };
+        migrate(&db).await.unwrap();
+        let tx = sea_orm::TransactionTrait::begin(&db).await.unwrap();
+        let id = outbox_sea_orm::record(&tx, (0..4).map(|n| Probe::noted("ü", n)).collect::<Vec<_>>())
+            .await
+            .unwrap()[0];
+        tx.commit().await.unwrap();
+        let bytes = |hex: &str| match db.get_database_backend() {
+            DbBackend::Postgres => format!("'\\x{hex}'"),
+            _ => format!("x'{hex}'"),
+        };
+        for (n, payload) in [("2", "00ff007b"), ("3", "ff5cfe")] {
+            let sql = format!(
+                "UPDATE outbox_messages SET payload = {}, status = {n} WHERE sequence = {n}",
+                bytes(payload)
+            );
+            db.execute_unprepared(&sql).await.unwrap();
+        }
+        db.execute_unprepared("UPDATE outbox_messages SET payload = '' WHERE sequence = 4")
+            .await
+            .unwrap();
+        let sql = match db.get_database_backend() {
+            DbBackend::Postgres => {
+                "SELECT id::text AS id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY seq"
+            }
+            DbBackend::MySql => {
+                "SELECT id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY seq"
+            }
+            _ => {
+                "SELECT id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY seq"
+            }
+        };
+        let rows = db
+            .query_all_raw(Statement::from_string(db.get_database_backend(), sql))
+            .await
+            .unwrap();
+        let column = |name| {
+            rows.iter()
+                .map(|row| row.try_get::<String>("", name).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(column("id")[0], id.to_string(), "{backend:?}");
+        assert_eq!(column("aggregate_id"), ["ü"; 4]);
+        assert_eq!(column("status"), ["pending", "parked", "unknown", "pending"]);
+        assert!(column("created_at").iter().all(|time| time.starts_with("20")));
+        let payloads = column("payload");
+        assert!(payloads[0].contains("\"id\":\"ü\""), "{payloads:?}");
+        let hidden: [&str; 2] = match db.get_database_backend() {
+            DbBackend::Postgres => [r"\000\377\000{", r"\377\\\376"],
+            _ => ["00FF007B", "FF5CFE"],
+        };
+        assert_eq!(payloads[1..], [hidden[0], hidden[1], ""], "{backend:?}");
+    }
+}
+
+/// The SQL for database administrators is checked in. `OUTBOX_BLESS=1` writes it anew.
+#[test]
+fn sql_files_are_current() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
+    for (backend, name) in [
+        (DbBackend::Postgres, "postgres"),
+        (DbBackend::MySql, "mysql"),
+        (DbBackend::Sqlite, "sqlite"),
+    ] {
+        let path = folder.join(format!("outbox.{name}.sql"));
+        let sql = migration::sql(backend, &TableNames::new()).unwrap();
+        if std::env::var_os("OUTBOX_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &sql).unwrap();
+        }
+        let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            checked_in == sql,
+            "docs/sql/outbox.{name}.sql is out of date; run this test with OUTBOX_BLESS=1"
+        );
+    }
+}

@@ -1,0 +1,512 @@
+//! Saving a model together with its events, on every database.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Context;
+
+use outbox_core::{EventError, Events, Limits, MessageContext, NewMessage, wake};
+use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
+use sea_orm::{ActiveModelTrait, IntoActiveModel, Set, TransactionTrait};
+
+use crate::on_every_backend;
+use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context, order};
+use crate::support::TestDb;
+
+on_every_backend!(
+    a_generated_key_reaches_the_event,
+    all_forms_of_events_are_recorded_in_order,
+    a_refused_event_leaves_no_model,
+    a_refused_event_in_a_transaction_undoes_only_its_save,
+    a_refused_model_leaves_no_event,
+    a_rolled_back_transaction_leaves_nothing,
+    updates_and_deletes_are_recorded_only_if_they_happened,
+    saving_a_new_row_with_a_client_key_says_what_to_do,
+    the_same_business_key_twice_is_refused_with_its_model,
+    ambient_ids_travel_with_the_event,
+    headers_and_delays_are_kept,
+    a_commit_wakes_the_relay,
+    a_panicking_closure_leaves_nothing,
+);
+
+async fn a_generated_key_reaches_the_event(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let saved = shop
+        .order(1999)
+        .insert_with_events(&shop.test.outbox(), |saved: &order::Model| {
+            [OrderPlaced {
+                order_id: saved.id,
+                total_cents: saved.total_cents,
+            }]
+        })
+        .await
+        .unwrap();
+    let rows = shop.test.fetch_all().await;
+    let message = rows[0].message.as_ref().unwrap();
+    assert_eq!(message.aggregate.id, saved.id.to_string());
+    assert_eq!(
+        (
+            message.event_type.as_str(),
+            message.event_version,
+            message.sequence
+        ),
+        ("order.placed", 2, Some(1))
+    );
+    let event: OrderPlaced = serde_json::from_slice(&message.payload).unwrap();
+    assert_eq!(
+        event,
+        OrderPlaced {
+            order_id: saved.id,
+            total_cents: 1999
+        }
+    );
+}
+
+async fn all_forms_of_events_are_recorded_in_order(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let placed = |order_id| OrderPlaced {
+        order_id,
+        total_cents: 1,
+    };
+    shop.order(1)
+        .insert_with_events(&outbox, [placed(1), placed(1)])
+        .await
+        .unwrap();
+    shop.order(2)
+        .insert_with_events(&outbox, vec![placed(1)])
+        .await
+        .unwrap();
+    shop.order(3)
+        .insert_with_events(&outbox, Some(placed(2)))
+        .await
+        .unwrap();
+    let mixed = Events::new()
+        .with(CustomerGreeted {
+            customer: "c".to_owned(),
+            greeting: "hello".to_owned(),
+        })
+        .with(placed(2));
+    let saved = shop.order(4).insert_with_events(&outbox, mixed).await.unwrap();
+    shop.order(5)
+        .insert_with_events(&outbox, None::<OrderPlaced>)
+        .await
+        .unwrap();
+
+    let tx = outbox.begin().await.unwrap();
+    let mut changed = saved.into_active_model();
+    changed.total_cents = Set(5);
+    let changed = changed
+        .save_with_events(&tx, move |_: &order::Model| vec![placed(1)])
+        .await
+        .unwrap();
+    assert_eq!(changed.total_cents, 5);
+    shop.order(6).save_with_events(&tx, [placed(2)]).await.unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!(shop.orders().await, 6);
+    let recorded: Vec<_> = shop.recorded().await;
+    let expected = [
+        ("order.placed", 1),
+        ("order.placed", 2),
+        ("order.placed", 3),
+        ("order.placed", 1),
+        ("customer.greeted", 1),
+        ("order.placed", 2),
+        ("order.placed", 4),
+        ("order.placed", 3),
+    ];
+    assert_eq!(
+        recorded,
+        expected.map(|(event_type, sequence)| (event_type.to_owned(), Some(sequence)))
+    );
+}
+
+fn too_large() -> OrderDescribed {
+    OrderDescribed {
+        order_id: 1,
+        text: "x".repeat(Limits::default().payload_bytes_max),
+    }
+}
+
+async fn a_refused_event_leaves_no_model(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let error = shop
+        .order(1)
+        .insert_with_events(&shop.test.outbox(), [too_large()])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            SaveError::Record(RecordError::Event(EventError::TooLarge { .. }))
+        ),
+        "{error:?}"
+    );
+    let empty_id = CustomerGreeted {
+        customer: String::new(),
+        greeting: "x".to_owned(),
+    };
+    let error = shop
+        .order(1)
+        .insert_with_events(&shop.test.outbox(), [empty_id])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            SaveError::Record(RecordError::Event(EventError::Key { .. }))
+        ),
+        "{error:?}"
+    );
+    let limits = shop
+        .test
+        .config()
+        .with_limits(Limits::default().payload_bytes_max(3));
+    let strict = OutboxConnection::new(shop.test.db.clone(), limits);
+    let error = shop
+        .order(1)
+        .insert_with_events(
+            &strict,
+            [OrderPlaced {
+                order_id: 1,
+                total_cents: 1,
+            }],
+        )
+        .await;
+    assert!(matches!(
+        error,
+        Err(SaveError::Record(RecordError::Event(EventError::TooLarge { .. })))
+    ));
+    assert_eq!(shop.orders().await, 0);
+    assert_eq!(shop.recorded().await, []);
+}
+
+/// The caller may go on after an error: what failed has left nothing, what succeeded stays.
+async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1)
+        .insert_with_events(
+            &tx,
+            [OrderPlaced {
+                order_id: 1,
+                total_cents: 1,
+            }],
+        )
+        .await
+        .unwrap();
+    shop.order(2)
+        .insert_with_events(&tx, [too_large()])
+        .await
+        .unwrap_err();
+    shop.customer("a").insert(&*tx).await.unwrap();
+    let twice = shop
+        .customer("a")
+        .insert_with_events(
+            &tx,
+            [OrderPlaced {
+                order_id: 1,
+                total_cents: 2,
+            }],
+        )
+        .await;
+    assert!(matches!(twice, Err(SaveError::Database(_))), "{twice:?}");
+    tx.commit().await.unwrap();
+    assert_eq!((shop.orders().await, shop.customers().await), (1, 1));
+    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
+}
+
+async fn a_refused_model_leaves_no_event(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let greeted = |greeting: &str| CustomerGreeted {
+        customer: "a".to_owned(),
+        greeting: greeting.to_owned(),
+    };
+    shop.customer("a")
+        .insert_with_events(&shop.test.outbox(), [greeted("hello")])
+        .await
+        .unwrap();
+    let error = shop
+        .customer("a")
+        .insert_with_events(&shop.test.outbox(), [greeted("again")])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SaveError::Database(_)), "{error:?}");
+    assert_eq!(shop.recorded().await.len(), 1);
+}
+
+async fn a_rolled_back_transaction_leaves_nothing(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let placed = || OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    };
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert_with_events(&tx, [placed()]).await.unwrap();
+    outbox_sea_orm::record(&tx, [placed()]).await.unwrap();
+    tx.rollback().await.unwrap();
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert_with_events(&tx, [placed()]).await.unwrap();
+    drop(tx);
+    assert_eq!(shop.orders().await, 0);
+    assert_eq!(shop.recorded().await, []);
+    // The sequence goes on without a hole.
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), [placed()])
+        .await
+        .unwrap();
+    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
+}
+
+async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let placed = |total_cents| OrderPlaced {
+        order_id: 1,
+        total_cents,
+    };
+    let saved = shop
+        .order(1)
+        .insert_with_events(&outbox, [placed(1)])
+        .await
+        .unwrap();
+
+    let mut changed = saved.clone().into_active_model();
+    changed.total_cents = Set(2);
+    let changed = changed.update_with_events(&outbox, [placed(2)]).await.unwrap();
+    assert_eq!(changed.total_cents, 2);
+    changed
+        .into_active_model()
+        .delete_with_events(&outbox, [placed(3)])
+        .await
+        .unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 3));
+
+    let mut gone = saved.clone().into_active_model();
+    gone.total_cents = Set(4);
+    let error = gone.update_with_events(&outbox, [placed(4)]).await.unwrap_err();
+    assert!(
+        matches!(&error, SaveError::RowMissing { table } if table == "save_orders"),
+        "{error:?}"
+    );
+    let error = saved
+        .into_active_model()
+        .delete_with_events(&outbox, [placed(5)])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, SaveError::NothingDeleted { table } if table == "save_orders"),
+        "{error:?}"
+    );
+    assert_eq!(shop.recorded().await.len(), 3);
+}
+
+async fn saving_a_new_row_with_a_client_key_says_what_to_do(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let events = || {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }]
+    };
+    let error = shop
+        .customer("new")
+        .save_with_events(&shop.test.outbox(), events())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SaveError::RowMissing { .. }), "{error:?}");
+    assert!(error.to_string().contains("insert_with_events"), "{error}");
+    assert_eq!((shop.customers().await, shop.recorded().await.len()), (0, 0));
+    shop.customer("new")
+        .insert_with_events(&shop.test.outbox(), events())
+        .await
+        .unwrap();
+    assert_eq!(shop.recorded().await.len(), 1);
+}
+
+async fn the_same_business_key_twice_is_refused_with_its_model(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let greeted = || CustomerGreeted {
+        customer: "a".to_owned(),
+        greeting: "hello".to_owned(),
+    };
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), [greeted()])
+        .await
+        .unwrap();
+    let error = shop
+        .order(2)
+        .insert_with_events(&shop.test.outbox(), [greeted()])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, SaveError::Record(RecordError::DuplicateKey { .. })),
+        "{error:?}"
+    );
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
+}
+
+async fn ambient_ids_travel_with_the_event(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    // Given events are encoded inside the scope, a closure's events in the task that saves.
+    context()
+        .scope(async {
+            let given = [OrderPlaced {
+                order_id: 1,
+                total_cents: 1,
+            }];
+            shop.order(1).insert_with_events(&outbox, given).await.unwrap();
+            shop.order(2)
+                .insert_with_events(&outbox, |saved: &order::Model| {
+                    [OrderPlaced {
+                        order_id: saved.id,
+                        total_cents: 1,
+                    }]
+                })
+                .await
+                .unwrap();
+            let tx = outbox.begin().await.unwrap();
+            outbox_sea_orm::record(
+                &tx,
+                [OrderPlaced {
+                    order_id: 3,
+                    total_cents: 1,
+                }],
+            )
+            .await
+            .unwrap();
+            tx.commit().await.unwrap();
+        })
+        .await;
+    // The save is made outside of the scope and run inside.
+    let save = shop.order(4).insert_with_events(
+        &outbox,
+        [OrderPlaced {
+            order_id: 4,
+            total_cents: 1,
+        }],
+    );
+    context().scope(save).await.unwrap();
+    let rows = shop.test.fetch_all().await;
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!(
+            MessageContext::from_headers(&row.message.unwrap().headers),
+            context()
+        );
+    }
+}
+
+async fn headers_and_delays_are_kept(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let message = |order_id| {
+        NewMessage::from_event(&OrderPlaced {
+            order_id,
+            total_cents: 1,
+        })
+        .unwrap()
+    };
+    let tenant = message(1).with_header("tenant", "Grüße, \"100%\"").unwrap();
+    let later = message(2).available_at(time::OffsetDateTime::now_utc() + time::Duration::hours(1));
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), [tenant, later])
+        .await
+        .unwrap();
+    let due = shop.test.fetch_all().await;
+    assert_eq!(due.len(), 1, "the delayed message waits");
+    assert_eq!(
+        due[0].message.as_ref().unwrap().headers.get("Tenant"),
+        Some("Grüße, \"100%\"")
+    );
+    let total = shop
+        .test
+        .int(&format!("SELECT COUNT(*) FROM {}", shop.test.messages()))
+        .await;
+    assert_eq!(total, 2);
+}
+
+async fn a_commit_wakes_the_relay(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let mut commits = wake::Listener::new();
+    let events = [OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }];
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), events)
+        .await
+        .unwrap();
+    commits.notified().await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    outbox_sea_orm::record(
+        &tx,
+        [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }],
+    )
+    .await
+    .unwrap();
+    tx.commit().await.unwrap();
+    commits.notified().await;
+}
+
+async fn a_panicking_closure_leaves_nothing(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let order = shop.order(1);
+    let save = async move {
+        let panicking = |_: &order::Model| -> [OrderPlaced; 1] { panic!("the test's own panic") };
+        order.insert_with_events(&outbox, panicking).await
+    };
+    assert!(tokio::spawn(save).await.unwrap_err().is_panic());
+    assert_eq!(shop.orders().await, 0);
+    assert_eq!(shop.recorded().await, []);
+}
+
+/// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.
+async fn check_dropped_saves(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    for polls in 0..6 {
+        let events = [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }];
+        let mut save = pin!(shop.order(polls).insert_with_events(&outbox, events));
+        for _ in 0..polls {
+            // Finished is fine too: the test is about every moment.
+            if save
+                .as_mut()
+                .poll(&mut Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
+            {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    // One save that is waited for comes after all others on a pool of one connection, and soon after them on others.
+    let tx = shop.test.db.begin().await.unwrap();
+    tx.commit().await.unwrap();
+    for n in 0..50 {
+        let events = [OrderPlaced {
+            order_id: 2,
+            total_cents: n,
+        }];
+        shop.order(n).insert_with_events(&outbox, events).await.unwrap();
+    }
+    let acknowledged = shop.recorded().await.len() as i64;
+    assert!((50..=56).contains(&acknowledged), "{acknowledged}");
+    assert_eq!(
+        shop.orders().await,
+        acknowledged,
+        "orders without events, or events without orders"
+    );
+}
+
+mod dropped {
+    use super::check_dropped_saves as a_dropped_save_is_whole_and_leaves_the_pool_healthy;
+    crate::on_every_backend!(a_dropped_save_is_whole_and_leaves_the_pool_healthy);
+}

@@ -1,0 +1,158 @@
+//! The application of the tests: orders with a generated key, customers with a key from the client, and their events.
+//!
+//! All tests share the two tables; each marks its rows with a text of its own.
+
+use outbox_core::{DomainEvent, MessageContext};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
+use uuid::Uuid;
+
+use crate::support::{TestDb, int};
+
+pub mod order {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "save_orders")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub marker: String,
+        pub total_cents: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+pub mod customer {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "save_customers")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: String,
+        pub marker: String,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(Debug, PartialEq, DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 2)]
+pub struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    pub order_id: i32,
+    pub total_cents: i64,
+}
+
+#[derive(DomainEvent, serde::Serialize)]
+#[domain_event(aggregate = "customer", name = "greeted")]
+pub struct CustomerGreeted {
+    #[domain_event(aggregate_id)]
+    pub customer: String,
+    #[domain_event(dedup_key)]
+    pub greeting: String,
+}
+
+/// An event whose payload is as large as wanted.
+#[derive(DomainEvent, serde::Serialize)]
+#[domain_event(aggregate = "order", name = "described")]
+pub struct OrderDescribed {
+    #[domain_event(aggregate_id)]
+    pub order_id: i32,
+    pub text: String,
+}
+
+/// One test's corner of the shop.
+pub struct Shop {
+    pub test: TestDb,
+    pub marker: String,
+}
+
+impl Shop {
+    pub async fn open(test: TestDb) -> Self {
+        create_tables(&test.db).await;
+        Self {
+            test,
+            marker: Uuid::now_v7().to_string(),
+        }
+    }
+
+    pub fn order(&self, total_cents: i64) -> order::ActiveModel {
+        use sea_orm::Set;
+        order::ActiveModel {
+            marker: Set(self.marker.clone()),
+            total_cents: Set(total_cents),
+            ..Default::default()
+        }
+    }
+
+    pub fn customer(&self, id: &str) -> customer::ActiveModel {
+        use sea_orm::Set;
+        // Other tests use the same table.
+        customer::ActiveModel {
+            id: Set(format!("{id}{}", self.marker)),
+            marker: Set(self.marker.clone()),
+        }
+    }
+
+    pub async fn orders(&self) -> i64 {
+        int(
+            &self.test.db,
+            &format!(
+                "SELECT COUNT(*) FROM save_orders WHERE marker = '{}'",
+                self.marker
+            ),
+        )
+        .await
+    }
+
+    pub async fn customers(&self) -> i64 {
+        int(
+            &self.test.db,
+            &format!(
+                "SELECT COUNT(*) FROM save_customers WHERE marker = '{}'",
+                self.marker
+            ),
+        )
+        .await
+    }
+
+    /// Event types and sequences of what is recorded, in order.
+    pub async fn recorded(&self) -> Vec<(String, Option<u64>)> {
+        let rows = self.test.fetch_all().await;
+        rows.into_iter()
+            .map(|row| row.message.unwrap())
+            .map(|m| (m.event_type, m.sequence))
+            .collect()
+    }
+}
+
+async fn create_tables(db: &DatabaseConnection) {
+    let key = match db.get_database_backend() {
+        DbBackend::Postgres => "SERIAL PRIMARY KEY",
+        DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
+        _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
+    };
+    for sql in [
+        format!("CREATE TABLE IF NOT EXISTS save_orders (id {key}, marker VARCHAR(60), total_cents BIGINT)"),
+        "CREATE TABLE IF NOT EXISTS save_customers (id VARCHAR(100) PRIMARY KEY, marker VARCHAR(60))"
+            .to_owned(),
+    ] {
+        // PostgreSQL lets two sessions that create one table at once collide in its catalogue; then the table is there.
+        if db.execute_unprepared(&sql).await.is_err() {
+            db.execute_unprepared(&sql).await.unwrap();
+        }
+    }
+}
+
+pub fn context() -> MessageContext {
+    MessageContext {
+        correlation_id: Some("request-17".to_owned()),
+        causation_id: Some("command-4".to_owned()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        tracestate: Some("vendor=1".to_owned()),
+    }
+}

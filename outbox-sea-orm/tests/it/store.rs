@@ -1,0 +1,476 @@
+//! The promises of `SqlStore`: the suite that every store runs, and what only databases can get wrong.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::conformance::store::{
+    HeldTransaction, Refused, RowState, RowStatus, StoreCapabilities, StoreFixture,
+};
+use outbox_core::{Aggregate, Events, Limits, MessageId, NewMessage, OutboxStore, OwnerId, Verdict};
+use outbox_sea_orm::{OutboxTransaction, RecordError, SqlStore};
+use sea_orm::sqlx::Executor;
+use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::support::{Backend, TTL, TestDb, int, settlements};
+
+mod conformance {
+    use super::{Backend, Fixture};
+
+    mod sqlite {
+        use super::*;
+        outbox_core::store_conformance!(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            Fixture::open(Backend::Sqlite).await
+        );
+    }
+    mod sqlite_memory {
+        use super::*;
+        outbox_core::store_conformance!(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            Fixture::open(Backend::SqliteMemory).await
+        );
+    }
+    mod postgres {
+        use super::*;
+        outbox_core::store_conformance!(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            Fixture::open(Backend::Postgres).await
+        );
+    }
+    mod mariadb {
+        use super::*;
+        outbox_core::store_conformance!(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            Fixture::open(Backend::MariaDb).await
+        );
+    }
+}
+
+struct Fixture {
+    db: TestDb,
+    store: SqlStore,
+}
+
+impl Fixture {
+    async fn open(backend: Backend) -> Option<Self> {
+        let db = TestDb::open(backend, "conformance").await?;
+        Some(Self {
+            store: db.store(),
+            db,
+        })
+    }
+
+    /// InnoDB answers a race between writers of a new aggregate, one of which rolls back, with a deadlock; applications repeat
+    /// the transaction, and so does this.
+    async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
+        let messages = events.checked(&Limits::default())?;
+        loop {
+            let tx = self.db.outbox().begin().await?;
+            match outbox_sea_orm::record(&tx, messages.clone()).await {
+                Ok(_) => return Ok(tx),
+                Err(RecordError::Database(error)) if error.to_string().contains("Deadlock") => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl StoreFixture for Fixture {
+    type Store = SqlStore;
+    type Held = Held;
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            overlapping_transactions: self.db.sql_backend() != DbBackend::Sqlite,
+            keeps_published: true,
+        }
+    }
+
+    fn store(&self) -> &SqlStore {
+        &self.store
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        let micros = self
+            .db
+            .int(match self.db.sql_backend() {
+                DbBackend::Postgres => "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8",
+                DbBackend::MySql => "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+                _ => "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+            })
+            .await;
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).unwrap()
+    }
+
+    async fn commit(&self, events: Events) -> Result<(), Refused> {
+        Ok(self.record(events).await?.commit().await?)
+    }
+
+    async fn roll_back(&self, events: Events) -> Result<(), Refused> {
+        Ok(self.record(events).await?.rollback().await?)
+    }
+
+    async fn hold(&self, events: Events) -> Result<Held, Refused> {
+        Ok(Held(self.record(events).await?))
+    }
+
+    async fn expire_leases(&self) {
+        self.db.expire_leases().await;
+    }
+
+    async fn corrupt(&self, id: MessageId) {
+        let placeholder = if self.db.sql_backend() == DbBackend::Postgres {
+            "$1"
+        } else {
+            "?"
+        };
+        let sql = format!(
+            "UPDATE {} SET headers = '[1]' WHERE id = {placeholder}",
+            self.db.messages()
+        );
+        let statement =
+            Statement::from_sql_and_values(self.db.sql_backend(), sql, [Value::from(id.as_uuid())]);
+        assert_eq!(
+            self.db.db.execute_raw(statement).await.unwrap().rows_affected(),
+            1
+        );
+    }
+
+    async fn rows(&self) -> Vec<RowState> {
+        rows(&self.db).await
+    }
+}
+
+struct Held(OutboxTransaction);
+
+impl HeldTransaction for Held {
+    async fn commit(self) {
+        self.0.commit().await.unwrap();
+    }
+
+    async fn roll_back(self) {
+        self.0.rollback().await.unwrap();
+    }
+}
+
+async fn rows(db: &TestDb) -> Vec<RowState> {
+    let cast = |column: &str| match db.sql_backend() {
+        DbBackend::Postgres => format!("{column}::int8 AS {column}"),
+        _ => column.to_owned(),
+    };
+    let sql = format!(
+        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY seq",
+        cast("status"),
+        cast("attempts"),
+        db.messages()
+    );
+    let rows = db
+        .db
+        .query_all_raw(Statement::from_string(db.sql_backend(), sql))
+        .await
+        .unwrap();
+    rows.iter()
+        .map(|row| {
+            let text = |column| match db.sql_backend() {
+                DbBackend::MySql => String::from_utf8(row.try_get("", column).unwrap()).unwrap(),
+                _ => row.try_get("", column).unwrap(),
+            };
+            RowState {
+                id: row.try_get::<Uuid>("", "id").unwrap().into(),
+                aggregate: Aggregate::new(text("aggregate_type"), text("aggregate_id")),
+                sequence: row
+                    .try_get::<Option<i64>>("", "sequence")
+                    .unwrap()
+                    .map(|n| n.try_into().unwrap()),
+                status: match row.try_get::<i64>("", "status").unwrap() {
+                    0 => RowStatus::Pending,
+                    1 => RowStatus::Published,
+                    _ => RowStatus::Parked,
+                },
+                attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
+            }
+        })
+        .collect()
+}
+
+crate::on_every_backend!(
+    dropped_futures_leave_no_transaction_open,
+    relays_that_compete_share_the_partitions,
+    an_unreadable_id_of_an_aggregate_is_returned_as_such,
+    bounds_of_time_can_be_stored,
+    a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones,
+);
+
+/// Drops futures of the store after every number of polls. Afterwards the only connection of the pool must be usable and outside any
+/// transaction: what is written through it must be visible from elsewhere.
+async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
+    if test.backend == Backend::SqliteMemory {
+        return; // Nobody else can look into it.
+    }
+    test.execute("CREATE TABLE IF NOT EXISTS outbox_test_marker (n BIGINT)")
+        .await;
+    test.execute("DELETE FROM outbox_test_marker").await;
+    test.record([Probe::noted("a", 1)]).await.unwrap();
+    let (owner, leases) = test.lease_all().await;
+    let settlements = settlements(
+        &test.fetch_all().await,
+        &Verdict::Failed {
+            error: "no".to_owned(),
+        },
+    );
+
+    let pool = test
+        .connect_again(|options| {
+            options.max_connections(1);
+        })
+        .await;
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    let marker = Uuid::now_v7().as_u64_pair().1 as i64 & 0xffff_ffff;
+    let mut written = 0;
+    for polls in 0..5 {
+        drop_after(polls, store.settle(&leases, &settlements)).await;
+        drop_after(polls, store.renew(owner, &leases, TTL)).await;
+        drop_after(polls, store.acquire(OwnerId::fresh(), TTL, 1)).await;
+        drop_after(polls, store.release(OwnerId::fresh(), &leases)).await;
+        pool.execute_unprepared(&format!("INSERT INTO outbox_test_marker VALUES ({marker})"))
+            .await
+            .unwrap();
+        written += 1;
+        let count = format!("SELECT count(*) FROM outbox_test_marker WHERE n = {marker}");
+        assert_eq!(
+            int(&test.db, &count).await,
+            written,
+            "after {polls} polls a connection was left in a transaction"
+        );
+    }
+    assert_eq!(store.settle(&leases, &settlements).await.unwrap(), 1);
+}
+
+/// Polls a future so often, waiting a moment in between, and drops it.
+async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Many relays acquire at once; afterwards each partition has exactly one owner and each acquisition raised an epoch once.
+async fn relays_that_compete_share_the_partitions(test: TestDb) {
+    for round in 1..=3 {
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let store = test.store();
+                tokio::spawn(async move {
+                    let mut held = Vec::new();
+                    for _ in 0..20 {
+                        // SQLite may answer that it is busy; a relay then asks again.
+                        held.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
+                    }
+                    held
+                })
+            })
+            .collect();
+        let mut held = Vec::new();
+        for task in tasks {
+            held.extend(task.await.unwrap());
+        }
+        held.sort_by_key(|lease| lease.partition);
+        let expected: Vec<_> = (0..64).map(|partition| (partition, round)).collect();
+        assert_eq!(
+            held.iter()
+                .map(|lease| (lease.partition, lease.epoch))
+                .collect::<Vec<_>>(),
+            expected
+        );
+        test.expire_leases().await;
+    }
+}
+
+/// A key that another program damaged is returned as far as it can be read, so that the relay can park it.
+async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
+    let damaged = match test.sql_backend() {
+        DbBackend::Postgres => return, // Text is always UTF-8 there.
+        DbBackend::MySql => "x'6aff'",
+        _ => "CAST(x'6aff' AS TEXT)",
+    };
+    test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
+        .await
+        .unwrap();
+    test.execute(&format!(
+        "UPDATE {} SET aggregate_id = {damaged} WHERE seq = 1",
+        test.messages()
+    ))
+    .await;
+    let rows = test.fetch_all().await;
+    assert_eq!(rows[0].aggregate.id, "j\u{fffd}");
+    assert_eq!(rows[0].message, Err("aggregate_id is not UTF-8".to_owned()));
+    assert!(rows[1].message.is_ok());
+    let (_, leases) = test.lease_all().await;
+    let park = Verdict::Parked {
+        error: "unreadable".to_owned(),
+        halt: true,
+    };
+    assert_eq!(
+        test.store()
+            .settle(&leases, &settlements(&rows[..1], &park))
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(test.fetch_all().await.len(), 1);
+    let parked = outbox_core::OutboxAdmin::parked(&test.store(), 10.try_into().unwrap())
+        .await
+        .unwrap();
+    assert!(parked[0].halts && parked[0].aggregate.id == "j\u{fffd}");
+}
+
+/// A delay before 1970 is over, one at the end of time is not, and neither is an error.
+async fn bounds_of_time_can_be_stored(test: TestDb) {
+    let at = |id: &str, time| {
+        NewMessage::from_event(&Probe::noted(id, 1))
+            .unwrap()
+            .available_at(time)
+    };
+    let past = time::macros::datetime!(-9999-01-01 00:00 UTC);
+    let future = time::macros::datetime!(9999-12-31 23:59:59.999_999_999 UTC);
+    test.record([at("past", past), at("future", future)])
+        .await
+        .unwrap();
+    test.record([at("past", past)]).await.unwrap();
+    let rows = test.fetch_all().await;
+    assert_eq!(
+        rows.iter()
+            .map(|row| row.aggregate.id.as_str())
+            .collect::<Vec<_>>(),
+        ["past", "past"]
+    );
+    test.store()
+        .acquire(OwnerId::fresh(), Duration::MAX, 64)
+        .await
+        .unwrap();
+    assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
+}
+
+/// What is delayed holds back what comes after it in the order of its aggregate, and nothing else.
+async fn a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones(test: TestDb) {
+    let future = time::macros::datetime!(9000-01-01 00:00 UTC);
+    let delayed = |probe: Probe| NewMessage::from_event(&probe).unwrap().available_at(future);
+    let due = |probe: Probe| NewMessage::from_event(&probe).unwrap();
+    test.record([
+        due(Probe::noted("a", 1)),
+        delayed(Probe::noted("a", 2)),
+        due(Probe::noted("a", 3)),
+        due(Probe::sampled("a", 4)),
+        delayed(Probe::sampled("b", 5)),
+        due(Probe::noted("b", 6)),
+    ])
+    .await
+    .unwrap();
+    let rows = test.fetch_all().await;
+    let keys: Vec<_> = rows
+        .iter()
+        .map(|row| (row.aggregate.id.as_str(), row.message.as_ref().unwrap().sequence))
+        .collect();
+    assert_eq!(keys, [("a", Some(1)), ("a", None), ("b", Some(1))]);
+}
+
+/// Neither the server's nor the session's time zone matters (O31): writer and relay are in different ones.
+mod time_zone {
+    use super::*;
+
+    #[tokio::test]
+    async fn postgres() {
+        if let Some(test) = TestDb::open(Backend::Postgres, "time_zone").await {
+            let elsewhere = test
+                .connect_again(|options| {
+                    // A connection option would lose against the UTC that sqlx asks for when it connects.
+                    options.map_sqlx_postgres_pool_opts(|pool| {
+                        pool.after_connect(|connection, _| {
+                            Box::pin(async move {
+                                Executor::execute(connection, "SET TIME ZONE 'Asia/Kolkata'")
+                                    .await
+                                    .map(|_| ())
+                            })
+                        })
+                    });
+                })
+                .await;
+            assert_eq!(
+                int(&elsewhere, "SELECT extract(timezone FROM now())::int8").await,
+                19_800
+            );
+            check(test, elsewhere).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn mariadb() {
+        if let Some(test) = TestDb::open(Backend::MariaDb, "time_zone").await {
+            let elsewhere = test
+                .connect_again(|options| {
+                    options.map_sqlx_mysql_opts(|options| options.timezone(Some("+05:30".to_owned())));
+                })
+                .await;
+            assert_eq!(
+                int(&elsewhere, "SELECT TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(), NOW())").await,
+                330
+            );
+            check(test, elsewhere).await;
+        }
+    }
+
+    async fn check(here: TestDb, elsewhere: sea_orm::DatabaseConnection) {
+        let there = SqlStore::new(elsewhere.clone()).with_names(&here.names).unwrap();
+        let outbox_there = outbox_sea_orm::OutboxConnection::new(elsewhere, here.config());
+        let now = OffsetDateTime::now_utc();
+        let delayed = |id: &str, delay: i64| {
+            NewMessage::from_event(&Probe::noted(id, 1))
+                .unwrap()
+                .available_at(now + time::Duration::hours(delay))
+        };
+        let events = || [delayed("now", 0), delayed("later", 1), delayed("earlier", -1)];
+        here.record(events()).await.unwrap();
+        let tx = outbox_there.begin().await.unwrap();
+        outbox_sea_orm::record(&tx, events()).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let owner = OwnerId::fresh();
+        let leases = there.acquire(owner, Duration::from_secs(3600), 64).await.unwrap();
+        assert_eq!(
+            here.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(),
+            [],
+            "leases ran out elsewhere"
+        );
+        for store in [here.store(), there] {
+            assert_eq!(
+                store
+                    .renew(owner, &leases, Duration::from_secs(3600))
+                    .await
+                    .unwrap()
+                    .len(),
+                64
+            );
+            let request = outbox_core::FetchRequest {
+                leases: &leases,
+                limit: 100.try_into().unwrap(),
+                excluding: &[],
+            };
+            let rows = store.fetch(request).await.unwrap();
+            assert_eq!(rows.len(), 4, "two of six messages are delayed: {rows:?}");
+            for row in rows {
+                let age = now - row.message.unwrap().created_at;
+                assert!(age.abs() < time::Duration::minutes(5), "recorded {age} ago");
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Databases for tests: each test gets tables of its own and can run beside all others.
+//!
+//! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
+//! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
+
+use std::time::Duration;
+
+use outbox_core::testing::backend_url;
+use outbox_core::{FetchRequest, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict};
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+/// Longer than any test.
+pub const TTL: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Sqlite,
+    SqliteMemory,
+    Postgres,
+    MariaDb,
+}
+
+/// One test per back end from a function that takes a [`TestDb`].
+#[macro_export]
+macro_rules! on_every_backend {
+    ($($name:ident),* $(,)?) => {
+        $crate::on_every_backend!(@module sqlite, Sqlite, [$($name),*]);
+        $crate::on_every_backend!(@module sqlite_memory, SqliteMemory, [$($name),*]);
+        $crate::on_every_backend!(@module postgres, Postgres, [$($name),*]);
+        $crate::on_every_backend!(@module mariadb, MariaDb, [$($name),*]);
+    };
+    (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let test = stringify!($name);
+                    if let Some(db) = $crate::support::TestDb::open($crate::support::Backend::$backend, test).await {
+                        super::$name(db).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+/// Where the tables of one test are.
+#[derive(Debug)]
+pub struct TestDb {
+    pub backend: Backend,
+    pub db: DatabaseConnection,
+    pub names: TableNames,
+    url: String,
+    _dir: Option<TempDir>,
+}
+
+impl TestDb {
+    /// A database with the outbox's tables; `None` skips.
+    pub async fn open(backend: Backend, test: &str) -> Option<Self> {
+        let test = Self::empty(backend, test).await?;
+        outbox_sea_orm::migration::migrate_with(&test.db, &test.names)
+            .await
+            .expect("tables can be created");
+        Some(test)
+    }
+
+    /// A database without tables.
+    #[expect(clippy::print_stdout, reason = "a test that fails says where its tables are")]
+    pub async fn empty(backend: Backend, test: &str) -> Option<Self> {
+        let id = Uuid::now_v7().simple().to_string();
+        let name = format!("t{}", &id[14..]);
+        let (url, dir) = match backend {
+            Backend::Sqlite => {
+                let dir = tempfile::tempdir().expect("a temporary folder");
+                (
+                    format!("sqlite://{}?mode=rwc", dir.path().join("outbox.db").display()),
+                    Some(dir),
+                )
+            }
+            Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
+            Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
+            Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
+        };
+        let db = connect(&url, backend, |_| {}).await;
+        let names = match backend {
+            Backend::Sqlite => {
+                db.execute_unprepared("PRAGMA journal_mode = WAL")
+                    .await
+                    .expect("WAL");
+                TableNames::new()
+            }
+            Backend::SqliteMemory => TableNames::new(),
+            Backend::Postgres => {
+                db.execute_unprepared(&format!("CREATE SCHEMA {name}"))
+                    .await
+                    .expect("a schema");
+                TableNames::new().with_schema(&name).expect("the name is valid")
+            }
+            Backend::MariaDb => TableNames::new()
+                .with_prefix(format!("{name}_"))
+                .expect("the name is valid"),
+        };
+        println!("{test} uses {backend:?} with {names:?}");
+        Some(Self {
+            backend,
+            db,
+            names,
+            url,
+            _dir: dir,
+        })
+    }
+
+    /// Another pool to the same tables. Not for memory, where each connection is a database of its own.
+    pub async fn connect_again(&self, options: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
+        connect(&self.url, self.backend, options).await
+    }
+
+    pub fn sql_backend(&self) -> DbBackend {
+        self.db.get_database_backend()
+    }
+
+    pub fn messages(&self) -> String {
+        self.names.messages(self.sql_backend())
+    }
+
+    pub fn leases(&self) -> String {
+        self.names.leases(self.sql_backend())
+    }
+
+    pub fn config(&self) -> OutboxConfig {
+        OutboxConfig::default().with_names(self.names.clone())
+    }
+
+    pub fn outbox(&self) -> OutboxConnection {
+        OutboxConnection::new(self.db.clone(), self.config())
+    }
+
+    pub fn store(&self) -> SqlStore {
+        SqlStore::new(self.db.clone())
+            .with_names(&self.names)
+            .expect("the database can hold the names")
+    }
+
+    /// Records events in a transaction of their own.
+    pub async fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
+        let tx = self.outbox().begin().await.map_err(RecordError::Database)?;
+        outbox_sea_orm::record(&tx, events).await?;
+        tx.commit().await.map_err(RecordError::Database)
+    }
+
+    pub async fn execute(&self, sql: &str) {
+        self.db
+            .execute_unprepared(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// The first column of the first row of a query that yields a 64-bit integer.
+    pub async fn int(&self, sql: &str) -> i64 {
+        int(&self.db, sql).await
+    }
+
+    /// Leases of all partitions.
+    pub async fn lease_all(&self) -> (OwnerId, Vec<Lease>) {
+        let owner = OwnerId::fresh();
+        let leases = self
+            .store()
+            .acquire(owner, TTL, 64)
+            .await
+            .expect("acquire answers");
+        assert_eq!(leases.len(), 64);
+        (owner, leases)
+    }
+
+    /// Makes all leases run out.
+    pub async fn expire_leases(&self) {
+        let past = match self.sql_backend() {
+            DbBackend::Postgres => "clock_timestamp() - interval '1 second'",
+            DbBackend::MySql => "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND",
+            _ => "0",
+        };
+        self.execute(&format!("UPDATE {} SET expires_at = {past}", self.leases()))
+            .await;
+    }
+
+    pub async fn fetch(&self, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
+        let limit = limit.try_into().expect("limits of tests are positive");
+        self.store()
+            .fetch(FetchRequest {
+                leases,
+                limit,
+                excluding: &[],
+            })
+            .await
+            .expect("fetch answers")
+    }
+
+    /// Everything that is pending, in order.
+    pub async fn fetch_all(&self) -> Vec<FetchedRow> {
+        let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
+        self.fetch(&leases, 1_000_000).await
+    }
+}
+
+pub fn settlements(rows: &[FetchedRow], verdict: &Verdict) -> Vec<Settlement> {
+    rows.iter()
+        .map(|row| Settlement {
+            seq: row.seq,
+            partition: row.partition,
+            verdict: verdict.clone(),
+        })
+        .collect()
+}
+
+pub async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db
+        .query_one_raw(statement)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    row.expect("a row").try_get_by_index(0).expect("an integer")
+}
+
+async fn connect(
+    url: &str,
+    backend: Backend,
+    change: impl FnOnce(&mut ConnectOptions),
+) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(url);
+    let connections = match backend {
+        Backend::SqliteMemory => 1,
+        Backend::Sqlite => 4,
+        Backend::Postgres | Backend::MariaDb => 16,
+    };
+    options
+        .max_connections(connections)
+        .sqlx_logging(false)
+        .acquire_timeout(Duration::from_secs(60));
+    change(&mut options);
+    Database::connect(options)
+        .await
+        .expect("the database can be reached")
+}
