@@ -30,7 +30,7 @@
 //!
 //! Not here: exactly-once on the wire (nobody can promise it), order between aggregates, and any I/O.
 
-#![warn(unreachable_pub)]
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 // The order in which a message travels.
 pub mod catalogue;

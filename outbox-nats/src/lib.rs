@@ -37,7 +37,7 @@
 //!
 //! async-nats is re-exported, so that options and clients are of the version this crate was built with.
 
-#![warn(unreachable_pub)]
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 // The order in which a message travels: connection, stream, out, in.
 mod connect;

@@ -63,7 +63,7 @@
 //! The crate forces no driver and no TLS on you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
 //! own `Cargo.toml`. MySQL support is tested with MariaDB.
 
-#![warn(unreachable_pub)]
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
 mod config;

@@ -11,8 +11,8 @@ use std::sync::{Arc, LazyLock};
 
 use outbox_core::wake;
 use sea_orm::{
-    DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode, TransactionOptions,
-    TransactionTrait,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait,
 };
 
 use crate::config::OutboxConfig;
@@ -99,11 +99,17 @@ pub struct OutboxTransaction {
 impl OutboxTransaction {
     /// Commits, and wakes the relays of this process.
     ///
+    /// On PostgreSQL it asks first whether the transaction still stands: after an error that somebody swallowed, the server answers
+    /// `COMMIT` with a rollback that sqlx reports as success. One round trip.
+    ///
     /// # Errors
     ///
-    /// The database's error; the outcome is then unknown.
+    /// The database's error; the outcome is then unknown, unless the transaction had failed before, which rolls it back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
+            if self.tx.get_database_backend() == DbBackend::Postgres {
+                self.tx.execute_unprepared("SELECT 1").await?;
+            }
             self.tx.commit().await?;
             // A crash before this line delays the messages by one poll.
             wake::notify();

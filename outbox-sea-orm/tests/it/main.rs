@@ -1,5 +1,10 @@
 //! Tests of the crate through its public API.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says with it what it does not expect to fail"
+)]
+
 mod shop;
 mod support;
 

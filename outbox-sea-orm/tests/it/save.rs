@@ -6,7 +6,7 @@ use std::task::Context;
 
 use outbox_core::{EventError, Events, Limits, MessageContext, NewMessage, wake};
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
-use sea_orm::{ActiveModelTrait, IntoActiveModel, Set, TransactionTrait};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, IntoActiveModel, Set, TransactionTrait};
 
 use crate::on_every_backend;
 use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context, order};
@@ -26,6 +26,7 @@ on_every_backend!(
     headers_and_delays_are_kept,
     a_commit_wakes_the_relay,
     a_panicking_closure_leaves_nothing,
+    a_swallowed_error_is_not_reported_as_a_commit,
 );
 
 async fn a_generated_key_reaches_the_event(db: TestDb) {
@@ -463,6 +464,27 @@ async fn a_panicking_closure_leaves_nothing(db: TestDb) {
     assert!(tokio::spawn(save).await.unwrap_err().is_panic());
     assert_eq!(shop.orders().await, 0);
     assert_eq!(shop.recorded().await, []);
+}
+
+/// sqlx reports the rollback with which PostgreSQL answers such a commit as success. The other databases commit what succeeded.
+async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1)
+        .insert_with_events(
+            &tx,
+            [OrderPlaced {
+                order_id: 1,
+                total_cents: 1,
+            }],
+        )
+        .await
+        .unwrap();
+    tx.execute_unprepared("SELECT nonsense").await.unwrap_err();
+    let committed = tx.commit().await.is_ok();
+    assert_eq!(committed, shop.test.sql_backend() != DbBackend::Postgres);
+    assert_eq!(shop.orders().await, i64::from(committed));
+    assert_eq!(shop.recorded().await.len(), usize::from(committed));
 }
 
 /// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.

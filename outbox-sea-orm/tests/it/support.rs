@@ -68,7 +68,6 @@ impl TestDb {
     }
 
     /// A database without tables.
-    #[expect(clippy::print_stdout, reason = "a test that fails says where its tables are")]
     pub async fn empty(backend: Backend, test: &str) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("t{}", &id[14..]);
