@@ -1,0 +1,210 @@
+//! Settings of an inbox, each with its bound, default and trade-off.
+
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+
+use crate::start::Problem;
+
+/// What happens to a delivery that is no message of an outbox: headers missing or malformed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// It is kept with its raw bytes among the dead letters.
+    #[default]
+    DeadLetter,
+    /// It is acknowledged and logged. For streams that carry other traffic as well.
+    Ignore,
+}
+
+/// What happens to a message whose event type is handled, but not in this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum UnknownVersion {
+    /// It becomes a dead letter.
+    #[default]
+    DeadLetter,
+    /// It is delivered again, at the longest delay of [`InboxConfig::backoff`], until a newer program handles it. For rolling
+    /// deployments that start with the producer. Uses no attempts.
+    Retry,
+}
+
+/// Settings of an inbox. `InboxConfig::default()` is right for most services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InboxConfig {
+    /// Handlers that run at a time, per consumer; each holds a database connection. Messages of one aggregate never run at
+    /// the same time. 1 to 1,024, default 8.
+    pub concurrency: usize,
+    /// Deliveries in memory at a time, per consumer, and so the bound on memory. Waiting ones are kept alive with progress
+    /// acknowledgements. At least `concurrency`, at most 10,000, default 64.
+    pub in_flight_max: usize,
+    /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
+    /// 1 s to 1 h, default 30 s.
+    pub ack_wait: Duration,
+    /// Longest run of a handler; then it is cancelled, rolled back and counted as failed. Must be shorter than `ack_wait`,
+    /// default 20 s.
+    pub handler_timeout: Duration,
+    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. Default 10.
+    pub attempts_max: u32,
+    /// Delays between attempts. Default 1 s to 5 min.
+    pub backoff: Backoff,
+    /// What becomes of deliveries that are no messages. Default: dead letter.
+    pub unreadable: Unreadable,
+    /// What becomes of versions without a handler. Default: dead letter.
+    pub unknown_version: UnknownVersion,
+    /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again:
+    /// the stream's age limit and any replay. 1 min to 10 years, default 14 days. Written as `expires_at` with each row.
+    pub keep: Duration,
+    /// How long a shutdown waits for running handlers; then they are cancelled and their messages returned. Default 10 s.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for InboxConfig {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            in_flight_max: 64,
+            ack_wait: Duration::from_secs(30),
+            handler_timeout: Duration::from_secs(20),
+            attempts_max: 10,
+            backoff: Backoff {
+                min: Duration::from_secs(1),
+                max: Duration::from_secs(300),
+            },
+            unreadable: Unreadable::DeadLetter,
+            unknown_version: UnknownVersion::DeadLetter,
+            keep: Duration::from_secs(14 * 24 * 3600),
+            shutdown_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $ty:ty,)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $field: $ty) -> Self {
+            self.$field = $field;
+            self
+        }
+    )*};
+}
+
+impl InboxConfig {
+    setters! {
+        /// Sets [`Self::concurrency`](#structfield.concurrency).
+        concurrency: usize,
+        /// Sets [`Self::in_flight_max`](#structfield.in_flight_max).
+        in_flight_max: usize,
+        /// Sets [`Self::ack_wait`](#structfield.ack_wait).
+        ack_wait: Duration,
+        /// Sets [`Self::handler_timeout`](#structfield.handler_timeout).
+        handler_timeout: Duration,
+        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
+        attempts_max: u32,
+        /// Sets [`Self::backoff`](#structfield.backoff).
+        backoff: Backoff,
+        /// Sets [`Self::unreadable`](#structfield.unreadable).
+        unreadable: Unreadable,
+        /// Sets [`Self::unknown_version`](#structfield.unknown_version).
+        unknown_version: UnknownVersion,
+        /// Sets [`Self::keep`](#structfield.keep).
+        keep: Duration,
+        /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
+        shutdown_timeout: Duration,
+    }
+
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut fail = |text: String| problems.push(Problem::Config(text));
+        if !(1..=1024).contains(&self.concurrency) {
+            fail(format!("concurrency is {}; use 1 to 1024", self.concurrency));
+        }
+        if self.in_flight_max < self.concurrency || self.in_flight_max > 10_000 {
+            let (in_flight_max, concurrency) = (self.in_flight_max, self.concurrency);
+            fail(format!(
+                "in_flight_max is {in_flight_max}; use at least concurrency ({concurrency}), at most 10000"
+            ));
+        }
+        let ack_wait = Duration::from_secs(1)..=Duration::from_secs(3600);
+        if !ack_wait.contains(&self.ack_wait) {
+            fail(format!(
+                "ack_wait is {:?}; use {:?} to {:?}",
+                self.ack_wait,
+                ack_wait.start(),
+                ack_wait.end()
+            ));
+        }
+        if self.handler_timeout.is_zero() || self.handler_timeout >= self.ack_wait {
+            fail(format!(
+                "handler_timeout is {:?} and ack_wait {:?}; use 0 < handler_timeout < ack_wait, or the broker delivers a message \
+                 again while its handler runs",
+                self.handler_timeout, self.ack_wait
+            ));
+        }
+        if !(1..=1_000_000).contains(&self.attempts_max) {
+            fail(format!("attempts_max is {}; use 1 to 1000000", self.attempts_max));
+        }
+        if self.backoff.min.is_zero() || self.backoff.min > self.backoff.max {
+            fail(format!("backoff is {:?}; use 0 < min <= max", self.backoff));
+        }
+        let keep = Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
+        if !keep.contains(&self.keep) {
+            fail(format!(
+                "keep is {:?}; use {:?} to {:?}",
+                self.keep,
+                keep.start(),
+                keep.end()
+            ));
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_legal() {
+        assert!(InboxConfig::default().problems().is_empty());
+    }
+
+    #[test]
+    fn every_impossible_setting_is_named() {
+        let zero = Duration::ZERO;
+        let config = InboxConfig::default()
+            .concurrency(0)
+            .in_flight_max(20_000)
+            .ack_wait(zero)
+            .handler_timeout(zero)
+            .attempts_max(0)
+            .backoff(Backoff { min: zero, max: zero })
+            .keep(zero);
+        let text: Vec<_> = config.problems().iter().map(ToString::to_string).collect();
+        for setting in [
+            "concurrency",
+            "in_flight_max",
+            "ack_wait",
+            "handler_timeout",
+            "attempts_max",
+            "backoff",
+            "keep",
+        ] {
+            let start = format!("inbox configuration: {setting} is ");
+            assert!(
+                text.iter().any(|line| line.starts_with(&start)),
+                "{setting}: {text:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn handler_timeout_must_be_shorter_than_ack_wait() {
+        let config = InboxConfig::default().handler_timeout(Duration::from_secs(30));
+        assert!(
+            matches!(config.problems().as_slice(), [Problem::Config(text)] if text.starts_with("handler_timeout"))
+        );
+    }
+}

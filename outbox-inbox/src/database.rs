@@ -1,0 +1,231 @@
+//! What the inbox needs to know about a database: how a transaction begins, and whose fault an error is.
+//!
+//! Invariants: our transactions read what is committed, also where the default is a snapshot (a snapshot would hide the row that
+//! made an insert fail); on SQLite they take the write lock at once, because a lock that is taken later fails without waiting.
+//! Absent here: statements.
+
+use std::error::Error;
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use sea_orm::{RuntimeErr, sqlx};
+
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
+    SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
+};
+
+/// The feature of this crate that a database needs, unless it is enabled. Without it the driver's errors have no type here, and an outage
+/// would be taken for a failing handler.
+pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
+    let (feature, enabled) = match backend {
+        DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
+        DbBackend::MySql => ("mysql", cfg!(feature = "mysql")),
+        DbBackend::Sqlite => ("sqlite", cfg!(feature = "sqlite")),
+        _ => return None,
+    };
+    (!enabled).then_some(feature)
+}
+
+/// A pool with what was learnt about its server.
+#[derive(Debug, Clone)]
+pub(crate) struct Database {
+    pool: DatabaseConnection,
+    isolation_level: Option<IsolationLevel>,
+}
+
+impl Database {
+    /// Asks the server for its defaults.
+    pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
+        let isolation_level = match pool.get_database_backend() {
+            // Two round trips per transaction less than to set what is the default anyway. Should the default change while we
+            // run, a duplicate is reported as a serialization failure and tried again.
+            DbBackend::Postgres => {
+                let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok";
+                let row = pool
+                    .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))
+                    .await?;
+                let is_default = row
+                    .map(|row| row.try_get::<bool>("", "ok"))
+                    .transpose()?
+                    .unwrap_or(false);
+                (!is_default).then_some(IsolationLevel::ReadCommitted)
+            }
+            // Repeatable read by default.
+            DbBackend::MySql => Some(IsolationLevel::ReadCommitted),
+            _ => None,
+        };
+        Ok(Self {
+            pool,
+            isolation_level,
+        })
+    }
+
+    pub(crate) fn pool(&self) -> &DatabaseConnection {
+        &self.pool
+    }
+
+    /// Begins a transaction. **Never drop this future** (sqlx 0.9.0 returns the connection to its pool inside the open
+    /// transaction): call it from tasks that nobody aborts only.
+    pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
+        let sqlite = self.pool.get_database_backend() == DbBackend::Sqlite;
+        self.pool
+            .begin_with_options(TransactionOptions {
+                isolation_level: self.isolation_level,
+                access_mode: None,
+                sqlite_transaction_mode: sqlite.then_some(SqliteTransactionMode::Immediate),
+            })
+            .await
+    }
+}
+
+/// Rolls back and waits for it, so that the row locks are gone before anything else is written. Returns whether the connection was
+/// still there to do it; if not, the server rolls back by itself.
+pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
+    let outcome = transaction.rollback().await;
+    if let Err(error) = &outcome {
+        tracing::debug!(%error, "rollback failed; the server rolls back when the connection ends");
+    }
+    outcome.is_ok()
+}
+
+/// Whose fault a database error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Two transactions were in each other's way: the same work can succeed at once.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+        expect(dead_code, reason = "only drivers report it")
+    )]
+    Conflict,
+    /// The database cannot be reached or refuses everybody.
+    Unavailable,
+    /// The statement's.
+    Statement,
+}
+
+/// Looks for a database error among an error and its causes.
+pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
+    let mut error = Some(error);
+    while let Some(current) = error {
+        if let Some(error) = current.downcast_ref::<DbErr>() {
+            return Some(trouble(error));
+        }
+        #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+        if let Some(error) = current.downcast_ref::<sqlx::Error>() {
+            return Some(trouble_of_driver(error));
+        }
+        error = current.source();
+    }
+    None
+}
+
+pub(crate) fn trouble(error: &DbErr) -> Trouble {
+    match error {
+        DbErr::ConnectionAcquire(_) => Trouble::Unavailable,
+        #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => trouble_of_driver(error),
+        DbErr::Conn(_) => Trouble::Unavailable,
+        _ => Trouble::Statement,
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn trouble_of_driver(error: &sqlx::Error) -> Trouble {
+    match error {
+        sqlx::Error::Database(error) => {
+            trouble_of_code(&error.code().unwrap_or_default(), &error.to_string())
+        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Trouble::Unavailable,
+        _ => Trouble::Statement,
+    }
+}
+
+/// `code` is an SQLSTATE of five characters, or SQLite's result code as a decimal number. MySQL puts what interests us here
+/// into its own number, which stands at the start of the text: `1205 (HY000): …`.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn trouble_of_code(code: &str, text: &str) -> Trouble {
+    let mysql = || {
+        text.split(' ')
+            .next()
+            .and_then(|number| number.parse::<u16>().ok())
+    };
+    match code.as_bytes() {
+        // Serialization failure, deadlock; lock not available.
+        [b'4', b'0', _, _, _] | b"55P03" => Trouble::Conflict,
+        // Connection; resources (disk full, too many connections); shutdown; read-only after a failover.
+        [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
+            Trouble::Unavailable
+        }
+        b"HY000" => match mysql() {
+            // Lock wait timeout; a Galera node that does not accept the write set.
+            Some(1205 | 1020) => Trouble::Conflict,
+            // Too many connections; shutdown; read-only; disk full.
+            Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => Trouble::Unavailable,
+            _ => Trouble::Statement,
+        },
+        code if code.len() < 5 => {
+            // The low byte is the primary code: BUSY, LOCKED; IOERR, FULL, CANTOPEN.
+            match std::str::from_utf8(code)
+                .ok()
+                .and_then(|code| code.parse::<u32>().ok())
+                .map(|code| code & 0xff)
+            {
+                Some(5 | 6) => Trouble::Conflict,
+                Some(10 | 13 | 14) => Trouble::Unavailable,
+                _ => Trouble::Statement,
+            }
+        }
+        _ => Trouble::Statement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    #[test]
+    fn codes_are_sorted_by_whose_fault_it_is() {
+        use Trouble::{Conflict, Statement, Unavailable};
+        for (code, text, expected) in [
+            ("40001", "could not serialize access", Conflict),
+            ("40P01", "deadlock detected", Conflict),
+            ("40001", "1213 (40001): Deadlock found", Conflict),
+            ("HY000", "1205 (HY000): Lock wait timeout exceeded", Conflict),
+            ("5", "database is locked", Conflict),
+            ("517", "database is locked", Conflict),
+            (
+                "57P01",
+                "terminating connection due to administrator command",
+                Unavailable,
+            ),
+            ("53300", "too many clients already", Unavailable),
+            ("08S01", "1053 (08S01): Server shutdown in progress", Unavailable),
+            ("13", "database or disk is full", Unavailable),
+            ("23505", "duplicate key", Statement),
+            ("25P02", "current transaction is aborted", Statement),
+            ("57014", "canceling statement due to statement timeout", Statement),
+            ("HY000", "1364 (HY000): Field has no default value", Statement),
+            ("1555", "UNIQUE constraint failed", Statement),
+            ("", "", Statement),
+        ] {
+            assert_eq!(trouble_of_code(code, text), expected, "{code} {text}");
+        }
+    }
+
+    #[test]
+    fn causes_are_searched() {
+        let lost = DbErr::ConnectionAcquire(sea_orm::ConnAcquireErr::Timeout);
+        let error = outbox_sea_orm::RecordError::Database(lost);
+        assert_eq!(trouble_in(&error), Some(Trouble::Unavailable));
+        assert_eq!(trouble_in(&std::io::Error::other("x")), None);
+    }
+}

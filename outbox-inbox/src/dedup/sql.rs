@@ -1,0 +1,371 @@
+//! The inbox's statements, one text per database.
+//!
+//! SeaORM's `on_conflict_do_nothing` is not used: on MySQL and MariaDB it reports a duplicate as inserted, and every duplicate would
+//! take effect. Neither is `INSERT IGNORE`, which also swallows truncation and missing values. Invariant: only validated
+//! names and literals of ours become text, every value is bound. Times are the database's own. Absent here: deciding anything.
+
+use std::time::Duration;
+
+use outbox_core::MessageId;
+use outbox_sea_orm::TableNames;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
+
+/// Will be tried again.
+const FAILED: i16 = 0;
+/// Took effect.
+const HANDLED: i16 = 1;
+/// Given up.
+const DEAD: i16 = 2;
+
+/// State of an inbox row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Failed,
+    Handled,
+    Dead,
+}
+
+impl Status {
+    fn code(self) -> i16 {
+        match self {
+            Self::Failed => FAILED,
+            Self::Handled => HANDLED,
+            Self::Dead => DEAD,
+        }
+    }
+}
+
+/// What an inbox row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) status: Status,
+    pub(crate) attempts: u32,
+    pub(crate) last_error: Option<String>,
+}
+
+/// The primary key of an inbox row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) consumer: &'a str,
+    pub(crate) message_id: MessageId,
+}
+
+/// Statements for one database and one set of names.
+#[derive(Debug, Clone)]
+pub(crate) struct InboxSql {
+    backend: DbBackend,
+    messages: String,
+    pub(super) dead_letters: String,
+    keep_secs: i64,
+}
+
+impl InboxSql {
+    pub(crate) fn new(backend: DbBackend, names: &TableNames, keep: Duration) -> Self {
+        Self {
+            backend,
+            messages: names.table(backend, "inbox_messages"),
+            dead_letters: names.table(backend, "inbox_dead_letters"),
+            keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> DbBackend {
+        self.backend
+    }
+
+    pub(crate) fn dead_letters(&self) -> &str {
+        &self.dead_letters
+    }
+
+    /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
+    /// and is still open (primary key).
+    pub(crate) async fn insert<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        status: Status,
+        attempts: u32,
+        error: Option<&str>,
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("INSERT INTO ");
+        sql.push(&self.messages)
+            .push(" (consumer, message_id, status, attempts, last_error, processed_at, expires_at) VALUES (");
+        sql.bind(self.key(key.consumer))
+            .push(", ")
+            .bind(key.message_id.as_uuid());
+        sql.push(", ")
+            .bind(status.code())
+            .push(", ")
+            .bind(integer(attempts))
+            .push(", ")
+            .bind(error);
+        sql.push(&format!(", {}, ", self.now()));
+        self.push_expiry(&mut sql);
+        sql.push(")");
+        self.insert_once(db, sql).await
+    }
+
+    /// Turns a failed row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the row,
+    /// and then looks at what it left (primary key).
+    pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
+        self.update_failed(db, key, |sql| {
+            sql.push(&format!(
+                "status = {HANDLED}, processed_at = {}, expires_at = ",
+                self.now()
+            ));
+            self.push_expiry(sql);
+        })
+        .await
+    }
+
+    /// Adds an attempt to a failed row that has some left; returns whether there was one.
+    pub(crate) async fn count<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        attempts_max: u32,
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(&format!(
+            " SET attempts = attempts + 1, processed_at = {}, expires_at = ",
+            self.now()
+        ));
+        self.push_expiry(&mut sql);
+        self.push_where_failed(&mut sql, key);
+        sql.push(" AND attempts < ").bind(integer(attempts_max));
+        changed(db, sql).await
+    }
+
+    /// Takes back an attempt that was counted and did not happen.
+    pub(crate) async fn uncount<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(" SET attempts = attempts - 1");
+        self.push_where_failed(&mut sql, key);
+        sql.push(" AND attempts > 0");
+        changed(db, sql).await
+    }
+
+    /// Records the error of an attempt at a failed row, and with `count` the attempt; returns whether there was a row.
+    pub(crate) async fn fail<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        error: &str,
+        count: bool,
+    ) -> Result<bool, DbErr> {
+        self.update_failed(db, key, |sql| {
+            sql.push(if count { "attempts = attempts + 1, " } else { "" });
+            sql.push("last_error = ").bind(error);
+            sql.push(&format!(", processed_at = {}, expires_at = ", self.now()));
+            self.push_expiry(sql);
+        })
+        .await
+    }
+
+    /// Gives a failed row up; returns whether there was one.
+    pub(crate) async fn bury<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        error: &str,
+    ) -> Result<bool, DbErr> {
+        self.update_failed(db, key, |sql| {
+            sql.push(&format!("status = {DEAD}, last_error = ")).bind(error);
+            sql.push(&format!(", processed_at = {}, expires_at = ", self.now()));
+            self.push_expiry(sql);
+        })
+        .await
+    }
+
+    /// Reads the row (primary key).
+    pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<Option<Row>, DbErr> {
+        let mut sql = self.sql("SELECT status, attempts, last_error FROM ");
+        sql.push(&self.messages);
+        self.push_where(&mut sql, key);
+        let Some(row) = db.query_one_raw(sql.statement()).await? else {
+            return Ok(None);
+        };
+        let status = match row.try_get::<i16>("", "status")? {
+            FAILED => Status::Failed,
+            HANDLED => Status::Handled,
+            DEAD => Status::Dead,
+            other => {
+                return Err(DbErr::Type(format!(
+                    "inbox row {key:?} has unknown status {other}"
+                )));
+            }
+        };
+        Ok(Some(Row {
+            status,
+            attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
+            last_error: row.try_get("", "last_error")?,
+        }))
+    }
+
+    /// Whether the row last changed longer ago than this.
+    pub(crate) async fn is_older<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        age: Duration,
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("SELECT status FROM ");
+        sql.push(&self.messages);
+        self.push_where(&mut sql, key);
+        let micros = sql.placeholder(i64::try_from(age.as_micros()).unwrap_or(i64::MAX));
+        let now = self.now();
+        sql.push(" AND processed_at < ").push(&match self.backend {
+            DbBackend::Postgres => format!("{now} - {micros}::int8 * interval '1 microsecond'"),
+            DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, -{micros}, {now})"),
+            _ => format!("{now} - {micros}"),
+        });
+        Ok(db.query_one_raw(sql.statement()).await?.is_some())
+    }
+
+    /// Ids of what a consumer handled, oldest first.
+    #[cfg(feature = "testing")]
+    pub(crate) fn handled(&self, consumer: &str) -> Statement {
+        let mut sql = self.sql("SELECT message_id FROM ");
+        sql.push(&self.messages)
+            .push(" WHERE consumer = ")
+            .bind(self.key(consumer));
+        sql.push(&format!(
+            " AND status = {HANDLED} ORDER BY processed_at, message_id"
+        ));
+        sql.statement()
+    }
+
+    /// Asks both tables for nothing: fails if one is missing or may not be read.
+    pub(crate) fn probe(&self) -> [Statement; 2] {
+        let probe = |table: &str, column: &str| {
+            self.sql(format!("SELECT {column} FROM {table} WHERE 1 = 0"))
+                .statement()
+        };
+        [
+            probe(&self.messages, "consumer, message_id, status"),
+            probe(&self.dead_letters, "id, consumer, payload"),
+        ]
+    }
+
+    /// Runs an insert that may find its key taken.
+    pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
+        if self.backend == DbBackend::MySql {
+            // The duplicate is an error, which leaves the transaction usable here. Counting rows would not tell: the driver
+            // asks for matched rows instead of changed ones.
+            return match db.execute_raw(sql.statement()).await {
+                Ok(_) => Ok(true),
+                Err(error) if is_duplicate_key(&error) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
+        sql.push(" ON CONFLICT DO NOTHING");
+        changed(db, sql).await
+    }
+
+    async fn update_failed<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        assignments: impl FnOnce(&mut Sql),
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(" SET ");
+        assignments(&mut sql);
+        self.push_where_failed(&mut sql, key);
+        changed(db, sql).await
+    }
+
+    fn push_where(&self, sql: &mut Sql, key: Key<'_>) {
+        sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
+        sql.push(" AND message_id = ").bind(key.message_id.as_uuid());
+    }
+
+    fn push_where_failed(&self, sql: &mut Sql, key: Key<'_>) {
+        self.push_where(sql, key);
+        sql.push(&format!(" AND status = {FAILED}"));
+    }
+
+    fn push_expiry(&self, sql: &mut Sql) {
+        let keep = sql.placeholder(self.keep_secs);
+        let now = self.now();
+        sql.push(&match self.backend {
+            DbBackend::Postgres => format!("{now} + {keep}::int8 * interval '1 second'"),
+            DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {keep}, {now})"),
+            _ => format!("{now} + {keep} * 1000000"),
+        });
+    }
+
+    /// The database's clock when the statement or row is processed.
+    pub(crate) fn now(&self) -> &'static str {
+        match self.backend {
+            DbBackend::Postgres => "clock_timestamp()",
+            DbBackend::MySql => "UTC_TIMESTAMP(6)",
+            _ => "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000",
+        }
+    }
+
+    /// A consumer's name: bytes on MySQL, whose text types call `A` and `a` equal.
+    pub(crate) fn key(&self, consumer: &str) -> Value {
+        match self.backend {
+            DbBackend::MySql => Value::Bytes(Some(consumer.as_bytes().to_vec())),
+            _ => Value::String(Some(consumer.to_owned())),
+        }
+    }
+
+    pub(crate) fn sql(&self, text: impl Into<String>) -> Sql {
+        Sql {
+            backend: self.backend,
+            text: text.into(),
+            values: Vec::new(),
+        }
+    }
+}
+
+pub(crate) fn integer(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+async fn changed<C: ConnectionTrait>(db: &C, sql: Sql) -> Result<bool, DbErr> {
+    Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
+}
+
+fn is_duplicate_key(error: &DbErr) -> bool {
+    matches!(
+        error.sql_err(),
+        Some(sea_orm::SqlErr::UniqueConstraintViolation(_))
+    )
+}
+
+/// SQL text that grows together with its values.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    backend: DbBackend,
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Sql {
+    pub(crate) fn push(&mut self, text: &str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// A placeholder and its value.
+    pub(crate) fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
+        let placeholder = self.placeholder(value);
+        self.push(&placeholder)
+    }
+
+    /// Binds a value and returns the placeholder, for an expression that follows.
+    pub(crate) fn placeholder(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        match self.backend {
+            DbBackend::Postgres => format!("${}", self.values.len()),
+            _ => "?".to_owned(),
+        }
+    }
+
+    pub(crate) fn statement(self) -> Statement {
+        Statement::from_sql_and_values(self.backend, self.text, self.values)
+    }
+}

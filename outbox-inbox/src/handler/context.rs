@@ -1,0 +1,110 @@
+//! What surrounds one call of a handler: the message, the transaction, the application's state.
+//!
+//! Invariant: everything here lives exactly as long as the transaction. Absent here: the pool, so that no effect can slip past the
+//! transaction by accident.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use outbox_core::Message;
+use outbox_sea_orm::OutboxConfig;
+use sea_orm::DatabaseTransaction;
+
+/// What extractors take their values from; see [`FromContext`](crate::FromContext).
+#[derive(Clone, Copy)]
+pub struct HandlerContext<'a> {
+    pub(crate) message: &'a Arc<Message>,
+    pub(crate) consumer: &'static str,
+    pub(crate) attempt: u32,
+    pub(crate) transaction: &'a DatabaseTransaction,
+    pub(crate) outbox: &'a OutboxConfig,
+    /// Set as soon as a follow-up event may have been recorded.
+    pub(crate) recorded: &'a AtomicBool,
+    pub(crate) state: &'a StateMap,
+}
+
+impl<'a> HandlerContext<'a> {
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &'a Message {
+        self.message
+    }
+
+    /// Name of the consumer.
+    #[must_use]
+    pub fn consumer(&self) -> &'static str {
+        self.consumer
+    }
+
+    /// Which attempt this is, from 1. The first delivery counts once it has failed, so an attempt that ended with the
+    /// process may go uncounted.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The transaction that commits together with the inbox row.
+    #[must_use]
+    pub fn transaction(&self) -> &'a DatabaseTransaction {
+        self.transaction
+    }
+
+    /// A value that the application provided with [`Inbox::state`](crate::Inbox::state).
+    #[must_use]
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.state.get()
+    }
+}
+
+impl fmt::Debug for HandlerContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The payload stays out of logs.
+        f.debug_struct("HandlerContext")
+            .field("consumer", &self.consumer)
+            .field("message_id", &self.message.id)
+            .field("event_type", &self.message.event_type)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The application's values, one per type.
+#[derive(Clone, Default)]
+pub struct StateMap(HashMap<TypeId, (Arc<dyn Any + Send + Sync>, &'static str)>);
+
+impl StateMap {
+    /// No values.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a value; a second one of the same type replaces the first.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0
+            .insert(TypeId::of::<T>(), (Arc::new(value), std::any::type_name::<T>()));
+    }
+
+    /// The value of a type.
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.0
+            .get(&TypeId::of::<T>())
+            .and_then(|(value, _)| value.clone().downcast().ok())
+    }
+
+    pub(crate) fn contains(&self, id: TypeId) -> bool {
+        self.0.contains_key(&id)
+    }
+}
+
+impl fmt::Debug for StateMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.0.values().map(|(_, name)| name))
+            .finish()
+    }
+}

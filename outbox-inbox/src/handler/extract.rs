@@ -1,0 +1,349 @@
+//! The arguments a handler may take, apart from the transaction.
+//!
+//! Invariant: extraction does no I/O and changes nothing; an argument that cannot be had is an error before the handler runs. What an
+//! application must provide is known before the start ([`FromContext::REQUIRES`]).
+
+use std::any::{TypeId, type_name};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use outbox_core::message::JSON;
+use outbox_core::{Aggregate, DomainEvent, Headers, Message, MessageContext, MessageId};
+use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::context::HandlerContext;
+use super::error::HandlerError;
+use super::registration::Requirement;
+
+/// A value that a handler can take as an argument.
+///
+/// Implement it for your own types to derive arguments from the message or the state.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a handler",
+    label = "not an extractor",
+    note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `State<T>`, `Metadata` or `StableKey`, or implement `FromContext` for `{Self}`"
+)]
+pub trait FromContext<'a>: Sized {
+    /// What the application must provide; checked at the start.
+    const REQUIRES: Option<Requirement> = None;
+
+    /// Takes the value.
+    ///
+    /// # Errors
+    ///
+    /// As a handler's error: the message is retried or, if fatal, becomes a dead letter.
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
+}
+
+/// The first argument of every handler: it says which events are handled. Implemented for [`Event`] only.
+#[diagnostic::on_unimplemented(
+    message = "the first argument of a handler must be `Event<T>`",
+    label = "`{Self}` is not `Event<T>`",
+    note = "write `event: Event<MyEvent>` with a type that derives `DomainEvent` and `Deserialize`"
+)]
+pub trait EventArgument {
+    /// The event type.
+    type Event: DomainEvent;
+}
+
+/// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<T>(pub T);
+
+impl<T: DomainEvent> EventArgument for Event<T> {
+    type Event = T;
+}
+
+// Not bounded by `DomainEvent`: that an event lacks its derive is `EventArgument`'s to say, once.
+impl<'a, T: DeserializeOwned> FromContext<'a> for Event<T> {
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        let message = context.message;
+        if !is_json(&message.content_type) {
+            return Err(HandlerError::fatal(PayloadError::ContentType {
+                found: message.content_type.clone(),
+            }));
+        }
+        serde_json::from_slice(&message.payload)
+            .map(Self)
+            .map_err(|source| {
+                HandlerError::fatal(PayloadError::Decode {
+                    event_type: message.event_type.clone(),
+                    version: message.event_version,
+                    rust_type: type_name::<T>(),
+                    source,
+                })
+            })
+    }
+}
+
+/// Media types are case-insensitive and may carry parameters.
+fn is_json(content_type: &str) -> bool {
+    content_type
+        .split(';')
+        .next()
+        .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
+}
+
+impl<T> Deref for Event<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PayloadError {
+    #[error("content type is `{found}`, expected `{JSON}`")]
+    ContentType { found: String },
+    #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`")]
+    Decode {
+        event_type: String,
+        version: u32,
+        rust_type: &'static str,
+        source: serde_json::Error,
+    },
+}
+
+/// A value that the application provided with [`Inbox::state`](crate::Inbox::state). A missing one is an error at the start.
+#[derive(Debug)]
+pub struct State<T>(pub Arc<T>);
+
+impl<T> Clone for State<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<'a, T: Send + Sync + 'static> FromContext<'a> for State<T> {
+    const REQUIRES: Option<Requirement> = Some(Requirement {
+        id: TypeId::of::<T>,
+        name: type_name::<T>,
+    });
+
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        // The check at the start makes this unreachable through `Inbox`; a handler that is called by hand may get here.
+        let missing = || HandlerError::retry(format!("state `{}` was not provided", type_name::<T>()));
+        context.state.get().map(Self).ok_or_else(missing)
+    }
+}
+
+impl<T> Deref for State<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Everything about the message except its payload.
+#[derive(Clone)]
+pub struct Metadata {
+    message: Arc<Message>,
+    consumer: &'static str,
+    attempt: u32,
+}
+
+impl Metadata {
+    /// The message's id: with the consumer's name, the key of deduplication.
+    #[must_use]
+    pub fn message_id(&self) -> MessageId {
+        self.message.id
+    }
+
+    /// The event type, `order.placed`.
+    #[must_use]
+    pub fn event_type(&self) -> &str {
+        &self.message.event_type
+    }
+
+    /// Version of the payload's shape.
+    #[must_use]
+    pub fn event_version(&self) -> u32 {
+        self.message.event_version
+    }
+
+    /// The aggregate the message belongs to.
+    #[must_use]
+    pub fn aggregate(&self) -> &Aggregate {
+        &self.message.aggregate
+    }
+
+    /// Its number within the aggregate; `None` for unsequenced events.
+    #[must_use]
+    pub fn sequence(&self) -> Option<u64> {
+        self.message.sequence
+    }
+
+    /// When it was recorded, by the clock of the recording database.
+    #[must_use]
+    pub fn recorded_at(&self) -> OffsetDateTime {
+        self.message.created_at
+    }
+
+    /// The message's headers.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        &self.message.headers
+    }
+
+    /// Correlation, causation and trace ids of the message. Follow-up events get their own: this correlation id (or this
+    /// message's id, if it has none), and this message as their cause.
+    #[must_use]
+    pub fn context(&self) -> MessageContext {
+        MessageContext::from_headers(&self.message.headers)
+    }
+
+    /// The consumer that handles it.
+    #[must_use]
+    pub fn consumer(&self) -> &'static str {
+        self.consumer
+    }
+
+    /// Which attempt this is; see [`HandlerContext::attempt`].
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The payload stays out of logs.
+        f.debug_struct("Metadata")
+            .field("message_id", &self.message.id)
+            .field("event_type", &self.message.event_type)
+            .field("event_version", &self.message.event_version)
+            .field("aggregate", &self.message.aggregate)
+            .field("sequence", &self.message.sequence)
+            .field("consumer", &self.consumer)
+            .field("attempt", &self.attempt)
+            .finish()
+    }
+}
+
+impl<'a> FromContext<'a> for Metadata {
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        Ok(Self {
+            message: context.message.clone(),
+            consumer: context.consumer,
+            attempt: context.attempt,
+        })
+    }
+}
+
+/// A key for effects outside the database, the same at every attempt: hand it to the other side as its idempotency key.
+///
+/// Such effects happen at least once; the key lets a receiver that understands it drop the copies. Receivers forget keys
+/// (payment providers often after 24 hours), so a much later replay takes effect again.
+///
+/// ```
+/// # use outbox_inbox::StableKey;
+/// # fn demo(key: StableKey) {
+/// // One key per step, if a handler calls out more than once.
+/// let charge = key.step("charge");
+/// let receipt = key.step("receipt");
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StableKey(Uuid);
+
+/// Namespace of [`StableKey`]. Receivers remember keys, so it never changes.
+const STABLE_KEYS: Uuid = Uuid::from_u128(0x9c1f_4c3e_6a0b_5d8e_8f27_52d1_0b7e_64a3);
+
+impl StableKey {
+    /// The key of a message at a consumer: UUID v5 over both.
+    #[must_use]
+    pub fn new(consumer: &str, message_id: MessageId) -> Self {
+        // Consumer names hold no slash, so different pairs never give the same text.
+        Self(Uuid::new_v5(
+            &STABLE_KEYS,
+            format!("{consumer}/{message_id}").as_bytes(),
+        ))
+    }
+
+    /// The key of one step of the handler.
+    #[must_use]
+    pub fn step(&self, name: &str) -> Uuid {
+        Uuid::new_v5(&self.0, name.as_bytes())
+    }
+
+    /// The key as a UUID.
+    #[must_use]
+    pub fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
+impl fmt::Display for StableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'a> FromContext<'a> for StableKey {
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        Ok(Self::new(context.consumer, context.message.id))
+    }
+}
+
+/// What a handler may return: `Result<(), E>` for any error that becomes a [`HandlerError`].
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    label = "expected `Result<(), HandlerError>`",
+    note = "any error works that implements `std::error::Error + Send + Sync + 'static`; `?` converts it"
+)]
+pub trait IntoOutcome {
+    fn into_outcome(self) -> Result<(), HandlerError>;
+}
+
+impl<E: Into<HandlerError>> IntoOutcome for Result<(), E> {
+    fn into_outcome(self) -> Result<(), HandlerError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// See [`IntoOutcome`].
+#[doc(hidden)]
+pub fn into_outcome(outcome: impl IntoOutcome) -> Result<(), HandlerError> {
+    outcome.into_outcome()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receivers remember keys: if this test fails, replays take effect twice after an upgrade.
+    #[test]
+    fn stable_keys_are_frozen() {
+        let id = MessageId::from(Uuid::from_u128(7));
+        let key = StableKey::new("billing", id);
+        assert_eq!(key, StableKey::new("billing", id));
+        assert_ne!(key, StableKey::new("shipping", id));
+        assert_ne!(key.step("charge"), key.step("receipt"));
+        assert_eq!(key.to_string(), "f7301ed0-ef86-5b94-8d60-4be7e3bb8f18");
+    }
+
+    #[test]
+    fn media_types_are_compared_as_such() {
+        for json in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+        ] {
+            assert!(is_json(json), "{json}");
+        }
+        for other in [
+            "",
+            "text/plain",
+            "application/jsonx",
+            "application/cloudevents+json",
+        ] {
+            assert!(!is_json(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How a handler becomes known: as plain data, so that the runtime can check all of them before it runs one.
+//!
+//! Invariant: a registration names its consumer and its source position, so that every complaint about it can. Absent here:
+//! what is done with it.
+
+use std::any::TypeId;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use outbox_core::EventDescriptor;
+
+use super::context::HandlerContext;
+use super::error::HandlerError;
+
+/// A boxed future that may borrow.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A handler as a type, so that it can be named where a function cannot: `Router::new().handler::<reserve_stock>()`.
+///
+/// [`#[idempotent_handler]`](macro@crate::idempotent_handler) implements it for a type with the function's name. By hand:
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+/// # #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// use outbox_inbox::{Event, FromContext, Handler, HandlerContext, HandlerError, Registration};
+///
+/// async fn log_order(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+///     println!("order {}", event.order_id);
+///     Ok(())
+/// }
+///
+/// struct LogOrder;
+///
+/// impl Handler for LogOrder {
+///     const REGISTRATION: Registration = Registration {
+///         consumer: "audit",
+///         handler: "my_service::log_order",
+///         events: OrderPlaced::DESCRIPTORS,
+///         file: file!(),
+///         line: line!(),
+///         requires: &[<Event<OrderPlaced> as FromContext<'_>>::REQUIRES],
+///         invoke: |context| Box::pin(async move { log_order(Event::from_context(&context)?).await }),
+///     };
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "expected the name of a function with `#[idempotent_handler]`",
+    note = "write `#[idempotent_handler(consumer = \"…\")]` above the function"
+)]
+pub trait Handler {
+    /// Everything the runtime knows about the handler.
+    const REGISTRATION: Registration;
+}
+
+/// The static facts about one handler.
+#[derive(Clone, Copy)]
+pub struct Registration {
+    /// Stable name of the consumer the handler belongs to; part of the deduplication key. `[A-Za-z0-9_-]{1,64}`.
+    pub consumer: &'static str,
+    /// Path of the function, for error messages only; never stored.
+    pub handler: &'static str,
+    /// The events it handles: one for a struct, one per variant for an enum.
+    pub events: &'static [EventDescriptor],
+    /// Source file, for error messages only.
+    pub file: &'static str,
+    /// Line in [`Self::file`].
+    pub line: u32,
+    /// What its arguments need from the application, in order; `None` for those that need nothing.
+    pub requires: &'static [Option<Requirement>],
+    /// Extracts the arguments and calls the function.
+    pub invoke: for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<(), HandlerError>>,
+}
+
+inventory::collect!(Registration);
+
+impl Registration {
+    /// Whether two values describe the same function: linked twice, or linked and named.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.consumer, self.handler, self.file, self.line)
+            == (other.consumer, other.handler, other.file, other.line)
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("consumer", &self.consumer)
+            .field("handler", &self.handler)
+            .field("file", &self.file)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The short form for messages: function and place.
+impl fmt::Display for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({}:{})", self.handler, self.file, self.line)
+    }
+}
+
+/// A type that the application must provide as state before a handler can run.
+#[derive(Clone, Copy)]
+pub struct Requirement {
+    /// The type.
+    pub id: fn() -> TypeId,
+    /// Its name, for error messages only.
+    pub name: fn() -> &'static str,
+}
+
+impl fmt::Debug for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Requirement").field(&(self.name)()).finish()
+    }
+}

@@ -1,0 +1,160 @@
+//! Which handlers there are.
+//!
+//! Handlers register themselves by being linked, or are named one by one. Invariant: one (consumer, event type, version) has one
+//! handler, and every handler has what it needs; [`Router::check`] finds all violations at once. Absent here: running them.
+
+use std::collections::BTreeMap;
+
+use crate::handler::{Handler, Registration, StateMap};
+use crate::start::{Problem, StartError};
+
+/// Longest name of a consumer, in bytes.
+const CONSUMER_BYTES_MAX: usize = 64;
+
+/// A set of handlers.
+///
+/// ```standalone_crate
+/// # use outbox_core::DomainEvent;
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// use outbox_inbox::{Event, HandlerError, Router, idempotent_handler};
+///
+/// #[idempotent_handler(consumer = "inventory")]
+/// async fn reserve_stock(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+///     Ok(())
+/// }
+///
+/// // All handlers of all linked crates (the default of an `Inbox`) …
+/// assert_eq!(Router::registered().consumers(), ["inventory"]);
+/// // … or only those named.
+/// assert_eq!(Router::new().handler::<reserve_stock>().consumers(), ["inventory"]);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Router {
+    handlers: Vec<Registration>,
+}
+
+impl Router {
+    /// No handlers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All handlers that are linked into this program. A crate that nothing names is not linked, and its handlers are silently
+    /// absent: name it with [`link_handlers!`](crate::link_handlers).
+    #[must_use]
+    pub fn registered() -> Self {
+        let mut handlers: Vec<_> = inventory::iter::<Registration>.into_iter().copied().collect();
+        // The linker's order is no order.
+        handlers.sort_by_key(|handler| (handler.consumer, handler.file, handler.line, handler.handler));
+        handlers.into_iter().fold(Self::new(), Self::with)
+    }
+
+    /// Adds a handler. Adding the same one twice changes nothing.
+    #[must_use]
+    pub fn handler<H: Handler>(self) -> Self {
+        self.with(H::REGISTRATION)
+    }
+
+    fn with(mut self, handler: Registration) -> Self {
+        if !self.handlers.iter().any(|known| known.is_same(&handler)) {
+            self.handlers.push(handler);
+        }
+        self
+    }
+
+    /// The handlers, in the order in which they were added.
+    #[must_use]
+    pub fn handlers(&self) -> &[Registration] {
+        &self.handlers
+    }
+
+    /// Names of the consumers that have handlers, sorted.
+    #[must_use]
+    pub fn consumers(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.handlers.iter().map(|handler| handler.consumer).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Keeps the handlers of the given consumers only.
+    pub(crate) fn only(&self, consumers: &[String]) -> Self {
+        let wanted = |handler: &&Registration| consumers.iter().any(|name| name == handler.consumer);
+        Self {
+            handlers: self.handlers.iter().filter(wanted).copied().collect(),
+        }
+    }
+
+    /// Checks that the handlers fit together and that `state` has what they need. [`Inbox::run`](crate::Inbox::run) does this
+    /// first; a unit test can do it earlier.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] with all problems.
+    pub fn check(&self, state: &StateMap) -> Result<(), StartError> {
+        StartError::unless_empty(self.problems(state))
+    }
+
+    pub(crate) fn problems(&self, state: &StateMap) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.handlers.is_empty() {
+            problems.push(Problem::NoHandlers);
+        }
+        let mut by_event: BTreeMap<(&str, String, u32), &Registration> = BTreeMap::new();
+        for handler in &self.handlers {
+            if !is_consumer_name(handler.consumer) {
+                problems.push(Problem::ConsumerName { handler: *handler });
+            }
+            for event in handler.events {
+                let key = (handler.consumer, event.event_type(), event.version);
+                if let Some(first) = by_event.insert(key, handler) {
+                    // In one stable order, whatever the linker's order was.
+                    let place = |handler: &Registration| (handler.file, handler.line);
+                    let (first, second) = if place(first) <= place(handler) {
+                        (first, handler)
+                    } else {
+                        (handler, first)
+                    };
+                    problems.push(Problem::DuplicateHandlers {
+                        event_type: event.event_type(),
+                        event_version: event.version,
+                        first: *first,
+                        second: *second,
+                    });
+                }
+            }
+            for requirement in handler.requires.iter().flatten() {
+                if !state.contains((requirement.id)()) {
+                    problems.push(Problem::MissingState {
+                        handler: *handler,
+                        rust_type: (requirement.name)(),
+                    });
+                }
+            }
+        }
+        problems
+    }
+}
+
+/// Names become part of broker names and of stored keys, so only characters that need no escaping anywhere.
+fn is_consumer_name(name: &str) -> bool {
+    (1..=CONSUMER_BYTES_MAX).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+/// Links handler crates that nothing else names, so that [`Router::registered`] sees their handlers.
+///
+/// ```
+/// // `outbox_core` stands for a crate of yours that holds handlers.
+/// outbox_inbox::link_handlers!(outbox_core);
+/// ```
+#[macro_export]
+macro_rules! link_handlers {
+    ($($krate:ident),+ $(,)?) => {
+        $(use $krate as _;)+
+    };
+}

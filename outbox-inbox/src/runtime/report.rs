@@ -1,0 +1,46 @@
+//! Counts what became of deliveries.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What an inbox did from its start to its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InboxReport {
+    /// Messages that took effect.
+    pub handled: u64,
+    /// Deliveries of messages that had been handled or given up before.
+    pub duplicates: u64,
+    /// Deliveries that failed and will be tried again.
+    pub failed: u64,
+    /// Deliveries that became dead letters.
+    pub dead_letters: u64,
+    /// Deliveries acknowledged without a handler: other event types, and what [`Unreadable::Ignore`](crate::Unreadable::Ignore) ignores.
+    pub skipped: u64,
+    /// Deliveries given back to the broker at shutdown, unhandled.
+    pub returned: u64,
+}
+
+/// The counters behind an [`InboxReport`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) handled: AtomicU64,
+    pub(crate) duplicates: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) dead_letters: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) returned: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn report(&self) -> InboxReport {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        InboxReport {
+            handled: read(&self.handled),
+            duplicates: read(&self.duplicates),
+            failed: read(&self.failed),
+            dead_letters: read(&self.dead_letters),
+            skipped: read(&self.skipped),
+            returned: read(&self.returned),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Helpers for tests of handlers (feature `testing`).
+//!
+//! [`Harness`] runs one handler against one event, with the real deduplication and the real database, and without a broker.
+//! [`handled`] and [`dead_letters`] look at what an inbox left behind. For tests with a broker see
+//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain_until_idle`](crate::Inbox::drain_until_idle). Absent here: production use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::codec;
+use outbox_core::{DomainEvent, EventError, Incoming, Limits, Message, MessageId, NewMessage};
+use outbox_sea_orm::{OutboxConfig, TableNames};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::config::InboxConfig;
+use crate::database::Database;
+use crate::dead_letter::DeadLetter;
+use crate::dedup::sql::InboxSql;
+use crate::handler::{Handler, StateMap};
+use crate::router::Router;
+use crate::runtime::{Consumer, Handling, Shared, Stop, Tally};
+use crate::start::StartError;
+
+/// Ids of the messages that a consumer has handled, oldest first.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<MessageId>, DbErr> {
+    let sql = InboxSql::new(db.get_database_backend(), &TableNames::default(), Duration::ZERO);
+    let rows = db.query_all_raw(sql.handled(consumer)).await?;
+    rows.iter()
+        .map(|row| row.try_get::<Uuid>("", "message_id").map(MessageId::from))
+        .collect()
+}
+
+/// The dead letters of a consumer, oldest first, at most 1,000.
+///
+/// # Errors
+///
+/// As [`crate::dead_letters`].
+pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec<DeadLetter>, DbErr> {
+    crate::dead_letters(db, &TableNames::default(), consumer, 1000).await
+}
+
+/// What became of a message that a [`Harness`] delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It took effect.
+    Handled,
+    /// It had been handled or given up before; the handler did not run.
+    Duplicate,
+    /// The handler failed; a broker would deliver it again.
+    Failed,
+    /// It was given up.
+    DeadLettered,
+    /// The handler does not handle this event.
+    Skipped,
+}
+
+/// Why a [`Harness`] could not deliver.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HarnessError {
+    /// The handler cannot run: its state is missing, for example.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The event cannot be a message.
+    #[error("event cannot be recorded")]
+    Event(#[from] EventError),
+    /// The database could not be reached.
+    #[error("database failed")]
+    Database(#[from] DbErr),
+}
+
+/// Delivers messages to single handlers.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # use outbox_inbox::{Event, HandlerError, State, idempotent_handler};
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// # struct Greeting(&'static str);
+/// # #[idempotent_handler(consumer = "greeter")]
+/// # async fn greet(event: Event<OrderPlaced>, greeting: State<Greeting>) -> Result<(), HandlerError> { Ok(()) }
+/// use outbox_inbox::testing::{Harness, Outcome};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
+/// # options.max_connections(1);
+/// # let db = sea_orm::Database::connect(options).await?;
+/// outbox_inbox::migrate(&db).await?;
+/// let harness = Harness::new(db).state(Greeting("hello"));
+/// let message = harness.message(&OrderPlaced { order_id: 7 })?;
+/// assert_eq!(harness.deliver_message::<greet>(&message).await?, Outcome::Handled);
+/// assert_eq!(harness.deliver_message::<greet>(&message).await?, Outcome::Duplicate);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Harness {
+    db: DatabaseConnection,
+    state: StateMap,
+    config: InboxConfig,
+    outbox: OutboxConfig,
+    names: TableNames,
+}
+
+impl Harness {
+    /// A harness over a database that has the inbox tables, and the outbox tables if handlers record follow-up events.
+    #[must_use]
+    pub fn new(db: DatabaseConnection) -> Self {
+        Self {
+            db,
+            state: StateMap::new(),
+            config: InboxConfig::default(),
+            outbox: OutboxConfig::default(),
+            names: TableNames::default(),
+        }
+    }
+
+    /// Provides a value for [`State<T>`](crate::State) arguments.
+    #[must_use]
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.state.insert(value);
+        self
+    }
+
+    /// Replaces the configuration.
+    #[must_use]
+    pub fn config(mut self, config: InboxConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Sets where handlers record follow-up events.
+    #[must_use]
+    pub fn outbox(mut self, config: OutboxConfig) -> Self {
+        self.outbox = config;
+        self
+    }
+
+    /// Sets the names of the inbox tables.
+    #[must_use]
+    pub fn names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// The message that an event becomes, with a fresh id. Deliver it twice to test a duplicate.
+    ///
+    /// # Errors
+    ///
+    /// [`EventError`], as when it is recorded.
+    pub fn message<E: DomainEvent>(&self, event: &E) -> Result<Message, EventError> {
+        let message = NewMessage::from_event(event)?;
+        message.check(&Limits::default())?;
+        let sequence = message.is_sequenced().then_some(1);
+        Ok(message.into_message(sequence, OffsetDateTime::now_utc()))
+    }
+
+    /// Delivers an event as a new message.
+    ///
+    /// # Errors
+    ///
+    /// [`HarnessError`]. A failing handler is an [`Outcome`].
+    pub async fn deliver<H: Handler>(&self, event: &impl DomainEvent) -> Result<Outcome, HarnessError> {
+        self.deliver_message::<H>(&self.message(event)?).await
+    }
+
+    /// Delivers a message for the first time, as far as the broker is concerned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::deliver`].
+    pub async fn deliver_message<H: Handler>(&self, message: &Message) -> Result<Outcome, HarnessError> {
+        self.redeliver_message::<H>(message, 1).await
+    }
+
+    /// Delivers a message that the broker has delivered `delivery_count - 1` times before. Redelivered messages are counted before
+    /// they run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::deliver`].
+    pub async fn redeliver_message<H: Handler>(
+        &self,
+        message: &Message,
+        delivery_count: u64,
+    ) -> Result<Outcome, HarnessError> {
+        let codec::Encoded { headers, payload } = codec::encode(message, "test");
+        let subject = format!("events.{}", message.event_type);
+        self.deliver_raw::<H>(Incoming {
+            subject,
+            headers,
+            payload,
+            delivery_count,
+            position: 1,
+        })
+        .await
+    }
+
+    /// Delivers anything, for example what no outbox has sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::deliver`].
+    pub async fn deliver_raw<H: Handler>(&self, incoming: Incoming) -> Result<Outcome, HarnessError> {
+        let router = Router::new().handler::<H>();
+        router.check(&self.state)?;
+        let shared = Shared {
+            database: Database::inspect(self.db.clone()).await?,
+            sql: InboxSql::new(self.db.get_database_backend(), &self.names, self.config.keep),
+            state: self.state.clone(),
+            outbox: self.outbox.clone(),
+            config: self.config.clone(),
+            tally: Tally::default(),
+        };
+        let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
+        let message = codec::decode(&incoming.headers, incoming.payload.clone()).map(Arc::new);
+        let handling =
+            outbox_sea_orm::detached(
+                async move { consumer.handle(&incoming, message, &Stop::default()).await },
+            );
+        Ok(match handling.await {
+            Handling::Handled => Outcome::Handled,
+            Handling::Duplicate => Outcome::Duplicate,
+            Handling::DeadLettered => Outcome::DeadLettered,
+            Handling::Skipped => Outcome::Skipped,
+            // Nothing is returned without a shutdown.
+            Handling::Failed { .. } | Handling::Returned => Outcome::Failed,
+        })
+    }
+}

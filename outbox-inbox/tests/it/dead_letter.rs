@@ -1,0 +1,163 @@
+//! What cannot be handled is kept with its raw bytes, and blocks nobody.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, Incoming, codec};
+use outbox_inbox::testing::{Outcome, dead_letters};
+use outbox_inbox::{Router, UnknownVersion, Unreadable};
+use serde::{Deserialize, Serialize};
+
+use crate::on_every_backend;
+use crate::support::{Script, TestDb, book, message, placed, publish, quick};
+
+/// `order.placed` as a newer program writes it.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 2)]
+struct OrderPlacedV2 {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+/// A type that the consumer does not handle.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "cancelled")]
+struct OrderCancelled {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let raw = vec![0_u8, 159, 146, 150, b'\n'];
+    // Foreign: no headers at all, and a subject that PostgreSQL's text cannot hold.
+    broker.inject(
+        "foreign\0subject",
+        vec![("X-Tenant".into(), "a\0b".into())],
+        raw.clone(),
+    );
+    // A malformed header.
+    let mut malformed = codec::encode(&message(&placed(1)), "shop");
+    for (name, value) in &mut malformed.headers {
+        if name == "ce-id" {
+            *value = "not a uuid".to_owned();
+        }
+    }
+    broker.inject("events.order.1.placed", malformed.headers, malformed.payload);
+    // Unknown version; undecodable payload; another content type.
+    publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
+    let mut undecodable = codec::encode(&message(&placed(3)), "shop");
+    undecodable.payload = raw.clone().into();
+    broker.inject("events.order.3.placed", undecodable.headers, undecodable.payload);
+    let mut other_type = codec::encode(&message(&placed(4)), "shop");
+    for (name, value) in &mut other_type.headers {
+        if name == "content-type" {
+            *value = "application/protobuf".to_owned();
+        }
+    }
+    broker.inject("events.order.4.placed", other_type.headers, other_type.payload);
+    publish(&broker, &placed(5)).await;
+
+    let script = Script::ok();
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(script.clone());
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!(
+        (report.handled, report.dead_letters, report.failed),
+        (1, 5, 0),
+        "{report:?}"
+    );
+    assert_eq!(script.runs(), 1);
+    assert_eq!(test.effects("books", 5).await, 1);
+
+    let mut letters = dead_letters(&test.db, "books").await.unwrap();
+    letters.sort_by_key(|letter| letter.position);
+    let start = |position: usize, error: &str| {
+        assert!(
+            letters[position].error.starts_with(error),
+            "{:?}",
+            letters[position]
+        );
+    };
+    assert_eq!(letters.len(), 5);
+    start(0, "header `ce-specversion` is missing");
+    assert_eq!(
+        (letters[0].message_id, letters[0].payload.as_slice()),
+        (None, raw.as_slice())
+    );
+    assert_eq!(letters[0].subject, "foreign\u{fffd}subject");
+    assert_eq!(letters[0].headers, [("X-Tenant".to_owned(), "a\0b".to_owned())]);
+    start(1, "header `ce-id` is malformed");
+    start(
+        2,
+        "event `order.placed` version 2 has no handler in consumer `books`",
+    );
+    assert_eq!(letters[2].attempts, 0);
+    start(3, "payload of `order.placed` version 1 cannot be decoded as");
+    assert_eq!(letters[3].payload, raw);
+    start(4, "content type is `application/protobuf`");
+}
+
+/// C11: the dead letter is written, the acknowledgement is lost.
+async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
+    let broker = MemoryBroker::new();
+    broker.lose_consumer_acks(2);
+    broker.inject("foreign", Vec::new(), &b"x"[..]);
+    publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(Script::ok());
+    inbox.drain_until_idle().await.unwrap();
+    assert_eq!(broker.deliveries("books"), 4);
+    assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 2);
+}
+
+async fn messages_of_other_types_are_skipped(test: TestDb) {
+    // Old servers cannot filter by several subjects, so more than wanted arrives.
+    let message = message(&OrderCancelled { order_id: 1 });
+    let outcome = test
+        .harness(&Script::ok())
+        .deliver_message::<book>(&message)
+        .await
+        .unwrap();
+    assert_eq!(outcome, Outcome::Skipped);
+    assert_eq!(test.row().await, None);
+    assert!(dead_letters(&test.db, "books").await.unwrap().is_empty());
+}
+
+async fn policies_can_be_changed(test: TestDb) {
+    let config = quick()
+        .unreadable(Unreadable::Ignore)
+        .unknown_version(UnknownVersion::Retry);
+    let harness = test.harness(&Script::ok()).config(config);
+    let foreign = Incoming {
+        subject: "foreign".to_owned(),
+        headers: Vec::new(),
+        payload: b"x".to_vec().into(),
+        delivery_count: 1,
+        position: 1,
+    };
+    assert_eq!(
+        harness.deliver_raw::<book>(foreign).await.unwrap(),
+        Outcome::Skipped
+    );
+    let newer = message(&OrderPlacedV2 { order_id: 1 });
+    for delivery in 1..20 {
+        assert_eq!(
+            harness.redeliver_message::<book>(&newer, delivery).await.unwrap(),
+            Outcome::Failed
+        );
+    }
+    assert_eq!(
+        test.row().await,
+        None,
+        "waiting for a newer program uses no attempts"
+    );
+    assert!(dead_letters(&test.db, "books").await.unwrap().is_empty());
+}
+
+on_every_backend!(
+    bad_messages_are_kept_and_good_ones_flow,
+    a_dead_letter_that_is_delivered_again_stays_one,
+    messages_of_other_types_are_skipped,
+    policies_can_be_changed,
+);

@@ -1,0 +1,257 @@
+//! What a failing handler leaves behind: nothing but its count, and at the limit a dead letter.
+
+use std::time::Duration;
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::Router;
+use outbox_inbox::testing::{Outcome, dead_letters, handled};
+
+use crate::on_every_backend;
+use crate::support::{Script, Step, TestDb, book, message, placed, publish, quick};
+
+async fn a_failure_rolls_back_and_is_tried_again(test: TestDb) {
+    let script = Script::new([Step::Fail, Step::DatabaseError], Step::Ok);
+    let harness = test.harness(&script);
+    let message = message(&placed(1));
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+    assert_eq!(test.row().await, Some((0, 1)));
+    assert_eq!(
+        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+    assert_eq!(test.row().await, Some((0, 2)));
+    assert_eq!(
+        harness.redeliver_message::<book>(&message, 3).await.unwrap(),
+        Outcome::Handled
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+    assert_eq!(test.row().await, Some((1, 3)));
+    assert_eq!(script.attempts(), [1, 2, 3]);
+}
+
+/// I11: the counter must not roll back with the handler. Nor must one failure be counted twice, before the run and after it.
+async fn five_failures_are_five_attempts(test: TestDb) {
+    let harness = test.harness(&Script::new([], Step::Fail));
+    let message = message(&placed(1));
+    for delivery in 1..=5 {
+        assert_eq!(
+            harness
+                .redeliver_message::<book>(&message, delivery)
+                .await
+                .unwrap(),
+            Outcome::Failed
+        );
+        assert_eq!(test.row().await, Some((0, delivery.cast_signed())));
+    }
+}
+
+/// A copy on the stream is a first delivery too, of a message that failed before.
+async fn a_copy_of_a_failed_message_is_another_attempt(test: TestDb) {
+    let script = Script::new([Step::Fail], Step::Ok);
+    let harness = test.harness(&script);
+    let message = message(&placed(1));
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::Handled
+    );
+    assert_eq!(script.attempts(), [1, 2]);
+    assert_eq!(test.effects("books", 1).await, 1);
+}
+
+/// G5: a handler that panics each time reaches its limit, and everything else flows.
+async fn a_panicking_message_is_given_up_and_others_flow(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let poison = publish(&broker, &placed(0)).await;
+    for order in 1..20 {
+        publish(&broker, &placed(order)).await;
+    }
+    // One at a time, so that the panics hit the first message only; it is always taken up before its delay is over.
+    let config = quick().concurrency(1).attempts_max(3);
+    let script = PanicsFor { poison: 0 };
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book_or_panic>())
+        .config(config)
+        .state(script);
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (19, 2, 1),
+        "{report:?}"
+    );
+    let letters = dead_letters(&test.db, "panics").await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].message_id, Some(poison.id));
+    assert_eq!(letters[0].attempts, 3);
+    assert!(
+        letters[0].error.contains("handler panicked: order 0 panics"),
+        "{}",
+        letters[0].error
+    );
+    assert_eq!(letters[0].payload, poison.payload);
+    assert_eq!(handled(&test.db, "panics").await.unwrap().len(), 19);
+}
+
+struct PanicsFor {
+    poison: u64,
+}
+
+#[outbox_inbox::idempotent_handler(consumer = "panics")]
+async fn book_or_panic(
+    event: outbox_inbox::Event<crate::support::OrderPlaced>,
+    panics_for: outbox_inbox::State<PanicsFor>,
+) -> Result<(), outbox_inbox::HandlerError> {
+    assert!(
+        event.order_id != panics_for.poison,
+        "order {} panics",
+        event.order_id
+    );
+    Ok(())
+}
+
+async fn a_panic_rolls_back(test: TestDb) {
+    let script = Script::new([Step::Panic], Step::Ok);
+    let harness = test.harness(&script);
+    let message = message(&placed(1));
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+    assert_eq!(
+        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
+        Outcome::Handled
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+}
+
+/// A conflict or a lost connection in a handler is tried again at once and uses no attempt, but not for ever: a message that provokes it
+/// each time must reach its limit.
+async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
+    let script = Script::new([Step::Interrupted; 3], Step::Ok);
+    assert_eq!(
+        test.harness(&script).deliver::<book>(&placed(1)).await.unwrap(),
+        Outcome::Handled
+    );
+    assert_eq!((test.row().await, script.attempts()), (Some((1, 0)), vec![1; 4]));
+    test.execute("DELETE FROM inbox_messages").await;
+
+    let script = Script::new([], Step::Interrupted);
+    assert_eq!(
+        test.harness(&script).deliver::<book>(&placed(2)).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!(
+        (test.row().await, test.effects("books", 2).await),
+        (Some((0, 1)), 0)
+    );
+}
+
+async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
+    let script = Script::new([], Step::Fatal);
+    let harness = test.harness(&script);
+    let message = message(&placed(1));
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::DeadLettered
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+    assert_eq!(test.row().await, Some((2, 1)));
+    let letters = dead_letters(&test.db, "books").await.unwrap();
+    assert_eq!(letters.len(), 1);
+    let letter = &letters[0];
+    assert_eq!((letter.message_id, letter.attempts), (Some(message.id), 1));
+    // NUL, which PostgreSQL cannot store, is left out.
+    assert_eq!(letter.error, "unknown product");
+    assert_eq!(letter.payload, message.payload);
+    assert!(
+        letter
+            .headers
+            .contains(&("ce-id".to_owned(), message.id.to_string())),
+        "{:?}",
+        letter.headers
+    );
+    // A dead letter is not handled again.
+    assert_eq!(
+        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
+        Outcome::Duplicate
+    );
+    assert_eq!(script.runs(), 1);
+}
+
+async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
+    let script = Script::new([Step::Hang], Step::Ok);
+    let harness = test
+        .harness(&script)
+        .config(quick().handler_timeout(Duration::from_millis(50)));
+    let message = message(&placed(1));
+    assert_eq!(
+        harness.deliver_message::<book>(&message).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!(
+        (test.effects("books", 1).await, test.row().await),
+        (0, Some((0, 1)))
+    );
+    assert_eq!(
+        harness.redeliver_message::<book>(&message, 2).await.unwrap(),
+        Outcome::Handled
+    );
+    assert_eq!(test.effects("books", 1).await, 1);
+}
+
+/// A handler that goes on after a database error has lost its transaction on PostgreSQL: COMMIT then answers with a rollback that no driver
+/// reports, and an acknowledgement would lose the message. The others keep the transaction, so the handler's word counts.
+async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
+    let script = Script::new([Step::Swallow], Step::Ok);
+    let harness = test.harness(&script);
+    let message = message(&placed(1));
+    let first = harness.deliver_message::<book>(&message).await.unwrap();
+    let again = harness.redeliver_message::<book>(&message, 2).await.unwrap();
+    let expected = match test.backend {
+        crate::support::Backend::Postgres => (Outcome::Failed, Outcome::Handled),
+        _ => (Outcome::Handled, Outcome::Duplicate),
+    };
+    assert_eq!((first, again), expected);
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+}
+
+async fn attempts_used_up_are_a_dead_letter(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let script = Script::new([], Step::Fail);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(quick().attempts_max(4))
+        .state(script.clone());
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.failed, report.dead_letters), (0, 3, 1));
+    assert_eq!(script.attempts(), [1, 2, 3, 4]);
+    assert_eq!(test.row().await, Some((2, 4)));
+    let letters = dead_letters(&test.db, "books").await.unwrap();
+    assert_eq!(
+        (letters.len(), letters[0].attempts, letters[0].error.as_str()),
+        (1, 4, "out of stock")
+    );
+}
+
+on_every_backend!(
+    a_failure_rolls_back_and_is_tried_again,
+    five_failures_are_five_attempts,
+    a_copy_of_a_failed_message_is_another_attempt,
+    a_panicking_message_is_given_up_and_others_flow,
+    a_panic_rolls_back,
+    interruptions_use_no_attempts_within_reason,
+    a_fatal_error_is_a_dead_letter_at_once,
+    a_handler_that_takes_too_long_is_cancelled,
+    a_swallowed_database_error_loses_nothing,
+    attempts_used_up_are_a_dead_letter,
+);

@@ -1,0 +1,130 @@
+//! Events that a handler records: committed with its effect, linked to what caused them.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{Limits, MessageContext, Relay, wake};
+use outbox_inbox::testing::Outcome;
+use outbox_inbox::{Event, HandlerError, Router, Tx, idempotent_handler};
+use outbox_sea_orm::{OutboxConfig, SqlStore};
+
+use crate::on_every_backend;
+use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, book, message, placed};
+
+/// C5 is here too: the handler fails after it has recorded.
+async fn follow_ups_commit_and_roll_back_with_the_effect(test: TestDb) {
+    let harness = test.harness(&Script::new([Step::Fail], Step::Ok));
+    let cause = message(&placed(1));
+    harness.deliver_message::<book>(&cause).await.unwrap();
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+    harness.redeliver_message::<book>(&cause, 2).await.unwrap();
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+}
+
+async fn follow_ups_name_their_cause(test: TestDb) {
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let context = MessageContext {
+        correlation_id: Some("request-17".to_owned()),
+        traceparent: Some(traceparent.to_owned()),
+        ..MessageContext::default()
+    };
+    let linked = context.scope(async { message(&placed(1)) }).await;
+    let unlinked = message(&placed(2));
+    let harness = test.harness(&Script::ok());
+    harness.deliver_message::<book>(&linked).await.unwrap();
+    harness.deliver_message::<book>(&unlinked).await.unwrap();
+
+    let broker = MemoryBroker::new();
+    Relay::new(SqlStore::new(test.db.clone()), broker.publisher())
+        .drain()
+        .await
+        .unwrap();
+    let context_of = |order: &str| {
+        let messages = broker.messages();
+        let follow_up = messages
+            .iter()
+            .find(|message| message.aggregate.id == order)
+            .unwrap();
+        assert_eq!(follow_up.event_type, "order.booked");
+        MessageContext::from_headers(&follow_up.headers)
+    };
+    let first = context_of("1");
+    assert_eq!(first.correlation_id.as_deref(), Some("request-17"));
+    assert_eq!(first.causation_id, Some(linked.id.to_string()));
+    assert_eq!(first.traceparent.as_deref(), Some(traceparent));
+    let second = context_of("2");
+    assert_eq!(second.correlation_id, Some(unlinked.id.to_string()));
+    assert_eq!(second.causation_id, Some(unlinked.id.to_string()));
+}
+
+/// Everything that takes a transaction takes `&tx`.
+#[idempotent_handler(consumer = "through-tx")]
+async fn record_through_tx(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    outbox_sea_orm::record(
+        &tx,
+        [OrderBooked {
+            order_id: event.order_id,
+        }],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn recording_through_tx_wakes_the_relay(test: TestDb) {
+    let mut commits = wake::Listener::new();
+    let outcome = test
+        .harness(&Script::ok())
+        .deliver::<record_through_tx>(&placed(1))
+        .await
+        .unwrap();
+    assert_eq!(outcome, Outcome::Handled);
+    assert_eq!(test.follow_ups().await, 1);
+    tokio::time::timeout(crate::support::SOON, commits.notified())
+        .await
+        .expect("relays are woken");
+}
+
+/// The limits of the application's outbox apply in handlers as well.
+async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
+    let limits = Limits::default().payload_bytes_max(5);
+    let harness = test
+        .harness(&Script::ok())
+        .outbox(OutboxConfig::default().with_limits(limits));
+    assert_eq!(
+        harness.deliver::<book>(&placed(1)).await.unwrap(),
+        Outcome::Failed
+    );
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (0, 0));
+}
+
+#[idempotent_handler(consumer = "chain")]
+async fn on_booked(event: Event<OrderBooked>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    use sea_orm::ConnectionTrait as _;
+    let sql = format!(
+        "INSERT INTO effects (consumer, order_id) VALUES ('chain', {})",
+        event.order_id
+    );
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+async fn a_chain_of_consumers_settles(test: TestDb) {
+    let broker = MemoryBroker::new();
+    crate::support::publish(&broker, &placed(1)).await;
+    let router = Router::new().handler::<book>().handler::<on_booked>();
+    let inbox = test.inbox(&broker, router).state(Script::ok());
+    let relay = Relay::new(SqlStore::new(test.db.clone()), broker.publisher());
+    inbox.drain_until_idle().await.unwrap();
+    relay.drain().await.unwrap();
+    inbox.drain_until_idle().await.unwrap();
+    assert_eq!(
+        (test.effects("books", 1).await, test.effects("chain", 1).await),
+        (1, 1)
+    );
+}
+
+on_every_backend!(
+    follow_ups_commit_and_roll_back_with_the_effect,
+    follow_ups_name_their_cause,
+    recording_through_tx_wakes_the_relay,
+    a_follow_up_over_the_limit_is_an_error,
+    a_chain_of_consumers_settles,
+);

@@ -1,0 +1,97 @@
+//! The tables: their SQL as handed to administrators, and the ways to create them.
+
+use std::path::PathBuf;
+
+use outbox_inbox::migration::{self, InboxMigrator};
+use outbox_inbox::testing::{Harness, Outcome};
+use outbox_inbox::{dead_letters, migrate};
+use outbox_sea_orm::{OutboxConfig, TableNames};
+use sea_orm::DbBackend;
+use sea_orm_migration::MigratorTrait as _;
+
+use crate::support::{Backend, Script, Step, TestDb, book, placed};
+
+/// `docs/sql` is what people without a migrator run. `OUTBOX_BLESS=1` writes it anew.
+#[test]
+fn sql_files_are_up_to_date() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
+    for (backend, name) in [
+        (DbBackend::Postgres, "inbox.postgres.sql"),
+        (DbBackend::MySql, "inbox.mysql.sql"),
+        (DbBackend::Sqlite, "inbox.sqlite.sql"),
+    ] {
+        let sql = migration::sql(backend, &TableNames::new()).unwrap();
+        let path = folder.join(name);
+        if std::env::var_os("OUTBOX_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &sql).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            found, sql,
+            "{name} is stale; run the tests with OUTBOX_BLESS=1 and review the difference"
+        );
+    }
+}
+
+#[tokio::test]
+async fn migrations_go_up_down_and_up_again() {
+    for backend in [
+        Backend::Sqlite,
+        Backend::SqliteMemory,
+        Backend::Postgres,
+        Backend::MariaDb,
+    ] {
+        let Some(test) = TestDb::empty(backend, "up_down").await else {
+            continue;
+        };
+        for _ in 0..2 {
+            migrate(&test.db).await.unwrap();
+            assert!(
+                InboxMigrator::get_pending_migrations(&test.db)
+                    .await
+                    .unwrap()
+                    .is_empty(),
+                "{backend:?}"
+            );
+            assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
+            assert_eq!(test.int("SELECT count(*) FROM inbox_dead_letters").await, 0);
+            InboxMigrator::down(&test.db, None).await.unwrap();
+            InboxMigrator::up(&test.db, None).await.unwrap();
+            InboxMigrator::down(&test.db, None).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn tables_can_have_other_names() {
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "names").await else {
+            continue;
+        };
+        let names = TableNames::new().with_prefix("billing_").unwrap();
+        migration::migrate_with(&test.db, &names).await.unwrap();
+        outbox_sea_orm::migration::migrate_with(&test.db, &names)
+            .await
+            .unwrap();
+        let harness: Harness = test
+            .harness(&Script::new([Step::Ok], Step::Fatal))
+            .names(names.clone())
+            .outbox(OutboxConfig::default().with_names(names.clone()));
+        assert_eq!(
+            harness.deliver::<book>(&placed(1)).await.unwrap(),
+            Outcome::Handled
+        );
+        assert_eq!(
+            harness.deliver::<book>(&placed(2)).await.unwrap(),
+            Outcome::DeadLettered
+        );
+        assert_eq!(test.int("SELECT count(*) FROM billing_inbox_messages").await, 2);
+        assert_eq!(test.int("SELECT count(*) FROM billing_outbox_messages").await, 1);
+        assert_eq!(
+            dead_letters(&test.db, &names, "books", 10).await.unwrap().len(),
+            1
+        );
+        assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
+    }
+}

@@ -1,0 +1,470 @@
+//! Receiving, ordering, outages and shutdown.
+
+use std::time::Duration;
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::{Inbox, InboxReport, Router};
+use sea_orm::ConnectionTrait as _;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::on_every_backend;
+use crate::support::{
+    Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
+};
+
+type TestInbox = Inbox<outbox_core::testing::MemorySource>;
+
+fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
+    (
+        shutdown,
+        tokio::spawn(async move { inbox.run(token).await.unwrap() }),
+    )
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.expect("in time")
+}
+
+async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
+    let broker = MemoryBroker::new();
+    for line in 0..20 {
+        for order_id in 0..5 {
+            publish(&broker, &OrderPlaced { order_id, line }).await;
+        }
+    }
+    let script = Script::ok();
+    test.inbox(&broker, Router::new().handler::<book>())
+        .state(script.clone())
+        .drain_until_idle()
+        .await
+        .unwrap();
+    let lines = script.lines();
+    assert_eq!(lines.len(), 100);
+    for order_id in 0..5 {
+        let of_order: Vec<u32> = lines
+            .iter()
+            .filter(|(order, _)| *order == order_id)
+            .map(|(_, line)| *line)
+            .collect();
+        assert!(of_order.is_sorted(), "{order_id}: {of_order:?}");
+    }
+}
+
+/// One handler waits; the messages of its own order wait with it, those of others do not. (On SQLite they do: it has one writer.)
+async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
+    let script = Script::new([Step::Gate], Step::Ok);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(slow())
+        .state(script.clone());
+    let (shutdown, run) = spawn(inbox);
+    script.started().await;
+    publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;
+    for order in 2..10 {
+        publish(&broker, &placed(order)).await;
+    }
+    for _ in 2..10 {
+        script.started().await;
+    }
+    assert!(!script.lines().contains(&(1, 1)), "{:?}", script.lines());
+    script.release(1);
+    within(broker.until_idle("books")).await;
+    assert_eq!(script.lines().last(), Some(&(1, 1)));
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 10);
+}
+
+/// A message that waits or works longer than `ack_wait` is kept alive (F10): one delivery each.
+async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
+    let broker = MemoryBroker::new();
+    for line in 0..4 {
+        publish(&broker, &OrderPlaced { order_id: 1, line }).await;
+    }
+    let config = quick()
+        .ack_wait(Duration::from_secs(3))
+        .handler_timeout(Duration::from_millis(2900));
+    let script = Script::new([], Step::Gate);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(config)
+        .state(script.clone());
+    let (shutdown, run) = spawn(inbox);
+    // Four in a row, each 1 s: the last one is answered after more than `ack_wait`.
+    for _ in 0..4 {
+        script.started().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        script.release(1);
+    }
+    within(broker.until_idle("books")).await;
+    assert_eq!(broker.deliveries("books"), 4);
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 4);
+}
+
+/// G6: while the database refuses everybody nothing is lost, nothing is parked, no attempt is used, and the order is kept.
+async fn a_database_outage_uses_no_attempts(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let script = Script::ok();
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(quick().attempts_max(1))
+        .state(script.clone());
+    let (shutdown, run) = spawn(inbox);
+    publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
+    script.started().await;
+    within(broker.until_idle("books")).await;
+
+    // The inbox table goes away: every claim fails, whichever database it is.
+    test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
+        .await;
+    for line in 1..10 {
+        publish(&broker, &OrderPlaced { order_id: 1, line }).await;
+    }
+    within(async {
+        while broker.deliveries("books") < 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(script.runs(), 1);
+    test.execute("ALTER TABLE inbox_messages_gone RENAME TO inbox_messages")
+        .await;
+
+    within(broker.until_idle("books")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (10, 0, 0),
+        "{report:?}"
+    );
+    assert_eq!(script.lines(), (0..10).map(|line| (1, line)).collect::<Vec<_>>());
+    assert_eq!(script.attempts(), [1; 10]);
+    assert_eq!(
+        test.int("SELECT CAST(sum(attempts) AS BIGINT) FROM inbox_messages")
+            .await,
+        0
+    );
+}
+
+on_every_backend!(servers only: a_slow_message_holds_back_its_own_aggregate_only);
+on_every_backend!(without memory: waiting_and_working_messages_are_not_delivered_again);
+
+mod outage {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sqlite() {
+        a_database_outage_uses_no_attempts(TestDb::open(Backend::Sqlite, "outage").await.unwrap()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        let Some(test) = TestDb::open(Backend::Postgres, "outage").await else {
+            return;
+        };
+        a_database_outage_uses_no_attempts(test).await;
+    }
+
+    /// SQLite has one writer. Whoever holds it for longer than `busy_timeout` makes others fail, not lose anything.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_busy_sqlite_is_waited_for() {
+        use sea_orm::TransactionTrait as _;
+        let test = TestDb::open(Backend::Sqlite, "busy").await.unwrap();
+        let impatient = test
+            .connect_with(|options| {
+                options.map_sqlx_sqlite_opts(|options| options.busy_timeout(Duration::from_millis(5)));
+            })
+            .await;
+        let writer = test.db.begin().await.unwrap();
+        writer
+            .execute_unprepared("INSERT INTO markers (id) VALUES (1)")
+            .await
+            .unwrap();
+        let harness = outbox_inbox::testing::Harness::new(impatient)
+            .state(Script::ok())
+            .config(quick());
+        let event = placed(1);
+        let delivery = harness.deliver::<book>(&event);
+        tokio::pin!(delivery);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(200), &mut delivery)
+                .await
+                .is_err(),
+            "it waits"
+        );
+        writer.commit().await.unwrap();
+        assert_eq!(
+            within(delivery).await.unwrap(),
+            outbox_inbox::testing::Outcome::Handled
+        );
+        assert_eq!(test.row().await, Some((1, 0)));
+    }
+
+    /// X2: the server ends the session in the middle of a handler, which wraps the error beyond recognition or not.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_killed_session_uses_no_attempt() {
+        for backend in [Backend::Postgres, Backend::MariaDb] {
+            let Some(test) = TestDb::open(backend, "killed").await else {
+                continue;
+            };
+            let broker = MemoryBroker::new();
+            publish(&broker, &placed(1)).await;
+            let script = Script::new([Step::Gate], Step::Ok);
+            let config = slow().attempts_max(1);
+            let inbox = Inbox::new(test.connect_again().await, broker.source())
+                .router(Router::new().handler::<book>())
+                .config(config)
+                .state(script.clone());
+            let (shutdown, run) = spawn(inbox);
+            script.started().await;
+            kill_other_sessions(&test).await;
+            script.release(1);
+            within(broker.until_idle("books")).await;
+            shutdown.cancel();
+            let report = within(run).await.unwrap();
+            assert_eq!(
+                (report.handled, report.failed, report.dead_letters),
+                (1, 0, 0),
+                "{backend:?} {report:?}"
+            );
+            assert_eq!(script.runs(), 2);
+            assert_eq!(test.effects("books", 1).await, 1);
+        }
+    }
+
+    /// Ends the sessions that hold a transaction of this test open.
+    async fn kill_other_sessions(test: &TestDb) {
+        match test.backend {
+            Backend::Postgres => {
+                // Only the inbox under test holds locks on this schema's tables.
+                test.execute(
+                    "DO $$ BEGIN PERFORM pg_terminate_backend(pid) FROM pg_locks \
+                     WHERE relation = 'inbox_messages'::regclass AND pid <> pg_backend_pid(); END $$",
+                )
+                .await;
+            }
+            _ => {
+                let sql = "SELECT CAST(t.trx_mysql_thread_id AS SIGNED) FROM information_schema.innodb_trx t \
+                           JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+                           WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()";
+                let id = test.int(sql).await;
+                test.execute(&format!("KILL {id}")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broker_outage_is_waited_for() {
+    let test = TestDb::open(Backend::SqliteMemory, "broker_outage")
+        .await
+        .unwrap();
+    let broker = MemoryBroker::new();
+    broker.set_down(true);
+    let script = Script::ok();
+    let (shutdown, run) = spawn(
+        test.inbox(&broker, Router::new().handler::<book>())
+            .state(script.clone()),
+    );
+    // It starts although the broker is down, and again when it goes down later.
+    for order in 0..3 {
+        broker.set_down(false);
+        publish(&broker, &placed(order)).await;
+        script.started().await;
+        within(broker.until_idle("books")).await;
+        broker.set_down(true);
+    }
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.failed), (3, 0));
+}
+
+#[tokio::test]
+async fn a_deleted_consumer_is_subscribed_again() {
+    let test = TestDb::open(Backend::SqliteMemory, "deleted").await.unwrap();
+    let broker = MemoryBroker::new();
+    let script = Script::ok();
+    let (shutdown, run) = spawn(
+        test.inbox(&broker, Router::new().handler::<book>())
+            .state(script.clone()),
+    );
+    publish(&broker, &placed(1)).await;
+    script.started().await;
+    within(broker.until_idle("books")).await;
+    broker.delete_consumer("books");
+    publish(&broker, &placed(2)).await;
+    script.started().await;
+    within(broker.until_idle("books")).await;
+    shutdown.cancel();
+    // The new consumer starts with the first message again, which has had its effect.
+    assert_eq!(within(run).await.unwrap().handled, 2);
+    assert_eq!(
+        (test.effects("books", 1).await, test.effects("books", 2).await),
+        (1, 1)
+    );
+}
+
+async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
+    let broker = MemoryBroker::new();
+    for line in 0..5 {
+        publish(&broker, &OrderPlaced { order_id: 1, line }).await;
+    }
+    let script = Script::new([Step::Gate], Step::Ok);
+    let router = Router::new().handler::<book>();
+    let (shutdown, run) = spawn(
+        test.inbox(&broker, router.clone())
+            .config(slow())
+            .state(script.clone()),
+    );
+    script.started().await;
+    within(async {
+        while broker.deliveries("books") < 5 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    shutdown.cancel();
+    script.release(1);
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
+    // One may have come back before the receiving loop noticed the shutdown.
+    assert!((4..=5).contains(&report.returned), "{report:?}");
+    assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
+    // What was returned is there at once, not after `ack_wait`.
+    let report = test
+        .inbox(&broker, router)
+        .state(script.clone())
+        .drain_until_idle()
+        .await
+        .unwrap();
+    assert_eq!((report.handled, report.duplicates), (4, 0));
+    assert_eq!(script.lines(), (0..5).map(|line| (1, line)).collect::<Vec<_>>());
+}
+
+async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let script = Script::new([Step::Hang], Step::Ok);
+    let router = Router::new().handler::<book>();
+    let config = quick()
+        .shutdown_timeout(Duration::from_millis(50))
+        .ack_wait(SOON * 2)
+        .handler_timeout(SOON);
+    let (shutdown, run) = spawn(
+        test.inbox(&broker, router.clone())
+            .config(config)
+            .state(script.clone()),
+    );
+    script.started().await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.returned, report.failed),
+        (0, 1, 0),
+        "{report:?}"
+    );
+    assert_eq!((test.effects("books", 1).await, test.row().await), (0, None));
+    let report = within(test.inbox(&broker, router).state(script).drain_until_idle())
+        .await
+        .unwrap();
+    assert_eq!(report.handled, 1);
+    assert_eq!(test.effects("books", 1).await, 1);
+}
+
+/// A message that is delivered again is counted before it runs; a shutdown takes that back.
+async fn a_shutdown_uses_no_attempt(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let script = Script::new([Step::Fail, Step::Hang], Step::Ok);
+    let router = Router::new().handler::<book>();
+    let config = quick()
+        .shutdown_timeout(Duration::from_millis(50))
+        .ack_wait(SOON * 2)
+        .handler_timeout(SOON);
+    let (shutdown, run) = spawn(
+        test.inbox(&broker, router.clone())
+            .config(config)
+            .state(script.clone()),
+    );
+    script.started().await;
+    script.started().await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.failed, report.returned), (1, 1), "{report:?}");
+    assert_eq!(test.row().await, Some((0, 1)));
+    within(
+        test.inbox(&broker, router)
+            .state(script.clone())
+            .drain_until_idle(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (test.row().await, script.attempts()),
+        (Some((1, 2)), vec![1, 2, 2])
+    );
+}
+
+async fn a_dropped_inbox_rolls_back(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let script = Script::new([Step::Hang], Step::Ok);
+    let router = Router::new().handler::<book>();
+    let (_shutdown, run) = spawn(
+        test.inbox(&broker, router.clone())
+            .config(slow())
+            .state(script.clone()),
+    );
+    script.started().await;
+    run.abort();
+    let report = within(
+        test.inbox(&broker, router)
+            .state(script.clone())
+            .drain_until_idle(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(report.handled, 1);
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+}
+
+on_every_backend!(
+    messages_of_one_aggregate_are_handled_in_order,
+    a_shutdown_finishes_what_runs_and_returns_the_rest,
+    a_shutdown_cancels_what_does_not_end,
+    a_shutdown_uses_no_attempt,
+    a_dropped_inbox_rolls_back,
+);
+
+/// Many consumers, each with its own backlog, are all waited for.
+#[tokio::test]
+async fn draining_waits_for_every_consumer() {
+    let test = TestDb::open(Backend::SqliteMemory, "drain").await.unwrap();
+    let broker = MemoryBroker::new();
+    let router = Router::new().handler::<book>().handler::<reserve>();
+    let inbox = test
+        .inbox(&broker, router)
+        .state(Script::new([Step::Fail, Step::Fail], Step::Ok));
+    assert_eq!(
+        within(inbox.drain_until_idle()).await.unwrap(),
+        InboxReport::default()
+    );
+    for order in 0..20 {
+        publish(&broker, &placed(order)).await;
+    }
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.failed), (40, 2));
+    assert!(broker.is_idle("books") && broker.is_idle("stock"));
+    // The pool is whole: no connection was returned inside a transaction.
+    test.db
+        .execute_unprepared("INSERT INTO markers (id) VALUES (1)")
+        .await
+        .unwrap();
+    assert_eq!(test.int("SELECT count(*) FROM markers").await, 1);
+}

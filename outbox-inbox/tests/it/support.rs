@@ -1,0 +1,493 @@
+//! Databases, events and handlers for tests. Each test gets tables of its own and can run beside all others.
+//!
+//! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
+//! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::testing::{MemoryBroker, backend_url};
+use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
+use outbox_inbox::testing::Harness;
+use outbox_inbox::{
+    Event, HandlerError, Inbox, InboxConfig, Metadata, Outbox, Router, StableKey, State, Tx,
+    idempotent_handler,
+};
+use sea_orm::{
+    ConnAcquireErr, ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr,
+    Statement,
+};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+/// Longer than anything here takes; a test that waits this long has failed.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Sqlite,
+    SqliteMemory,
+    Postgres,
+    MariaDb,
+}
+
+/// One test per back end from a function that takes a [`TestDb`].
+#[macro_export]
+macro_rules! on_every_backend {
+    ($($name:ident),* $(,)?) => {
+        $crate::on_every_backend!(@module sqlite_memory, SqliteMemory, [$($name),*]);
+        $crate::on_every_backend!(@files [$($name),*]);
+    };
+    (servers only: $($name:ident),* $(,)?) => {
+        mod servers {
+            use super::*;
+            $crate::on_every_backend!(@module postgres, Postgres, [$($name),*]);
+            $crate::on_every_backend!(@module mariadb, MariaDb, [$($name),*]);
+        }
+    };
+    (without memory: $($name:ident),* $(,)?) => {
+        mod several_pools {
+            use super::*;
+            $crate::on_every_backend!(@files [$($name),*]);
+        }
+    };
+    (@files $names:tt) => {
+        $crate::on_every_backend!(@module sqlite, Sqlite, $names);
+        $crate::on_every_backend!(@module postgres, Postgres, $names);
+        $crate::on_every_backend!(@module mariadb, MariaDb, $names);
+    };
+    (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let test = stringify!($name);
+                    if let Some(db) = $crate::support::TestDb::open($crate::support::Backend::$backend, test).await {
+                        tokio::time::timeout($crate::support::SOON * 2, super::$name(db)).await.expect("the test ends in time");
+                    }
+                }
+            )*
+        }
+    };
+}
+
+/// The tables of one test.
+#[derive(Debug)]
+pub(crate) struct TestDb {
+    pub(crate) backend: Backend,
+    pub(crate) db: DatabaseConnection,
+    url: String,
+    name: String,
+    _dir: Option<TempDir>,
+}
+
+impl TestDb {
+    /// A database with all tables; `None` skips.
+    pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
+        let test = Self::empty(backend, test).await?;
+        outbox_sea_orm::migrate(&test.db)
+            .await
+            .expect("tables can be created");
+        outbox_inbox::migrate(&test.db)
+            .await
+            .expect("tables can be created");
+        // No unique key: a second effect must be seen, not refused.
+        test.execute("CREATE TABLE effects (consumer VARCHAR(64), order_id BIGINT, stable_key VARCHAR(64))")
+            .await;
+        test.execute("CREATE TABLE markers (id BIGINT PRIMARY KEY)").await;
+        Some(test)
+    }
+
+    /// A database without tables: a file, a schema, or a database of its own.
+    pub(crate) async fn empty(backend: Backend, test: &str) -> Option<Self> {
+        let id = Uuid::now_v7().simple().to_string();
+        let name = format!("i{}", &id[14..]);
+        let (url, dir) = match backend {
+            Backend::Sqlite => {
+                let dir = tempfile::tempdir().expect("a temporary folder");
+                (
+                    format!("sqlite://{}?mode=rwc", dir.path().join("inbox.db").display()),
+                    Some(dir),
+                )
+            }
+            Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
+            Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
+            Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
+        };
+        let create = match backend {
+            Backend::Postgres => Some(format!("CREATE SCHEMA {name}")),
+            Backend::MariaDb => Some(format!("CREATE DATABASE {name}")),
+            _ => None,
+        };
+        if let Some(create) = create {
+            let mut options = ConnectOptions::new(&url);
+            options.max_connections(1).sqlx_logging(false);
+            let db = Database::connect(options)
+                .await
+                .expect("the database can be reached");
+            db.execute_unprepared(&create)
+                .await
+                .expect("the rights to create");
+            db.close().await.expect("close");
+        }
+        let db = connect(&url, &name, backend, |_| {}).await;
+        if backend == Backend::Sqlite {
+            db.execute_unprepared("PRAGMA journal_mode = WAL")
+                .await
+                .expect("WAL");
+        }
+        println!("{test} uses {backend:?} {name}");
+        Some(Self {
+            backend,
+            db,
+            url,
+            name,
+            _dir: dir,
+        })
+    }
+
+    /// Another pool to the same tables, as another process has. Not for memory, where each connection is a database of its own.
+    pub(crate) async fn connect_again(&self) -> DatabaseConnection {
+        connect(&self.url, &self.name, self.backend, |_| {}).await
+    }
+
+    /// As [`Self::connect_again`], with other options.
+    pub(crate) async fn connect_with(&self, change: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
+        connect(&self.url, &self.name, self.backend, change).await
+    }
+
+    /// What another thread needs to connect.
+    pub(crate) fn connector(&self) -> impl AsyncFn() -> DatabaseConnection + Send + 'static {
+        let (url, name, backend) = (self.url.clone(), self.name.clone(), self.backend);
+        async move || connect(&url, &name, backend, |_| {}).await
+    }
+
+    pub(crate) fn sql_backend(&self) -> DbBackend {
+        self.db.get_database_backend()
+    }
+
+    pub(crate) fn inbox(
+        &self,
+        broker: &MemoryBroker,
+        router: Router,
+    ) -> Inbox<outbox_core::testing::MemorySource> {
+        Inbox::new(self.db.clone(), broker.source())
+            .router(router)
+            .config(quick())
+    }
+
+    pub(crate) fn harness(&self, script: &Script) -> Harness {
+        Harness::new(self.db.clone())
+            .state(script.clone())
+            .config(quick())
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.db
+            .execute_unprepared(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// The first column of the first row of a query that yields a 64-bit integer.
+    pub(crate) async fn int(&self, sql: &str) -> i64 {
+        int(&self.db, sql).await
+    }
+
+    /// How often an order took effect.
+    pub(crate) async fn effects(&self, consumer: &str, order_id: u64) -> i64 {
+        let sql =
+            format!("SELECT count(*) FROM effects WHERE consumer = '{consumer}' AND order_id = {order_id}");
+        self.int(&sql).await
+    }
+
+    pub(crate) async fn follow_ups(&self) -> i64 {
+        self.int("SELECT count(*) FROM outbox_messages").await
+    }
+
+    /// Status and attempts of the only inbox row.
+    pub(crate) async fn row(&self) -> Option<(i64, i64)> {
+        let number = |column| match self.sql_backend() {
+            DbBackend::MySql => format!("CAST({column} AS SIGNED)"),
+            _ => format!("CAST({column} AS BIGINT)"),
+        };
+        let sql = format!(
+            "SELECT {}, {} FROM inbox_messages",
+            number("status"),
+            number("attempts")
+        );
+        let rows = self
+            .db
+            .query_all_raw(Statement::from_string(self.sql_backend(), sql))
+            .await
+            .expect("rows");
+        assert!(rows.len() <= 1, "{} rows", rows.len());
+        let row = rows.first()?;
+        Some((
+            row.try_get_by_index(0).expect("status"),
+            row.try_get_by_index(1).expect("attempts"),
+        ))
+    }
+}
+
+pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db
+        .query_one_raw(statement)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    row.expect("a row").try_get_by_index(0).expect("an integer")
+}
+
+async fn connect(
+    url: &str,
+    name: &str,
+    backend: Backend,
+    change: impl FnOnce(&mut ConnectOptions),
+) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(url);
+    let connections = match backend {
+        Backend::SqliteMemory => 1,
+        Backend::Sqlite => 4,
+        Backend::Postgres | Backend::MariaDb => 10,
+    };
+    options
+        .max_connections(connections)
+        .sqlx_logging(false)
+        .acquire_timeout(Duration::from_secs(60));
+    match backend {
+        Backend::Postgres => {
+            options.set_schema_search_path(name);
+        }
+        Backend::MariaDb => {
+            let name = name.to_owned();
+            options.map_sqlx_mysql_opts(move |options| options.database(&name));
+        }
+        _ => {}
+    }
+    change(&mut options);
+    Database::connect(options)
+        .await
+        .expect("the database can be reached")
+}
+
+/// The default settings with delays that a test can wait for.
+pub(crate) fn quick() -> InboxConfig {
+    InboxConfig::default()
+        .ack_wait(Duration::from_secs(1))
+        .handler_timeout(Duration::from_millis(900))
+        .backoff(Backoff {
+            min: Duration::from_millis(1),
+            max: Duration::from_millis(20),
+        })
+        .shutdown_timeout(Duration::from_secs(5))
+}
+
+/// [`quick`] for handlers that a test holds up: however slow the machine is, they do not run out of time.
+pub(crate) fn slow() -> InboxConfig {
+    quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
+}
+
+#[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 1)]
+pub(crate) struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    pub(crate) order_id: u64,
+    /// Tells messages of one order apart.
+    pub(crate) line: u32,
+}
+
+/// The follow-up event.
+#[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "booked")]
+pub(crate) struct OrderBooked {
+    #[domain_event(aggregate_id)]
+    pub(crate) order_id: u64,
+}
+
+pub(crate) fn placed(order_id: u64) -> OrderPlaced {
+    OrderPlaced { order_id, line: 0 }
+}
+
+/// The message of an event, as a relay would publish it.
+pub(crate) fn message(event: &impl DomainEvent) -> Message {
+    NewMessage::from_event(event)
+        .expect("the event can be recorded")
+        .into_message(Some(1), OffsetDateTime::now_utc())
+}
+
+/// Publishes an event and returns its message.
+pub(crate) async fn publish(broker: &MemoryBroker, event: &impl DomainEvent) -> Message {
+    let message = message(event);
+    broker
+        .publisher()
+        .publish(&message)
+        .await
+        .expect("the broker takes it");
+    message
+}
+
+/// How a run of a handler ends, after its effect and its follow-up event were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Ok,
+    Fail,
+    Fatal,
+    Panic,
+    /// Never ends by itself.
+    Hang,
+    /// Waits for [`Script::release`].
+    Gate,
+    /// Runs into a database error and does not return it.
+    Swallow,
+    /// Returns a database error.
+    DatabaseError,
+    /// Returns what a handler gets when its connection is lost.
+    Interrupted,
+}
+
+/// What handlers do, and what they did.
+#[derive(Debug, Clone)]
+pub(crate) struct Script(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    steps: Mutex<VecDeque<Step>>,
+    otherwise: Mutex<Step>,
+    runs: AtomicU32,
+    attempts: Mutex<Vec<u32>>,
+    lines: Mutex<Vec<(u64, u32)>>,
+    running: Semaphore,
+    gate: Semaphore,
+}
+
+impl Script {
+    /// The given steps first, then always `otherwise`.
+    pub(crate) fn new(steps: impl IntoIterator<Item = Step>, otherwise: Step) -> Self {
+        Self(Arc::new(Inner {
+            steps: Mutex::new(steps.into_iter().collect()),
+            otherwise: Mutex::new(otherwise),
+            runs: AtomicU32::new(0),
+            attempts: Mutex::default(),
+            lines: Mutex::default(),
+            running: Semaphore::new(0),
+            gate: Semaphore::new(0),
+        }))
+    }
+
+    pub(crate) fn ok() -> Self {
+        Self::new([], Step::Ok)
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.0.runs.load(Ordering::SeqCst)
+    }
+
+    /// The attempt numbers that runs saw.
+    pub(crate) fn attempts(&self) -> Vec<u32> {
+        self.0.attempts.lock().unwrap().clone()
+    }
+
+    /// Orders and lines in the order in which their runs began.
+    pub(crate) fn lines(&self) -> Vec<(u64, u32)> {
+        self.0.lines.lock().unwrap().clone()
+    }
+
+    /// Waits until one more run has written its effect.
+    pub(crate) async fn started(&self) {
+        tokio::time::timeout(SOON, self.0.running.acquire())
+            .await
+            .expect("a handler runs soon")
+            .unwrap()
+            .forget();
+    }
+
+    /// Lets runs go on that wait at [`Step::Gate`].
+    pub(crate) fn release(&self, runs: usize) {
+        self.0.gate.add_permits(runs);
+    }
+
+    async fn step(&self, event: &OrderPlaced, tx: &Tx<'_>, attempt: u32) -> Result<(), HandlerError> {
+        self.0.runs.fetch_add(1, Ordering::SeqCst);
+        self.0.attempts.lock().unwrap().push(attempt);
+        self.0.lines.lock().unwrap().push((event.order_id, event.line));
+        let step = self
+            .0
+            .steps
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or(*self.0.otherwise.lock().unwrap());
+        self.0.running.add_permits(1);
+        match step {
+            Step::Ok => Ok(()),
+            Step::Fail => Err(std::io::Error::other("out of stock"))?,
+            Step::Fatal => Err(HandlerError::fatal("unknown product\0")),
+            Step::Panic => panic!("handler of order {} panics", event.order_id),
+            Step::Hang => std::future::pending().await,
+            Step::Gate => {
+                self.0.gate.acquire().await.unwrap().forget();
+                Ok(())
+            }
+            Step::Swallow => {
+                let _ = tx
+                    .execute_unprepared("INSERT INTO no_such_table VALUES (1)")
+                    .await;
+                Ok(())
+            }
+            Step::Interrupted => Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?,
+            Step::DatabaseError => {
+                tx.execute_unprepared("INSERT INTO no_such_table VALUES (1)")
+                    .await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn take_effect(
+    consumer: &str,
+    event: &OrderPlaced,
+    tx: &Tx<'_>,
+    key: StableKey,
+) -> Result<(), HandlerError> {
+    tx.execute_unprepared(&format!(
+        "INSERT INTO effects (consumer, order_id, stable_key) VALUES ('{consumer}', {}, '{key}')",
+        event.order_id
+    ))
+    .await?;
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "books")]
+pub(crate) async fn book(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    outbox: Outbox<'_>,
+    script: State<Script>,
+    metadata: Metadata,
+    key: StableKey,
+) -> Result<(), HandlerError> {
+    take_effect("books", &event, &tx, key).await?;
+    outbox
+        .record([OrderBooked {
+            order_id: event.order_id,
+        }])
+        .await?;
+    script.step(&event, &tx, metadata.attempt()).await
+}
+
+#[idempotent_handler(consumer = "stock")]
+pub(crate) async fn reserve(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    key: StableKey,
+) -> Result<(), HandlerError> {
+    take_effect("stock", &event, &tx, key).await
+}
