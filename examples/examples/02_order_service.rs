@@ -1,0 +1,124 @@
+//! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 02_order_service`
+//!
+//! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events, the relay
+//! publishes, and the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
+
+use outbox_core::{Catalogue, DomainEvent, Relay};
+use outbox_nats::async_nats::jetstream;
+use outbox_nats::{
+    JetStreamPublisher, PublisherConfig, StreamSpec, SubjectPrefix, connect, connect_options,
+    provision_stream,
+};
+use outbox_sea_orm::{SaveWithEvents, SqlStore};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, IntoActiveModel, Set};
+use serde::{Deserialize, Serialize};
+
+mod order {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "orders")]
+    pub struct Model {
+        // The client assigns the key, so a new order is saved by `insert_with_events`.
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: String,
+        pub total_cents: i64,
+        pub shipped: bool,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+/// One event per variant. The representation is chosen on purpose: it is what consumers will read for years.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order")]
+#[serde(untagged)]
+enum OrderEvent {
+    #[domain_event(name = "placed")]
+    Placed {
+        #[domain_event(aggregate_id)]
+        order_id: String,
+        total_cents: i64,
+    },
+    #[domain_event(name = "shipped", version = 2)]
+    Shipped {
+        #[domain_event(aggregate_id)]
+        order_id: String,
+    },
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    db.execute_unprepared("CREATE TABLE orders (id TEXT PRIMARY KEY, total_cents BIGINT, shipped BOOLEAN)")
+        .await?;
+    outbox_sea_orm::migrate(&db).await?;
+
+    for id in ["A-1", "B.2", "Ü"] {
+        let placed = OrderEvent::Placed {
+            order_id: id.to_owned(),
+            total_cents: 1999,
+        };
+        let order = order::ActiveModel {
+            id: Set(id.to_owned()),
+            total_cents: Set(1999),
+            shipped: Set(false),
+        }
+        .insert_with_events(&db, [placed])
+        .await?;
+        if id == "A-1" {
+            let mut order = order.into_active_model();
+            order.shipped = Set(true);
+            order
+                .update_with_events(
+                    &db,
+                    [OrderEvent::Shipped {
+                        order_id: id.to_owned(),
+                    }],
+                )
+                .await?;
+        }
+    }
+
+    let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
+    let client = connect(url, connect_options()).await?;
+    // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
+    let (stream, prefix) = ("EXAMPLE_02", SubjectPrefix::new("example02")?);
+    let _ = jetstream::new(client.clone()).delete_stream(stream).await;
+    let spec = StreamSpec::default().name(stream).prefix(prefix.clone());
+    provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+
+    let config = PublisherConfig::default()
+        .stream(stream)
+        .prefix(prefix)
+        .source("order-service");
+    let publisher = JetStreamPublisher::new(client.clone(), config);
+    let report = Relay::new(SqlStore::new(db), publisher).drain().await?;
+    println!("published {} messages", report.published);
+
+    let mut lines = Vec::new();
+    let stored = jetstream::new(client).get_stream(stream).await?;
+    for position in 1..=report.published {
+        let message = stored.get_raw_message(position).await?;
+        let header = |name| {
+            message
+                .headers
+                .get(name)
+                .map(|value| value.as_str())
+                .unwrap_or_default()
+        };
+        lines.push(format!(
+            "{} is {} v{}, number {} of its order",
+            message.subject,
+            header("ce-type"),
+            header("ce-eventversion"),
+            header("ce-sequence"),
+        ));
+    }
+    lines.sort(); // Orders are published side by side; only the events of one order keep their order.
+    println!("{}", lines.join("\n"));
+    Ok(())
+}

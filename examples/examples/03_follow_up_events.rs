@@ -1,0 +1,142 @@
+//! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 03_follow_up_events`
+//!
+//! A chain of consumers on a real JetStream: `shipping` answers each placed order with a follow-up event, recorded in
+//! the transaction of its own effect; `notifications` sends a mail for it, which no transaction can hold, so it
+//! hands a stable key to the mailer. Relay and consumers run side by side and end on a clean shutdown.
+
+use std::sync::Mutex;
+
+use outbox_core::{Catalogue, DomainEvent, Relay};
+use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, State, Tx, idempotent_handler};
+use outbox_nats::async_nats::jetstream;
+use outbox_nats::{
+    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix, connect,
+    connect_options, provision_stream,
+};
+use outbox_sea_orm::SqlStore;
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "shipment", name = "dispatched")]
+struct ShipmentDispatched {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+#[idempotent_handler(consumer = "shipping")]
+async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+    tx.execute_unprepared(&format!("INSERT INTO shipments VALUES ({})", event.order_id))
+        .await?;
+    outbox
+        .record([ShipmentDispatched {
+            order_id: event.order_id,
+        }])
+        .await?;
+    Ok(())
+}
+
+/// Stands for a provider that drops a second request with the same key, as payment and mail providers do.
+struct Mailer {
+    seen: Mutex<Vec<String>>,
+    sent: mpsc::UnboundedSender<String>,
+}
+
+impl Mailer {
+    fn send(&self, idempotency_key: String, text: String) -> Result<(), std::io::Error> {
+        let mut seen = self
+            .seen
+            .lock()
+            .map_err(|_| std::io::Error::other("mailer is broken"))?;
+        if !seen.contains(&idempotency_key) {
+            seen.push(idempotency_key);
+            self.sent.send(text).map_err(std::io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+#[idempotent_handler(consumer = "notifications")]
+async fn notify(
+    event: Event<ShipmentDispatched>,
+    key: StableKey,
+    metadata: Metadata,
+    mailer: State<Mailer>,
+) -> Result<(), HandlerError> {
+    // The follow-up knows where it comes from: the order's message is its cause.
+    let caused = metadata.context().causation_id.is_some();
+    mailer.send(
+        key.step("mail").to_string(),
+        format!("order {} is on its way (has a cause: {caused})", event.order_id),
+    )?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    db.execute_unprepared("CREATE TABLE shipments (order_id BIGINT)")
+        .await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+
+    let tx = db.begin().await?;
+    outbox_sea_orm::record(
+        &tx,
+        (1..=3)
+            .map(|order_id| OrderPlaced { order_id })
+            .collect::<Vec<_>>(),
+    )
+    .await?;
+    tx.commit().await?;
+
+    let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
+    let client = connect(url, connect_options()).await?;
+    // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
+    let (stream, prefix) = ("EXAMPLE_03", SubjectPrefix::new("example03")?);
+    let _ = jetstream::new(client.clone()).delete_stream(stream).await;
+    let spec = StreamSpec::default().name(stream).prefix(prefix.clone());
+    provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+
+    let publisher = PublisherConfig::default().stream(stream).prefix(prefix.clone());
+    let relay = Relay::new(
+        SqlStore::new(db.clone()),
+        JetStreamPublisher::new(client.clone(), publisher),
+    );
+    let source = JetStreamSource::new(client, SourceConfig::default().stream(stream).prefix(prefix));
+    let (sent, mut mails) = mpsc::unbounded_channel();
+    let inbox = Inbox::new(db, source).state(Mailer {
+        seen: Mutex::default(),
+        sent,
+    });
+
+    let shutdown = CancellationToken::new();
+    let all_sent = async {
+        let mut texts = Vec::new();
+        while texts.len() < 3 {
+            texts.extend(mails.recv().await);
+        }
+        shutdown.cancel(); // In a service: `outbox_core::shutdown::on_signals()`.
+        texts.sort();
+        texts
+    };
+    let (relay, inbox, texts) =
+        tokio::join!(relay.run(shutdown.clone()), inbox.run(shutdown.clone()), all_sent);
+    println!("{}", texts.join("\n"));
+    println!(
+        "relay published {}, inbox handled {}",
+        relay?.published, inbox?.handled
+    );
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! `cargo run -p examples --example 05_testing_your_service`
+//!
+//! What a service's own tests look like: which events did a save record, what happens when the broker is away, what did
+//! the consumer do in the end. No server, no sleep, no mock of the database.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, Relay, RelayError};
+use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, State, idempotent_handler};
+use outbox_sea_orm::{SqlStore, testing};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, TransactionTrait};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, PartialEq, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+    units: i64,
+}
+
+/// The code under test: takes an order, or not.
+async fn place_order(
+    db: &DatabaseConnection,
+    order_id: u64,
+    units: i64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let tx = db.begin().await?;
+    outbox_sea_orm::record(&tx, [OrderPlaced { order_id, units }]).await?;
+    if units > 10 {
+        return Err("too many units".into()); // Dropping the transaction rolls it back.
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+struct Warehouse {
+    capacity: i64,
+}
+
+/// The other code under test.
+#[idempotent_handler(consumer = "warehouse")]
+async fn pack(event: Event<OrderPlaced>, warehouse: State<Warehouse>) -> Result<(), HandlerError> {
+    if event.units > warehouse.capacity {
+        return Err(HandlerError::fatal(std::io::Error::other("does not fit")));
+    }
+    Ok(())
+}
+
+async fn database() -> Result<DatabaseConnection, DbErr> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+    Ok(db)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let db = database().await?;
+
+    // Capture what was recorded. A refused order leaves nothing.
+    place_order(&db, 1, 2).await?;
+    assert!(place_order(&db, 2, 11).await.is_err());
+    assert_eq!(
+        testing::recorded_events::<OrderPlaced>(&db).await?,
+        [OrderPlaced {
+            order_id: 1,
+            units: 2
+        }]
+    );
+    println!("one order recorded, the refused one left nothing");
+
+    // Make the broker fail. Nothing is lost, and nothing is parked.
+    let broker = MemoryBroker::new();
+    broker.set_down(true);
+    let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
+    assert!(matches!(relay.drain().await, Err(RelayError::Broker(_))));
+    broker.set_down(false);
+    assert_eq!(relay.drain().await?.published, 1);
+    println!("published after the outage");
+
+    // Drain until idle, and assert what was handled.
+    place_order(&db, 3, 9).await?;
+    relay.drain().await?;
+    let inbox = Inbox::new(db.clone(), broker.source()).state(Warehouse { capacity: 5 });
+    inbox.drain_until_idle().await?;
+    assert_eq!(handled(&db, "warehouse").await?.len(), 1);
+    let dead = dead_letters(&db, "warehouse").await?;
+    println!("handled one order, gave one up: {}", dead[0].error);
+
+    // A handler alone, with its real deduplication and without a broker.
+    let harness = Harness::new(database().await?)
+        .state(Warehouse { capacity: 5 })
+        .config(InboxConfig::default());
+    let message = harness.message(&OrderPlaced {
+        order_id: 4,
+        units: 1,
+    })?;
+    assert_eq!(harness.deliver_message::<pack>(&message).await?, Outcome::Handled);
+    assert_eq!(
+        harness.deliver_message::<pack>(&message).await?,
+        Outcome::Duplicate
+    );
+    println!("the second delivery was a duplicate");
+    Ok(())
+}

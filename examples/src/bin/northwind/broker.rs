@@ -1,0 +1,220 @@
+//! The broker of a run, as the orchestrator sees it: its stream, its consumers' positions, and everything that was published.
+//!
+//! Invariant: a run has a stream, a subject prefix and consumers of its own, so a shared broker serves other users undisturbed.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use outbox_core::Catalogue;
+use outbox_core::testing::{LogEntry, MemoryBroker};
+use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
+use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
+use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
+use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
+use outbox_nats::{
+    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix,
+    provision_stream,
+};
+
+use crate::failure::{Doing, Failure};
+use crate::setup::{Part, Stream};
+
+/// Messages per request while the stream is read back.
+const READ_BATCH: usize = 500;
+
+/// The broker of a run.
+#[derive(Debug, Clone)]
+pub(crate) enum Broker {
+    /// A NATS server.
+    Nats(Box<Nats>),
+    /// In this process.
+    Memory(MemoryBroker),
+}
+
+/// A run's stream on a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Nats {
+    client: Client,
+    stream: Stream,
+}
+
+impl Broker {
+    /// Connects, and makes the run's stream.
+    pub(crate) async fn provision(stream: Stream) -> Result<Self, Failure> {
+        let Some(url) = &stream.nats_url else {
+            return Ok(Self::Memory(MemoryBroker::new()));
+        };
+        let client = connect(url).await?;
+        let catalogue = Catalogue::linked().or_cannot("list the events")?;
+        let spec = StreamSpec::default().name(&stream.name).prefix(prefix(&stream)?);
+        provision_stream(&client, &spec, catalogue.iter())
+            .await
+            .or_cannot("make the stream")?;
+        Ok(Self::Nats(Box::new(Nats { client, stream })))
+    }
+
+    /// What the consumers have not acknowledged yet; `None` until all of them have subscribed.
+    pub(crate) async fn backlog(&self) -> Result<Option<u64>, Failure> {
+        match self {
+            Self::Nats(nats) => {
+                let positions = nats.positions().await?;
+                let of = |info: Info| info.num_pending + info.num_ack_pending as u64;
+                Ok(positions.into_iter().map(|info| info.map(of)).sum())
+            }
+            Self::Memory(broker) => {
+                let busy = Part::CONSUMERS
+                    .into_iter()
+                    .filter(|part| !broker.is_idle(part.name()))
+                    .count();
+                Ok(Some(busy as u64))
+            }
+        }
+    }
+
+    /// How often consumers were given a message, copies and repetitions included.
+    pub(crate) async fn deliveries(&self) -> Result<u64, Failure> {
+        match self {
+            Self::Nats(nats) => {
+                let positions = nats.positions().await?;
+                Ok(positions
+                    .into_iter()
+                    .flatten()
+                    .map(|info| info.delivered.consumer_sequence)
+                    .sum())
+            }
+            Self::Memory(broker) => Ok(Part::CONSUMERS
+                .into_iter()
+                .map(|part| broker.deliveries(part.name()))
+                .sum()),
+        }
+    }
+
+    /// Reads the whole stream from its beginning.
+    pub(crate) async fn read(&self) -> Result<Vec<LogEntry>, Failure> {
+        match self {
+            Self::Nats(nats) => read(&nats.jetstream().await?).await,
+            Self::Memory(broker) => Ok(broker.log()),
+        }
+    }
+
+    /// Deletes the stream with its consumers.
+    pub(crate) async fn delete(self) -> Result<(), Failure> {
+        if let Self::Nats(nats) = self {
+            let Nats { client, stream } = *nats;
+            let deleted = jetstream::new(client).delete_stream(&stream.name).await;
+            deleted.or_cannot(format_args!("delete stream {}", stream.name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Nats {
+    /// The consumers' states on the server, in the order of [`Part::CONSUMERS`].
+    async fn positions(&self) -> Result<Vec<Option<Info>>, Failure> {
+        let stream = self.jetstream().await?;
+        let mut positions = Vec::new();
+        for part in Part::CONSUMERS {
+            positions.push(match stream.consumer_info(part.name()).await {
+                Ok(info) => Some(info),
+                Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => None,
+                Err(error) => return Err(error).or_cannot(format_args!("ask for consumer {}", part.name())),
+            });
+        }
+        Ok(positions)
+    }
+
+    async fn jetstream(&self) -> Result<JetStream, Failure> {
+        let name = &self.stream.name;
+        let context = jetstream::new(self.client.clone());
+        context
+            .get_stream(name)
+            .await
+            .or_cannot(format_args!("find stream {name}"))
+    }
+}
+
+async fn read(stream: &JetStream) -> Result<Vec<LogEntry>, Failure> {
+    let wanted = stream.cached_info().state.messages;
+    let config = pull::Config {
+        deliver_policy: DeliverPolicy::All,
+        ack_policy: AckPolicy::None,
+        // The server removes it by itself soon after we are done.
+        inactive_threshold: Duration::from_secs(30),
+        ..pull::Config::default()
+    };
+    let reader: PullConsumer = stream
+        .create_consumer(config)
+        .await
+        .or_cannot("read the stream")?;
+    let mut entries = Vec::new();
+    while (entries.len() as u64) < wanted {
+        let mut batch = reader
+            .fetch()
+            .max_messages(READ_BATCH)
+            .messages()
+            .await
+            .or_cannot("read the stream")?;
+        let before = entries.len();
+        while let Some(message) = batch.next().await {
+            let message = message.or_cannot("read the stream")?;
+            let position = message.info().or_cannot("read the stream")?.stream_sequence;
+            let headers = message.headers.as_ref().map(pairs).unwrap_or_default();
+            let subject = message.subject.to_string();
+            entries.push(LogEntry::decode(
+                position,
+                subject,
+                &headers,
+                message.payload.clone(),
+            ));
+        }
+        if entries.len() == before {
+            let read = entries.len();
+            return Err(Failure::Wrong(format!(
+                "the stream ended after {read} of {wanted} messages"
+            )));
+        }
+    }
+    Ok(entries)
+}
+
+fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+    let all = headers
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+    all.map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
+
+/// Connects to the broker's server.
+async fn connect(url: &str) -> Result<Client, Failure> {
+    outbox_nats::connect(url, outbox_nats::connect_options())
+        .await
+        .or_cannot("connect to the broker")
+}
+
+fn prefix(stream: &Stream) -> Result<SubjectPrefix, Failure> {
+    SubjectPrefix::new(&stream.prefix).or_cannot("use the subject prefix")
+}
+
+/// A publisher to the run's stream, for a relay in a process of its own.
+pub(crate) async fn publisher(stream: &Stream, part: Part) -> Result<JetStreamPublisher, Failure> {
+    let config = PublisherConfig::default()
+        .stream(&stream.name)
+        .prefix(prefix(stream)?)
+        .source(format!("northwind/{}", part.name()));
+    Ok(JetStreamPublisher::new(connect(nats_url(stream)?).await?, config))
+}
+
+/// A source of the run's stream, for a consumer in a process of its own.
+pub(crate) async fn source(stream: &Stream) -> Result<JetStreamSource, Failure> {
+    let config = SourceConfig::default()
+        .stream(&stream.name)
+        .prefix(prefix(stream)?);
+    Ok(JetStreamSource::new(connect(nats_url(stream)?).await?, config))
+}
+
+fn nats_url(stream: &Stream) -> Result<&str, Failure> {
+    let missing =
+        || Failure::Wrong("the setup of this run has no NATS server; its broker is in memory".to_owned());
+    stream.nats_url.as_deref().ok_or_else(missing)
+}

@@ -1,0 +1,86 @@
+//! The four consumers, each with a database of its own.
+//!
+//! Three take effect through the handler's transaction, so the inbox alone makes their effects happen once. `notifications` reaches
+//! out of the database and hands the other side a stable key.
+
+mod billing;
+mod inventory;
+mod notifications;
+mod shipping;
+
+use std::time::Duration;
+
+use outbox_core::Source;
+use outbox_inbox::{HandlerError, Inbox, InboxConfig, Metadata, Tx};
+use sea_orm::{ConnectionTrait as _, DbBackend, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::database::{CONNECTIONS, connect, statement};
+use crate::failure::{Doing, Failure};
+use crate::notices::NoticeFile;
+use crate::setup::{Part, Setup};
+
+/// Runs the consumer of a part until `shutdown`.
+pub(crate) async fn run<S: Source>(
+    setup: &Setup,
+    part: Part,
+    source: S,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let db = connect(setup.database, setup.url(part), CONNECTIONS).await?;
+    // Messages of a killed consumer come back after `ack_wait`; the default would let a demo wait for half a minute.
+    let config = InboxConfig::default()
+        .ack_wait(Duration::from_secs(5))
+        .handler_timeout(Duration::from_secs(4));
+    Inbox::new(db, source)
+        .config(config)
+        .state(NoticeFile::new(setup.notices()))
+        .consumers([part.name()])
+        .run(shutdown)
+        .await
+        .or_cannot(format_args!("run consumer {}", part.name()))?;
+    Ok(())
+}
+
+/// Notes that a message took effect. Deliberately without a unique key: the ledger counts the rows.
+async fn note_effect(tx: &Tx<'_>, message: &Metadata) -> Result<(), HandlerError> {
+    let sql = "INSERT INTO effects (message_id) VALUES (?)";
+    let id = message.message_id().to_string();
+    tx.execute_raw(statement(tx.get_database_backend(), sql, [id.into()]))
+        .await?;
+    Ok(())
+}
+
+/// A table with a key and a number that is added up.
+struct Sum {
+    table: &'static str,
+    key: &'static str,
+    number: &'static str,
+}
+
+impl Sum {
+    /// Adds to the number of a key. Two handlers that meet at one row wait for each other; rows are taken in the order of their keys, so
+    /// that they cannot wait in a circle.
+    async fn add(&self, tx: &Tx<'_>, key: impl Into<Value>, number: i64) -> Result<(), HandlerError> {
+        let Self {
+            table,
+            key: key_column,
+            number: column,
+        } = self;
+        let backend = tx.get_database_backend();
+        let on_conflict = match backend {
+            DbBackend::MySql => "ON DUPLICATE KEY UPDATE".to_owned(),
+            _ => format!("ON CONFLICT ({key_column}) DO UPDATE SET"),
+        };
+        let sql = format!(
+            "INSERT INTO {table} ({key_column}, {column}) VALUES (?, ?) {on_conflict} {column} = {table}.{column} + ?"
+        );
+        tx.execute_raw(statement(
+            backend,
+            &sql,
+            [key.into(), number.into(), number.into()],
+        ))
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! The relay of one outbox.
+
+use std::time::Duration;
+
+use outbox_core::{Publisher, Relay, RelayConfig};
+use outbox_sea_orm::SqlStore;
+use tokio_util::sync::CancellationToken;
+
+use crate::database::connect;
+use crate::failure::{Doing, Failure};
+use crate::setup::{Part, Setup};
+
+/// Publishes what a part records, until `shutdown`.
+pub(crate) async fn run<P: Publisher>(
+    setup: &Setup,
+    part: Part,
+    publisher: P,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let db = connect(setup.database, setup.url(part), 4).await?;
+    // Quicker than the defaults, which spare the database: a demo is watched, and a killed relay shall not hold it up.
+    let config = RelayConfig::default()
+        .lease_ttl(Duration::from_secs(2))
+        .poll_min(Duration::from_millis(10))
+        .poll_max(Duration::from_millis(100));
+    let relay = Relay::new(SqlStore::new(db), publisher).with_config(config);
+    let report = relay
+        .run(shutdown)
+        .await
+        .or_cannot(format_args!("relay the outbox of {}", part.name()))?;
+    tracing::info!(?report, "relay ended");
+    Ok(())
+}

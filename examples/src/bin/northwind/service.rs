@@ -1,0 +1,125 @@
+//! The order service: saves each order with its events, and updates the shipped ones.
+//!
+//! Invariant: it may be killed at any time and started again. What is saved was saved together with its event, so the orders table alone
+//! says where to go on. Absent here: the broker; the service does not know that there is one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use outbox_sea_orm::{RecordError, SaveError, SaveWithEvents as _};
+use sea_orm::{DatabaseConnection, EntityTrait as _, NotSet, Set};
+use tokio_util::sync::CancellationToken;
+
+use crate::database::{CONNECTIONS, connect};
+use crate::events::{OrderPlaced, OrderShipped};
+use crate::failure::{Doing, Failure};
+use crate::order::Order;
+use crate::setup::{Part, Setup};
+use crate::tables::orders;
+use crate::values::Day;
+
+/// Orders that are saved at a time.
+const CONCURRENCY: usize = 8;
+
+/// Tries for a save that the database refuses for now, such as the victim of a deadlock.
+const TRIES: u32 = 6;
+
+/// Saves all orders of the run that are not saved yet.
+pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<(), Failure> {
+    let db = connect(setup.database, setup.url(Part::Service), CONNECTIONS).await?;
+    let saved = orders::Entity::find()
+        .all(&db)
+        .await
+        .or_cannot("read the orders that are saved already")?;
+    let mut saved: HashMap<i64, orders::Model> =
+        saved.into_iter().map(|order| (order.order_id, order)).collect();
+    let book = setup.read_orders()?;
+    tracing::info!(orders = book.len(), saved = saved.len(), "service started");
+
+    let saves = book.into_iter().map(|order| {
+        let before = saved.remove(&order.order_id);
+        save(db.clone(), order, before)
+    });
+    let mut saves = stream::iter(saves).buffer_unordered(CONCURRENCY);
+    while let Some(result) = shutdown.run_until_cancelled(saves.next()).await {
+        let Some(result) = result else {
+            tracing::info!("all orders are saved");
+            return Ok(());
+        };
+        result?;
+    }
+    // Saves that had begun run to their end in their own tasks, or are rolled back with the process.
+    Err(Failure::Wrong(
+        "the service was stopped before all orders were saved".to_owned(),
+    ))
+}
+
+/// An order is shipped after it was placed, so its two saves follow each other.
+async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model>) -> Result<(), Failure> {
+    if before.is_none() {
+        retrying(|| insert(&db, &order))
+            .await
+            .or_cannot(format_args!("save order {}", order.order_id))?;
+    }
+    if let Some(day) = order.shipped_date
+        && before.is_none_or(|before| before.shipped_date.is_none())
+    {
+        retrying(|| ship(&db, &order, day))
+            .await
+            .or_cannot(format_args!("ship order {}", order.order_id))?;
+    }
+    Ok(())
+}
+
+async fn insert(db: &DatabaseConnection, order: &Order) -> Result<orders::Model, SaveError> {
+    orders::ActiveModel {
+        order_id: Set(order.order_id),
+        customer_id: Set(order.customer_id.clone()),
+        order_date: Set(order.order_date.0),
+        shipped_date: NotSet,
+    }
+    .insert_with_events(db, [OrderPlaced::of(order)])
+    .await
+}
+
+async fn ship(db: &DatabaseConnection, order: &Order, day: Day) -> Result<orders::Model, SaveError> {
+    orders::ActiveModel {
+        order_id: Set(order.order_id),
+        shipped_date: Set(Some(day.0)),
+        ..Default::default()
+    }
+    .update_with_events(
+        db,
+        [OrderShipped {
+            order_id: order.order_id,
+            shipped_date: day,
+        }],
+    )
+    .await
+}
+
+/// Repeats a save of which nothing is stored. After an unknown commit only a look at the table helps: that is what the next start does.
+async fn retrying<T, F>(save: impl Fn() -> F) -> Result<T, SaveError>
+where
+    F: Future<Output = Result<T, SaveError>>,
+{
+    let mut tries = 1;
+    loop {
+        match save().await {
+            Err(error @ (SaveError::Database(_) | SaveError::Record(RecordError::Database(_))))
+                if tries < TRIES =>
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    tries,
+                    "save failed, trying again"
+                );
+                tokio::time::sleep(Duration::from_millis(20 << tries)).await;
+                tries += 1;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What every program of a run must know: where the databases, the stream and the files are.
+//!
+//! The orchestrator writes it to the work folder and hands the programs its path: addresses can hold passwords, and command lines are
+//! visible to everybody on the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Doing, Failure};
+use crate::order::Order;
+
+/// A database server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum DatabaseKind {
+    Sqlite,
+    Postgres,
+    Mariadb,
+}
+
+/// A part of the shop with a database of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Part {
+    Service,
+    Inventory,
+    Billing,
+    Shipping,
+    Notifications,
+}
+
+impl Part {
+    /// All parts.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Service,
+        Self::Inventory,
+        Self::Billing,
+        Self::Shipping,
+        Self::Notifications,
+    ];
+
+    /// The parts that consume.
+    pub(crate) const CONSUMERS: [Self; 4] = [
+        Self::Inventory,
+        Self::Billing,
+        Self::Shipping,
+        Self::Notifications,
+    ];
+
+    /// The parts that record messages, and so have an outbox.
+    pub(crate) const OUTBOXES: [Self; 2] = [Self::Service, Self::Shipping];
+
+    /// Its name, in databases, on the broker and in files; never changes.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Inventory => "inventory",
+            Self::Billing => "billing",
+            Self::Shipping => "shipping",
+            Self::Notifications => "notifications",
+        }
+    }
+}
+
+/// The stream of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// The broker's address; `None` for the broker in memory.
+    pub(crate) nats_url: Option<String>,
+    /// Name of the stream.
+    pub(crate) name: String,
+    /// First token of its subjects.
+    pub(crate) prefix: String,
+}
+
+/// The setup of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) database: DatabaseKind,
+    /// Address of each part's database.
+    pub(crate) urls: BTreeMap<Part, String>,
+    pub(crate) stream: Stream,
+    pub(crate) work_dir: PathBuf,
+}
+
+impl Setup {
+    /// Reads what [`Self::write`] wrote.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read(path).or_cannot(format_args!("read {}", path.display()))?;
+        serde_json::from_slice(&text).or_cannot(format_args!("read {}", path.display()))
+    }
+
+    /// Writes the setup into the work folder and returns its path.
+    pub(crate) fn write(&self) -> Result<PathBuf, Failure> {
+        let path = self.work_dir.join(SETUP_FILE);
+        let text = serde_json::to_vec_pretty(self).or_cannot("encode the setup")?;
+        write_private(&path, &text).or_cannot(format_args!("write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Address of a part's database.
+    pub(crate) fn url(&self, part: Part) -> &str {
+        &self.urls[&part]
+    }
+
+    /// The file that the notices go to.
+    pub(crate) fn notices(&self) -> PathBuf {
+        self.work_dir.join("notices.txt")
+    }
+
+    /// The checked orders, for the service.
+    pub(crate) fn orders(&self) -> PathBuf {
+        self.work_dir.join("orders.json")
+    }
+
+    /// Where the programs log.
+    pub(crate) fn logs(&self) -> PathBuf {
+        logs(&self.work_dir)
+    }
+
+    /// Hands the orders over to the service, which may be another process.
+    pub(crate) fn write_orders(&self, orders: &[Order]) -> Result<(), Failure> {
+        let path = self.orders();
+        let text = serde_json::to_vec(orders).or_cannot("encode the orders")?;
+        fs::write(&path, text).or_cannot(format_args!("write {}", path.display()))
+    }
+
+    /// Reads the orders back.
+    pub(crate) fn read_orders(&self) -> Result<Vec<Order>, Failure> {
+        let path = self.orders();
+        let text = fs::read(&path).or_cannot(format_args!("read {}", path.display()))?;
+        serde_json::from_slice(&text).or_cannot(format_args!("read {}", path.display()))
+    }
+}
+
+const SETUP_FILE: &str = "setup.json";
+
+/// Where a run in this folder logs.
+pub(crate) fn logs(work_dir: &Path) -> PathBuf {
+    work_dir.join("logs")
+}
+
+/// Makes a folder for one run. One that holds a run already is refused: old notices and messages would look like ghosts.
+pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf, Failure> {
+    fs::create_dir_all(logs(work_dir)).or_cannot(format_args!("make the folder {}", work_dir.display()))?;
+    let work_dir = work_dir
+        .canonicalize()
+        .or_cannot(format_args!("find the folder {}", work_dir.display()))?;
+    if work_dir.join(SETUP_FILE).exists() {
+        let folder = work_dir.display();
+        return Err(Failure::Wrong(format!(
+            "{folder} holds an earlier run; pass an empty folder as --work-dir"
+        )));
+    }
+    Ok(work_dir)
+}
+
+#[cfg(unix)]
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text)
+}
+
+#[cfg(not(unix))]
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    fs::write(path, text)
+}

@@ -1,0 +1,71 @@
+//! The shop's own tables, and the migrations of the outbox and the inbox beside them.
+//!
+//! Invariant: `effects` has no unique key. An effect that happens twice is two rows there, which is how the ledger can see it.
+
+use outbox_sea_orm::migrate as migrate_outbox;
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+
+use crate::failure::{Doing, Failure};
+use crate::setup::Part;
+
+/// Entity of the service: one row per order.
+pub(crate) mod orders {
+    use sea_orm::entity::prelude::*;
+
+    /// An order. The key is the number on the paper, so the client assigns it.
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "orders")]
+    pub(crate) struct Model {
+        /// Number of the order.
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub(crate) order_id: i64,
+        /// Who ordered.
+        pub(crate) customer_id: String,
+        /// When it was ordered.
+        pub(crate) order_date: TimeDate,
+        /// When it left the house.
+        pub(crate) shipped_date: Option<TimeDate>,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+/// Makes the tables of a part.
+pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<(), Failure> {
+    let what = format!("make the tables of {}", part.name());
+    if Part::OUTBOXES.contains(&part) {
+        migrate_outbox(db).await.or_cannot(&what)?;
+    }
+    if Part::CONSUMERS.contains(&part) {
+        outbox_inbox::migrate(db).await.or_cannot(&what)?;
+    }
+    for table in tables(part) {
+        db.execute_unprepared(table).await.or_cannot(&what)?;
+    }
+    Ok(())
+}
+
+fn tables(part: Part) -> &'static [&'static str] {
+    const EFFECTS: &str = "CREATE TABLE effects (message_id VARCHAR(36) NOT NULL)";
+    match part {
+        Part::Service => &[
+            "CREATE TABLE orders (order_id BIGINT NOT NULL PRIMARY KEY, customer_id VARCHAR(64) NOT NULL, \
+             order_date DATE NOT NULL, shipped_date DATE NULL)",
+        ],
+        Part::Inventory => &[
+            "CREATE TABLE stock (product_id BIGINT NOT NULL PRIMARY KEY, units BIGINT NOT NULL)",
+            EFFECTS,
+        ],
+        Part::Billing => &[
+            "CREATE TABLE accounts (customer_id VARCHAR(64) NOT NULL PRIMARY KEY, amount_cents BIGINT NOT NULL)",
+            EFFECTS,
+        ],
+        Part::Shipping => &[
+            "CREATE TABLE shipments (order_id BIGINT NOT NULL PRIMARY KEY, shipped_date VARCHAR(10) NOT NULL)",
+            EFFECTS,
+        ],
+        // Its effects are lines of a file.
+        Part::Notifications => &[],
+    }
+}

@@ -1,0 +1,451 @@
+//! Runs the demo's binary as a person does, and checks the ledger it prints.
+//!
+//! Method: small generated order books, with the broker in memory always, and over each database and NATS server whose address is
+//! in the environment. The binary's own unit tests check that the ledger notices mistakes; here it must find none.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests; the exemption in clippy.toml does not reach them"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use outbox_core::testing::backend_url;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const ORDERS: u64 = 30;
+
+/// Of the generated orders so many have left the house.
+const SHIPPED: u64 = 28;
+
+/// A run in a folder of its own.
+struct Demo {
+    folder: TempDir,
+    command: Command,
+}
+
+impl Demo {
+    fn new(database: &str, database_url: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = format!("sqlite://{}", folder.path().join("databases").display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_northwind"));
+        command.args([
+            "run",
+            "--json",
+            "--database",
+            database,
+            "--database-url",
+            database_url.unwrap_or(&sqlite),
+        ]);
+        command.arg("--work-dir").arg(folder.path().join("work"));
+        Self { folder, command }
+    }
+
+    fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&mut self) -> Output {
+        self.command.output().unwrap()
+    }
+
+    /// Runs it and returns the ledger, which must balance.
+    #[track_caller]
+    fn ledger(&mut self) -> Value {
+        let output = self.run();
+        self.ledger_of(&output)
+    }
+
+    #[track_caller]
+    fn ledger_of(&self, output: &Output) -> Value {
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}\n{stdout}\n{stderr}\n{}",
+            output.status,
+            self.logs()
+        );
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+    }
+
+    fn logs(&self) -> String {
+        let logs = fs::read_dir(self.path("work/logs"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        logs.map(|log| {
+            format!(
+                "--- {}\n{}",
+                log.path().display(),
+                fs::read_to_string(log.path()).unwrap_or_default()
+            )
+        })
+        .collect()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What every run over [`ORDERS`] must report, whatever the servers did.
+#[track_caller]
+fn check(mut ledger: Value) {
+    let copies = ledger
+        .as_object_mut()
+        .unwrap()
+        .remove("stream_duplicates")
+        .unwrap();
+    let deliveries = ledger.as_object_mut().unwrap().remove("deliveries").unwrap();
+    let elapsed = ledger.as_object_mut().unwrap().remove("elapsed_ms").unwrap();
+    assert!(copies.is_u64() && elapsed.is_u64(), "{copies} {elapsed}");
+    let messages = ORDERS + 2 * SHIPPED;
+    assert!(
+        deliveries.as_u64().unwrap() >= 2 * ORDERS + 2 * SHIPPED,
+        "{deliveries}"
+    );
+    let expected = json!({
+        "orders": ORDERS,
+        "messages_committed": messages,
+        "messages_on_stream": messages,
+        "effects": {"inventory": ORDERS, "billing": ORDERS, "shipping": SHIPPED, "notifications": SHIPPED},
+        "lost": 0,
+        "ghosts": 0,
+        "double_effects": 0,
+        "inversions": 0,
+        "parked": 0,
+        "dead_letters": 0,
+    });
+    assert_eq!(ledger, expected);
+}
+
+fn check_with_nats(nats_variable: &'static str, database: &str, database_url: Option<&str>) {
+    let Some(nats_url) = backend_url(nats_variable) else {
+        return;
+    };
+    check(
+        Demo::new(database, database_url)
+            .args(["--generate", "30", "--nats-url", &nats_url])
+            .ledger(),
+    );
+}
+
+#[test]
+fn balances_in_one_process_without_any_server() {
+    let mut demo = Demo::new("sqlite", None).args(["--generate", "30", "--broker", "memory"]);
+    let export = demo.path("export");
+    demo.command.arg("--export").arg(&export);
+    check(demo.ledger());
+
+    let lines = |file: &str| {
+        fs::read_to_string(export.join(file))
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lines("inventory.csv")[0], "product_id,units");
+    assert_eq!(lines("billing.csv")[0], "customer_id,amount_cents");
+    let shipments = lines("shipments.csv");
+    assert_eq!(
+        (shipments[0].as_str(), shipments.len() as u64),
+        ("order_id,shipped_date", 1 + SHIPPED)
+    );
+    let ids: Vec<i64> = shipments[1..]
+        .iter()
+        .map(|line| line.split(',').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(ids.is_sorted(), "{ids:?}");
+    // Each notice has a key and a line of its own.
+    assert_eq!(
+        fs::read_to_string(demo.path("work/notices.txt"))
+            .unwrap()
+            .lines()
+            .count() as u64,
+        SHIPPED
+    );
+
+    // A second run would count the first one's messages as ghosts, so it is refused.
+    let again = demo.run();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        text(&again.stderr).contains("earlier run"),
+        "{}",
+        text(&again.stderr)
+    );
+}
+
+#[test]
+fn balances_on_sqlite_and_nats() {
+    check_with_nats("OUTBOX_TEST_NATS_URL", "sqlite", None);
+}
+
+#[test]
+fn balances_on_sqlite_and_an_old_nats() {
+    check_with_nats("OUTBOX_TEST_NATS_OLD_URL", "sqlite", None);
+}
+
+#[test]
+fn balances_on_postgres_and_nats() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    check_with_nats("OUTBOX_TEST_NATS_URL", "postgres", Some(&url));
+}
+
+#[test]
+fn balances_on_mariadb_and_nats() {
+    let Some(url) = backend_url("OUTBOX_TEST_MARIADB_URL") else {
+        return;
+    };
+    check_with_nats("OUTBOX_TEST_NATS_URL", "mariadb", Some(&url));
+}
+
+/// Kills a relay, a consumer in front of a database and one in front of a file while they work. The orchestrator starts them again,
+/// and nothing may come of it.
+#[cfg(unix)]
+#[test]
+fn balances_although_programs_are_killed() {
+    use std::time::{Duration, Instant};
+
+    let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let mut demo = Demo::new("sqlite", None).args(["--generate", "200", "--nats-url", &nats_url]);
+    let run = demo
+        .command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The third consumer in the chain has something to do: all parts are at work.
+    while fs::metadata(demo.path("work/notices.txt")).map_or(0, |notices| notices.len()) == 0 {
+        assert!(Instant::now() < deadline, "nothing happens\n{}", demo.logs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let victims = ["relay-service", "consumer-shipping", "consumer-notifications"];
+    let log = fs::read_to_string(demo.path("work/logs/run.log")).unwrap();
+    for victim in victims {
+        kill(pid(&log, victim));
+    }
+    let output = run.wait_with_output().unwrap();
+    let ledger = demo.ledger_of(&output);
+    let shipped = &ledger["effects"]["shipping"];
+    assert_eq!(ledger["effects"]["inventory"], 200);
+    assert_eq!(
+        ledger["messages_on_stream"],
+        json!(200 + 2 * shipped.as_u64().unwrap())
+    );
+    for victim in victims {
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.contains(&format!("{victim} ended with")),
+            "{victim} was not started again: {stderr}"
+        );
+    }
+}
+
+/// Finds the process in a line such as `started relay-service pid=17`.
+#[cfg(unix)]
+fn pid(log: &str, program: &str) -> i32 {
+    let mark = format!("started {program} pid=");
+    let at = log
+        .find(&mark)
+        .unwrap_or_else(|| panic!("{program} was not started: {log}"))
+        + mark.len();
+    log[at..].lines().next().unwrap().trim().parse().unwrap()
+}
+
+#[cfg(unix)]
+fn kill(pid: i32) {
+    use rustix::process::{Pid, Signal, kill_process};
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+const ORDER_HEADER: &str = "orderID,customerID,employeeID,orderDate,shippedDate";
+const LINE_HEADER: &str = "orderID,productID,unitPrice,quantity,discount";
+const ORDER: &str = "1,ALFKI,5,1996-07-04 00:00:00.000,NULL";
+const LINE: &str = "1,11,14.00,12,0.05";
+
+/// One malformed input: the two files, and what the message must say.
+struct Malformed {
+    orders: Vec<u8>,
+    lines: Vec<u8>,
+    says: &'static [&'static str],
+}
+
+fn file(rows: &[&str]) -> Vec<u8> {
+    rows.iter()
+        .flat_map(|row| [row.as_bytes(), b"\n"].concat())
+        .collect()
+}
+
+fn bad_order(row: &str, says: &'static [&'static str]) -> Malformed {
+    Malformed {
+        orders: file(&[ORDER_HEADER, ORDER, row]),
+        lines: file(&[LINE_HEADER, LINE, "2,11,1.00,1,0"]),
+        says,
+    }
+}
+
+fn bad_line(row: &str, says: &'static [&'static str]) -> Malformed {
+    Malformed {
+        orders: file(&[ORDER_HEADER, ORDER]),
+        lines: file(&[LINE_HEADER, LINE, row]),
+        says,
+    }
+}
+
+#[test]
+fn malformed_input_stops_with_file_line_and_reason() {
+    let cases = [
+        bad_order(
+            "2,ALFKI,5,1996-07-04",
+            &["orders.csv:3: ", "has 4 columns, but the header has 5"],
+        ),
+        bad_order(
+            "2,ALFKI,5,1996-07-04,NULL,x",
+            &["orders.csv:3: ", "has 6 columns"],
+        ),
+        bad_order("x,ALFKI,5,1996-07-04,NULL", &["orders.csv:3: ", "orderID `x`"]),
+        bad_order(
+            "0,ALFKI,5,1996-07-04,NULL",
+            &["orders.csv:3: ", "orderID 0 is not positive"],
+        ),
+        bad_order(
+            "2,,5,1996-07-04,NULL",
+            &["orders.csv:3: ", "customerID is missing"],
+        ),
+        bad_order(
+            "2,NULL,5,1996-07-04,NULL",
+            &["orders.csv:3: ", "customerID is missing"],
+        ),
+        bad_order("2, ALFKI,5,1996-07-04,NULL", &["orders.csv:3: ", "white space"]),
+        bad_order(
+            "2,ALFKI,5,1996-02-30,NULL",
+            &["orders.csv:3: ", "orderDate `1996-02-30`"],
+        ),
+        bad_order("2,ALFKI,5,NULL,NULL", &["orders.csv:3: ", "orderDate `NULL`"]),
+        bad_order(
+            "2,ALFKI,5,1996-07-04,soon",
+            &["orders.csv:3: ", "shippedDate `soon`"],
+        ),
+        bad_order("2,ALFKI,5,1996-07-04,", &["orders.csv:3: ", "shippedDate"]),
+        bad_order(
+            "1,ALFKI,5,1996-07-04,NULL",
+            &["orders.csv:3: ", "order 1 is already on line 2"],
+        ),
+        bad_order(
+            "3,ALFKI,5,1996-07-04,NULL",
+            &["lines.csv:3: ", "order 2 is not in"],
+        ),
+        bad_line("9,11,1.00,1,0", &["lines.csv:3: ", "order 9 is not in"]),
+        bad_line("1,11,1.00,1", &["lines.csv:3: ", "has 4 columns"]),
+        bad_line("1,x,1.00,1,0", &["lines.csv:3: ", "productID `x`"]),
+        bad_line("1,11,1.005,1,0", &["lines.csv:3: ", "unitPrice `1.005`"]),
+        bad_line("1,11,-1.00,1,0", &["lines.csv:3: ", "unitPrice `-1.00`"]),
+        bad_line("1,11,cheap,1,0", &["lines.csv:3: ", "unitPrice `cheap`"]),
+        bad_line("1,11,1.00,0,0", &["lines.csv:3: ", "quantity 0"]),
+        bad_line("1,11,1.00,-3,0", &["lines.csv:3: ", "quantity -3"]),
+        bad_line("1,11,1.00,1.5,0", &["lines.csv:3: ", "quantity `1.5`"]),
+        bad_line(
+            "1,11,1.00,1,1.01",
+            &["lines.csv:3: ", "discount `1.01` is outside 0 to 1"],
+        ),
+        bad_line("1,11,1.00,1,-0.1", &["lines.csv:3: ", "discount `-0.1`"]),
+        bad_line("1,11,1.00,1,NULL", &["lines.csv:3: ", "discount `NULL`"]),
+        Malformed {
+            orders: file(&["orderID,customerID,orderDate", "1,ALFKI,1996-07-04"]),
+            lines: file(&[LINE_HEADER, LINE]),
+            says: &["orders.csv:1: ", "column shippedDate is missing"],
+        },
+        Malformed {
+            orders: file(&[ORDER_HEADER, ORDER]),
+            lines: file(&[
+                "orderID,productID,unitPrice,discount,quantity,discount",
+                "1,11,1.00,0,1,0",
+            ]),
+            says: &["lines.csv:1: ", "column discount is there twice"],
+        },
+        Malformed {
+            orders: file(&[ORDER_HEADER, ORDER, "2,ALFKI,5,1996-07-04,NULL"]),
+            lines: file(&[LINE_HEADER, LINE]),
+            says: &["orders.csv:3: ", "order 2 has no line"],
+        },
+        Malformed {
+            orders: [
+                file(&[ORDER_HEADER, ORDER]),
+                b"2,M\xfcller,5,1996-07-04,NULL\n".to_vec(),
+            ]
+            .concat(),
+            lines: file(&[LINE_HEADER, LINE]),
+            says: &["orders.csv:3: ", "UTF-8"],
+        },
+        Malformed {
+            orders: Vec::new(),
+            lines: file(&[LINE_HEADER]),
+            says: &["orders.csv:1: ", "column orderID is missing"],
+        },
+    ];
+    for case in cases {
+        check_malformed(&case);
+    }
+}
+
+#[track_caller]
+fn check_malformed(case: &Malformed) {
+    let mut demo = Demo::new("sqlite", None).args(["--broker", "memory"]);
+    let (orders, lines) = (demo.path("orders.csv"), demo.path("lines.csv"));
+    fs::write(&orders, &case.orders).unwrap();
+    fs::write(&lines, &case.lines).unwrap();
+    demo.command
+        .arg("--orders")
+        .arg(&orders)
+        .arg("--lines")
+        .arg(&lines);
+    let output = demo.run();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{:?}: {stderr}", case.says);
+    assert!(output.stdout.is_empty());
+    for part in case.says {
+        assert!(stderr.contains(part), "expected {part:?} in {stderr}");
+    }
+    assert_nothing_saved(&demo.path("databases"), &demo.path("work"));
+}
+
+#[track_caller]
+fn assert_nothing_saved(databases: &Path, work: &Path) {
+    assert!(
+        !databases.exists() && !work.exists(),
+        "something was saved before the input was checked"
+    );
+}
+
+#[test]
+fn a_file_that_is_missing_is_malformed_input_too() {
+    let output = Demo::new("sqlite", None)
+        .args([
+            "--broker",
+            "memory",
+            "--orders",
+            "no-such-file.csv",
+            "--lines",
+            "no-such-file.csv",
+        ])
+        .run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("no-such-file.csv: cannot be read"),
+        "{}",
+        text(&output.stderr)
+    );
+}

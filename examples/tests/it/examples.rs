@@ -1,0 +1,122 @@
+//! Runs the numbered examples and compares what they print with `expected/NAME.txt`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use outbox_core::testing::backend_url;
+
+/// `cargo test` builds the examples beside the tests' own folder.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).unwrap();
+    Command::new(
+        target
+            .join("examples")
+            .join(format!("{name}{}", std::env::consts::EXE_SUFFIX)),
+    )
+}
+
+fn expected(name: &str) -> String {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("expected")
+        .join(format!("{name}.txt"));
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn check(name: &str, nats_url: Option<&str>) {
+    let mut command = example(name);
+    if let Some(url) = nats_url {
+        command.env("NATS_URL", url);
+    }
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{name}: {error}; is it built? `cargo test` builds it"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} failed: {errors}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        expected(name),
+        "{errors}"
+    );
+}
+
+fn check_on_nats(name: &str) {
+    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
+        if let Some(url) = backend_url(variable) {
+            check(name, Some(&url));
+        }
+    }
+}
+
+#[test]
+fn example_01_quickstart() {
+    check("01_quickstart", None);
+}
+
+#[test]
+fn example_02_order_service() {
+    check_on_nats("02_order_service");
+}
+
+#[test]
+fn example_03_follow_up_events() {
+    check_on_nats("03_follow_up_events");
+}
+
+/// Starts the service, places an order over HTTP, sees its effect, and ends the service with SIGTERM.
+#[test]
+fn example_04_axum_service() {
+    let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let mut service = example("04_axum_service")
+        .env("NATS_URL", url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(service.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let mut printed = lines.next().expect("the service listens");
+    let address = printed
+        .strip_prefix("listening on http://")
+        .expect("an address")
+        .to_owned();
+    printed = "listening on http://ADDRESS\n".to_owned();
+
+    let order = request(&address, "POST /orders/chai/2", "x-request-id: r-1\r\n");
+    assert!(order.ends_with("order 1\n"), "{order}");
+    printed.push_str(&format!("{}\n", lines.next().expect("the order takes effect")));
+    // The effect is printed inside its transaction; the stock shows it once that has committed.
+    while !request(&address, "GET /stock", "").ends_with("chai: 37\n") {
+        std::thread::yield_now();
+    }
+
+    let pid = rustix::process::Pid::from_child(&service);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    for line in lines {
+        printed.push_str(&format!("{line}\n"));
+    }
+    assert!(service.wait().unwrap().success());
+    assert_eq!(printed, expected("04_axum_service"));
+}
+
+#[test]
+fn example_05_testing_your_service() {
+    check("05_testing_your_service", None);
+}
+
+fn request(address: &str, what: &str, headers: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "{what} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
