@@ -1,0 +1,266 @@
+//! `cargo xtask demo`: starts a database and a broker, then the demo program, and forwards its exit status.
+//!
+//! With `--json` nothing but the demo's own final object reaches the standard output. What is shown, and how it is
+//! checked, is the business of the program `northwind` in `examples`.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::{fs, io};
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::{Manners, Process, tied};
+use crate::services::{Backend, Services};
+use crate::workspace::{Workspace, cargo};
+
+/// Enough orders to see something, few enough to see it soon.
+const GENERATED_BY_DEFAULT: u32 = 200;
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Orders to replay, as a CSV file.
+    #[arg(long, value_name = "FILE", requires = "lines")]
+    orders: Option<PathBuf>,
+    /// The lines of these orders, as a CSV file.
+    #[arg(long, value_name = "FILE", requires = "orders")]
+    lines: Option<PathBuf>,
+    /// Generate this many orders instead (200 when no files are given).
+    #[arg(long, value_name = "N", conflicts_with_all = ["orders", "lines"])]
+    generate: Option<u32>,
+    /// The database that holds the orders, the outbox and the inbox.
+    #[arg(long, value_enum, default_value_t = Database::Sqlite)]
+    database: Database,
+    /// What carries the messages.
+    #[arg(long, value_enum, default_value_t = Broker::Nats)]
+    broker: Broker,
+    /// Write what happened into this folder.
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
+    /// Print the result as one JSON object and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Database {
+    Sqlite,
+    Postgres,
+    #[value(name = "mariadb")]
+    MariaDb,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Broker {
+    Nats,
+    Memory,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let input = input(options)?;
+    let workspace = Workspace::load()?;
+    let program = build(&workspace, options.json)?;
+    let services = Services::start(&wanted(options), &workspace)?;
+    let work = services.folder().join("demo");
+    fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
+    let mut command = tied(program);
+    command
+        .arg("run")
+        .args(connection(options, &services, &work)?)
+        .args(input);
+    // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
+    let process = Process::launch(command, Manners::FOREGROUND)?;
+    Ok(forward(process.wait()?))
+}
+
+fn wanted(options: &Options) -> Vec<Backend> {
+    let database = match options.database {
+        Database::Sqlite => None,
+        Database::Postgres => Some(Backend::Postgres),
+        Database::MariaDb => Some(Backend::MariaDb),
+    };
+    let broker = (options.broker == Broker::Nats).then_some(Backend::NatsForDemo);
+    database.into_iter().chain(broker).collect()
+}
+
+fn connection(options: &Options, services: &Services, work: &Path) -> Result<Vec<OsString>> {
+    let database = options
+        .database
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned());
+    let database_url = match options.database {
+        // A folder: the demo makes one file per service in it.
+        Database::Sqlite => prefixed("sqlite://", work),
+        Database::Postgres => services.url(Backend::Postgres)?.into(),
+        Database::MariaDb => services.url(Backend::MariaDb)?.into(),
+    };
+    let mut arguments: Vec<OsString> = vec!["--database".into(), database.into()];
+    arguments.extend([
+        "--database-url".into(),
+        database_url,
+        "--work-dir".into(),
+        work.into(),
+    ]);
+    match options.broker {
+        Broker::Nats => arguments.extend(["--nats-url".into(), services.url(Backend::NatsForDemo)?.into()]),
+        Broker::Memory => arguments.extend(["--broker".into(), "memory".into()]),
+    }
+    Ok(arguments)
+}
+
+fn prefixed(scheme: &str, path: &Path) -> OsString {
+    let mut url = OsString::from(scheme);
+    url.push(path);
+    url
+}
+
+/// What is passed on unchanged, except that a path means what it means to the caller.
+fn input(options: &Options) -> Result<Vec<OsString>> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    match (&options.orders, &options.lines) {
+        (Some(orders), Some(lines)) => {
+            arguments.extend([
+                "--orders".into(),
+                existing(orders)?.into(),
+                "--lines".into(),
+                existing(lines)?.into(),
+            ]);
+        }
+        _ => {
+            let count = options.generate.unwrap_or(GENERATED_BY_DEFAULT);
+            arguments.extend(["--generate".into(), count.to_string().into()]);
+        }
+    }
+    if let Some(export) = &options.export {
+        arguments.extend(["--export".into(), absolute(export)?.into()]);
+    }
+    arguments.extend(options.json.then(|| "--json".into()));
+    Ok(arguments)
+}
+
+fn existing(path: &Path) -> Result<PathBuf> {
+    let path = absolute(path)?;
+    // Found out now rather than after a build and two servers.
+    fs::File::open(&path)
+        .context(|| format!("cannot read {}; give the path of a CSV file", path.display()))?;
+    Ok(path)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).context(|| format!("cannot resolve {}", path.display()))
+}
+
+/// Builds the demo program; cargo's own words go to the standard error, if anywhere.
+fn build(workspace: &Workspace, is_quiet: bool) -> Result<PathBuf> {
+    let mut command = tied(cargo());
+    command.args(["build", "--package", "examples", "--bin", "northwind"]);
+    command.arg("--message-format=json-render-diagnostics");
+    command.args(is_quiet.then_some("--quiet"));
+    command.current_dir(&workspace.root).stdout(Stdio::piped());
+    let mut process = Process::launch(command, Manners::GROUP)?;
+    let output = process
+        .stdout()
+        .ok_or_else(|| Failure::new("cargo build has no output"))?;
+    let messages =
+        io::read_to_string(output).context(|| "cannot read the output of cargo build".to_owned())?;
+    if !process.wait()?.success() {
+        return Err(Failure::new("the demo does not build; see above"));
+    }
+    executable(&messages).ok_or_else(|| Failure::new("cargo build made no program called northwind"))
+}
+
+/// Cargo says where the program is; with a target or profile of one's own it is not where one would guess.
+fn executable(messages: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_program = message["reason"] == "compiler-artifact" && message["target"]["name"] == "northwind";
+        if is_program {
+            message["executable"].as_str().map(PathBuf::from)
+        } else {
+            None
+        }
+    })
+}
+
+/// The same status for whoever called this task; a signal counts as shells count it.
+fn forward(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(arguments: &str) -> Result<Options, clap::Error> {
+        let words = std::iter::once("demo").chain(arguments.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.options)
+    }
+
+    fn input_of(arguments: &str) -> Vec<OsString> {
+        input(&parse(arguments).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn orders_are_generated_unless_files_are_given() {
+        assert_eq!(input_of(""), ["--generate", "200"]);
+        assert_eq!(input_of("--generate 3 --json"), ["--generate", "3", "--json"]);
+        assert!(parse("--orders a.csv").is_err());
+        assert!(parse("--orders a.csv --lines b.csv --generate 3").is_err());
+    }
+
+    #[test]
+    fn paths_are_those_of_the_caller() {
+        let here = std::env::current_dir().unwrap();
+        let manifest = here.join("Cargo.toml").into_os_string();
+        let expected: [OsString; 6] = [
+            "--orders".into(),
+            manifest.clone(),
+            "--lines".into(),
+            manifest,
+            "--export".into(),
+            here.join("out").into_os_string(),
+        ];
+        assert_eq!(
+            input_of("--orders Cargo.toml --lines Cargo.toml --export out"),
+            expected
+        );
+    }
+
+    #[test]
+    fn only_what_the_demo_needs_is_started() {
+        assert_eq!(wanted(&parse("").unwrap()), [Backend::NatsForDemo]);
+        assert_eq!(wanted(&parse("--broker memory").unwrap()), []);
+        let both = parse("--database mariadb --broker nats").unwrap();
+        assert_eq!(wanted(&both), [Backend::MariaDb, Backend::NatsForDemo]);
+    }
+
+    #[test]
+    fn the_program_is_where_cargo_says() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"clap"},"executable":null}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"northwind"},"executable":"/t/x86/debug/northwind"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(
+            executable(messages),
+            Some(PathBuf::from("/t/x86/debug/northwind"))
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! Tasks of this repository: `cargo xtask` lists them.
+//!
+//! One file per task. A task exists only where plain cargo cannot do the job; there are no scripts beside it.
+
+mod demo;
+mod failure;
+mod graph;
+mod lint;
+mod process;
+mod services;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::failure::{Context, Result};
+use crate::services::{Availability, FOR_TESTS, Services};
+use crate::workspace::Workspace;
+
+/// Tasks of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Watch orders become events, cross the broker and take effect exactly once.
+    Demo(demo::Options),
+    /// Run every test against private instances of PostgreSQL, MariaDB and NATS.
+    Test {
+        /// Arguments for cargo test, for example `-- -p outbox-core some_test`.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
+    Lint,
+    /// Check only the house rules and the crate graph.
+    Tidy,
+    /// Start the services of the tests and keep them until ctrl-c, for running single tests.
+    Services {
+        /// Print the environment variables only.
+        #[arg(long)]
+        print_env: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let Some(task) = Arguments::parse().task else {
+        println!("{}", Arguments::command().render_help());
+        return ExitCode::SUCCESS;
+    };
+    let result = process::stop_on_signals().and_then(|()| match task {
+        Task::Demo(options) => demo::run(&options),
+        Task::Test { arguments } => test::run(&arguments),
+        Task::Lint => lint::run(),
+        Task::Tidy => tidy::run(),
+        Task::Services { print_env } => keep_services(print_env),
+    });
+    result.unwrap_or_else(|failure| {
+        eprintln!("error: {}", failure.report());
+        ExitCode::FAILURE
+    })
+}
+
+fn keep_services(only_variables: bool) -> Result<ExitCode> {
+    let services = Services::start(&FOR_TESTS, &Workspace::load()?)?;
+    for (backend, availability) in services.backends().iter().filter(|_| !only_variables) {
+        match availability {
+            Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
+            Availability::Missing { reason } => eprintln!("{}: not available: {reason}", backend.name()),
+        }
+    }
+    let mut stdout = std::io::stdout().lock();
+    for (variable, url) in services.variables() {
+        writeln!(stdout, "export {variable}={url}").context(|| "cannot print the variables".to_owned())?;
+    }
+    // Whoever reads this from a pipe waits for it.
+    stdout
+        .flush()
+        .context(|| "cannot print the variables".to_owned())?;
+    eprintln!("ctrl-c stops them");
+    process::wait_for_signal()
+}

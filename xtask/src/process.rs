@@ -1,0 +1,428 @@
+//! Child processes and temporary folders that never outlive the task that made them.
+//!
+//! Invariant: each child is in one registry from the moment it exists until it has been reaped. A normal end and a
+//! failure stop it through `Drop`; a signal stops it through `stop_on_signals`; and where `setpriv` exists the kernel
+//! kills it even when this process is killed with no chance to clean up.
+//!
+//! Nothing here knows what a child is for. Once a shutdown has begun, every thread that asks for the registry parks:
+//! the thread that handles the signal ends the process, and nobody prints a result that is no result.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::{Context, Failure, Result};
+
+/// How often a running child is looked at. Waiting in the kernel would hold the registry for as long as it runs.
+const POLL: Duration = Duration::from_millis(20);
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    next_id: 0,
+    closing: false,
+    children: BTreeMap::new(),
+    folders: BTreeMap::new(),
+});
+
+#[derive(Debug)]
+struct Registry {
+    next_id: u64,
+    closing: bool,
+    children: BTreeMap<u64, Running>,
+    folders: BTreeMap<u64, PathBuf>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    manners: Manners,
+}
+
+/// How a child is asked to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manners {
+    /// The first, polite signal.
+    pub(crate) signal: Signal,
+    /// How long the child may take before it is killed.
+    pub(crate) patience: Duration,
+    /// Whether the child gets a process group of its own. Then ctrl-c at the terminal reaches only us, and we decide in
+    /// which order things stop; signals go to the whole group, so its own children end with it.
+    pub(crate) own_group: bool,
+}
+
+impl Manners {
+    /// Terminates the child and all its children, for tools whose children matter.
+    pub(crate) const GROUP: Self = Self {
+        signal: Signal::TERM,
+        patience: Duration::from_secs(10),
+        own_group: true,
+    };
+
+    /// Leaves the child in the terminal's foreground group, for programs that talk to the terminal.
+    pub(crate) const FOREGROUND: Self = Self {
+        signal: Signal::TERM,
+        patience: Duration::from_secs(10),
+        own_group: false,
+    };
+}
+
+/// A running child. Dropping it stops the child and waits until it is gone.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: u64,
+    stdout: Option<ChildStdout>,
+}
+
+impl Process {
+    /// Starts a command without standard input; the caller has set where its output goes.
+    pub(crate) fn launch(mut command: Command, manners: Manners) -> Result<Self> {
+        command.stdin(Stdio::null());
+        if manners.own_group {
+            use std::os::unix::process::CommandExt as _;
+            command.process_group(0);
+        }
+        let name = words(&command);
+        // The registry stays locked across the spawn: no signal may come between birth and registration.
+        let mut registry = registry();
+        let mut child = spawn(command).context(|| format!("cannot run {name}"))?;
+        let stdout = child.stdout.take();
+        let id = registry.new_id();
+        registry.children.insert(id, Running { child, manners });
+        Ok(Self { id, stdout })
+    }
+
+    /// The child's standard output, if it was piped.
+    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.stdout.take()
+    }
+
+    /// The exit status, once there is one.
+    pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
+        match registry().children.get_mut(&self.id) {
+            Some(running) => running
+                .child
+                .try_wait()
+                .context(|| "cannot wait for a child process".to_owned()),
+            None => Err(Failure::new("the child process is no longer known")),
+        }
+    }
+
+    /// Waits until the child ends by itself.
+    pub(crate) fn wait(&self) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.exited()? {
+                return Ok(status);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until the child ends by itself, at most `limit`; `None` when it did not.
+    pub(crate) fn wait_at_most(&self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let status = self.exited()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Sends the polite signal and returns at once, so that several children can stop at the same time.
+    pub(crate) fn ask_to_stop(&self) {
+        if let Some(running) = registry().children.get_mut(&self.id) {
+            running.ask_to_stop();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        let mut deadline = None;
+        loop {
+            // The entry stays registered until the child is gone: a signal in the middle of this takes over.
+            let mut registry = registry();
+            let Some(running) = registry.children.get_mut(&self.id) else {
+                return;
+            };
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + running.manners.patience);
+            if running.is_gone(deadline) {
+                registry.children.remove(&self.id);
+                return;
+            }
+            drop(registry);
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Running {
+    fn ask_to_stop(&mut self) {
+        // A child that has been reaped may have lent its process id to a stranger.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.send(self.manners.signal);
+        }
+    }
+
+    /// Reaps the child if it ended, kills it if its time is over.
+    fn is_gone(&mut self, deadline: Instant) -> bool {
+        match self.child.try_wait() {
+            Ok(None) if Instant::now() < deadline => false,
+            Ok(None) => {
+                self.send(Signal::KILL);
+                self.child.wait().ok();
+                true
+            }
+            Ok(Some(_)) => {
+                // What the child left behind in its group ends too; usually nothing is there.
+                if self.manners.own_group {
+                    self.send(Signal::KILL);
+                }
+                true
+            }
+            // Somebody else reaped it, so there is nothing left to wait for.
+            Err(_) => true,
+        }
+    }
+
+    /// A child that is already gone is what we wanted, so a failure here is none.
+    fn send(&self, signal: Signal) {
+        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        if self.manners.own_group {
+            rustix::process::kill_process_group(pid, signal).ok();
+        } else {
+            rustix::process::kill_process(pid, signal).ok();
+        }
+    }
+}
+
+impl Registry {
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+/// Remembers to remove a folder, whatever ends this process.
+#[derive(Debug)]
+pub(crate) struct RemovedOnExit {
+    id: u64,
+}
+
+impl RemovedOnExit {
+    pub(crate) fn new(folder: &Path) -> Self {
+        let mut registry = registry();
+        let id = registry.new_id();
+        registry.folders.insert(id, folder.to_path_buf());
+        Self { id }
+    }
+}
+
+impl Drop for RemovedOnExit {
+    fn drop(&mut self) {
+        let folder = registry().folders.get(&self.id).cloned();
+        if let Some(folder) = folder {
+            remove_folder(&folder);
+        }
+        registry().folders.remove(&self.id);
+    }
+}
+
+/// Removes a folder in which a process that was just killed may still be writing.
+pub(crate) fn remove_folder(folder: &Path) {
+    for _ in 0..50 {
+        match fs::remove_dir_all(folder) {
+            Ok(()) => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+    eprintln!("could not remove {}; remove it by hand", folder.display());
+}
+
+/// From now on ctrl-c, a termination request or a closed terminal stop every child before this process ends.
+pub(crate) fn stop_on_signals() -> Result<()> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).context(|| "cannot listen for signals".to_owned())?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            stop_everything();
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+/// Keeps the servers running until a signal ends this process.
+pub(crate) fn wait_for_signal() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+/// A command whose process the kernel kills when this process dies, where `setpriv` can arrange it.
+///
+/// Everything else about the command works as usual: `setpriv` replaces itself by the program, so process id, user and
+/// output are the program's own.
+pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
+    static SETPRIV: OnceLock<bool> = OnceLock::new();
+    let can_tie = *SETPRIV.get_or_init(|| {
+        let probe = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "true"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        probe.is_ok_and(|status| status.success())
+    });
+    if !can_tie {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// A command as one would type it, without what makes it end with us.
+pub(crate) fn words(command: &Command) -> String {
+    let all = std::iter::once(command.get_program()).chain(command.get_args());
+    let all: Vec<_> = all.map(|word| word.to_string_lossy()).collect();
+    let typed = all
+        .iter()
+        .position(|word| word == "--")
+        .filter(|_| all[0] == "setpriv")
+        .map_or(0, |dashes| dashes + 1);
+    all[typed..].join(" ")
+}
+
+/// Spawns from one thread that lives as long as this process.
+///
+/// The kernel sends the signal of `tied` when the *thread* that spawned the child ends. Servers are started by
+/// short-lived threads side by side, and would die with them.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Request = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = mpsc::channel::<Request>();
+        thread::spawn(move || {
+            for (mut command, reply) in requests {
+                // The requester waits for the reply, so sending cannot fail.
+                reply.send(command.spawn()).ok();
+            }
+        });
+        sender
+    });
+    let (reply, spawned) = mpsc::channel();
+    spawner.send((command, reply)).map_err(io::Error::other)?;
+    spawned.recv().map_err(io::Error::other)?
+}
+
+fn stop_everything() {
+    let (children, folders) = {
+        let mut registry = registry();
+        registry.closing = true;
+        (
+            std::mem::take(&mut registry.children),
+            std::mem::take(&mut registry.folders),
+        )
+    };
+    let mut children: Vec<Running> = children.into_values().collect();
+    for running in &mut children {
+        running.ask_to_stop();
+    }
+    let asked = Instant::now();
+    for running in &mut children {
+        let deadline = asked + running.manners.patience;
+        while !running.is_gone(deadline) {
+            thread::sleep(POLL);
+        }
+    }
+    for folder in folders.values() {
+        remove_folder(folder);
+    }
+}
+
+/// The registry, unless a shutdown has begun: then this thread has nothing left to do but to wait for its end.
+fn registry() -> MutexGuard<'static, Registry> {
+    // A panicking thread leaves the registry consistent: no code that runs under the lock stops half-way.
+    let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    if registry.closing {
+        drop(registry);
+        wait_for_signal();
+    }
+    registry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = tied("sh");
+        command.args(["-c", script]).stdout(Stdio::piped());
+        command
+    }
+
+    fn is_running(process: &Process) -> bool {
+        process.exited().unwrap().is_none()
+    }
+
+    #[test]
+    fn dropping_a_process_stops_it_and_its_children() {
+        use std::io::{BufRead as _, BufReader, Read as _};
+        let mut process = Process::launch(shell("sleep 600 & echo started; wait"), Manners::GROUP).unwrap();
+        let mut stdout = BufReader::new(process.stdout().unwrap());
+        stdout.read_line(&mut String::new()).unwrap();
+        drop(process);
+        // The pipe ends only when the last process that holds it is gone.
+        assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_process_that_ignores_the_polite_signal_is_killed() {
+        use std::io::{BufRead as _, BufReader};
+        let manners = Manners {
+            patience: Duration::from_millis(50),
+            ..Manners::GROUP
+        };
+        let script = "trap '' TERM; echo started; while :; do sleep 1; done";
+        let mut process = Process::launch(shell(script), manners).unwrap();
+        BufReader::new(process.stdout().unwrap())
+            .read_line(&mut String::new())
+            .unwrap();
+        let began = Instant::now();
+        drop(process);
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_process_survives_the_thread_that_asked_for_it() {
+        let process = thread::spawn(|| Process::launch(shell("sleep 600"), Manners::GROUP).unwrap())
+            .join()
+            .unwrap();
+        assert!(
+            process
+                .wait_at_most(Duration::from_millis(200))
+                .unwrap()
+                .is_none()
+        );
+        assert!(is_running(&process));
+    }
+
+    #[test]
+    fn the_exit_status_is_reported() {
+        let process = Process::launch(shell("exit 3"), Manners::GROUP).unwrap();
+        assert_eq!(process.wait().unwrap().code(), Some(3));
+    }
+}

