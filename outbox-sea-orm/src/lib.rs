@@ -76,6 +76,7 @@ mod detached;
 mod dialect;
 mod insert;
 pub mod names;
+mod sql;
 
 #[cfg(feature = "migration")]
 pub mod migration;
@@ -96,3 +97,5 @@ pub use transaction::{Executor, OutboxConnection, OutboxTransaction, Transaction
 
 #[doc(hidden)]
 pub use detached::detached;
+#[doc(hidden)]
+pub use sql::Sql;

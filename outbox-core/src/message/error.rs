@@ -57,7 +57,7 @@ pub enum EventError {
         event_type: String,
         /// Actual size.
         size_bytes: usize,
-        /// The limit from [`Limits`].
+        /// The limit from [`Limits`](crate::Limits).
         limit_bytes: usize,
     },
     /// A header was refused.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use outbox_core::MessageId;
-use outbox_sea_orm::TableNames;
+use outbox_sea_orm::{Sql, TableNames};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
 /// Will be tried again.
@@ -313,11 +313,7 @@ impl InboxSql {
     }
 
     pub(crate) fn sql(&self, text: impl Into<String>) -> Sql {
-        Sql {
-            backend: self.backend,
-            text: text.into(),
-            values: Vec::new(),
-        }
+        Sql::new(self.backend, text)
     }
 }
 
@@ -325,7 +321,7 @@ pub(crate) fn integer(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-async fn changed<C: ConnectionTrait>(db: &C, sql: Sql) -> Result<bool, DbErr> {
+async fn changed<C: ConnectionTrait>(db: &C, mut sql: Sql) -> Result<bool, DbErr> {
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 
@@ -334,38 +330,4 @@ fn is_duplicate_key(error: &DbErr) -> bool {
         error.sql_err(),
         Some(sea_orm::SqlErr::UniqueConstraintViolation(_))
     )
-}
-
-/// SQL text that grows together with its values.
-#[derive(Debug)]
-pub(crate) struct Sql {
-    backend: DbBackend,
-    text: String,
-    values: Vec<Value>,
-}
-
-impl Sql {
-    pub(crate) fn push(&mut self, text: &str) -> &mut Self {
-        self.text.push_str(text);
-        self
-    }
-
-    /// A placeholder and its value.
-    pub(crate) fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
-        let placeholder = self.placeholder(value);
-        self.push(&placeholder)
-    }
-
-    /// Binds a value and returns the placeholder, for an expression that follows.
-    pub(crate) fn placeholder(&mut self, value: impl Into<Value>) -> String {
-        self.values.push(value.into());
-        match self.backend {
-            DbBackend::Postgres => format!("${}", self.values.len()),
-            _ => "?".to_owned(),
-        }
-    }
-
-    pub(crate) fn statement(self) -> Statement {
-        Statement::from_sql_and_values(self.backend, self.text, self.values)
-    }
 }

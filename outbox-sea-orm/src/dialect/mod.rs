@@ -15,6 +15,7 @@ use sea_orm::{DbBackend, DbErr, Statement, Value};
 
 use crate::insert::{delay_micros, headers_json};
 use crate::names::TableNames;
+use crate::sql::Sql;
 
 /// A database and the tables' names in it.
 #[derive(Debug, Clone)]
@@ -137,11 +138,7 @@ impl Dialect {
     }
 
     pub(crate) fn sql(&self, text: impl Into<String>) -> Sql {
-        Sql {
-            backend: self.backend,
-            text: text.into(),
-            values: Vec::new(),
-        }
+        Sql::new(self.backend, text)
     }
 
     /// Inserts messages in their order, one row of values each. `numbers` has their sequences, -1 for an unsequenced one. The databases
@@ -383,78 +380,6 @@ impl Dialect {
              (SELECT count(*) FROM {aggregates} WHERE halted_by IS NOT NULL) AS halted"
         ))
         .statement()
-    }
-}
-
-/// SQL text that grows together with its values.
-#[derive(Debug)]
-pub(crate) struct Sql {
-    backend: DbBackend,
-    text: String,
-    values: Vec<Value>,
-}
-
-impl Sql {
-    pub(crate) fn push(&mut self, text: &str) -> &mut Self {
-        self.text.push_str(text);
-        self
-    }
-
-    /// A placeholder and its value.
-    pub(crate) fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
-        let placeholder = self.placeholder(value);
-        self.push(&placeholder)
-    }
-
-    /// Binds a value and returns the placeholder, for use inside an expression that follows.
-    pub(crate) fn placeholder(&mut self, value: impl Into<Value>) -> String {
-        self.values.push(value.into());
-        match self.backend {
-            DbBackend::Postgres => format!("${}", self.values.len()),
-            _ => "?".to_owned(),
-        }
-    }
-
-    /// A parenthesised row of placeholders, or several, for `VALUES` and row comparisons.
-    pub(crate) fn bind_rows<R: IntoIterator<Item = Value>>(&mut self, rows: impl IntoIterator<Item = R>) {
-        for (n, row) in rows.into_iter().enumerate() {
-            self.push(if n == 0 { "(" } else { ", (" });
-            for (n, value) in row.into_iter().enumerate() {
-                if n > 0 {
-                    self.push(", ");
-                }
-                self.bind(value);
-            }
-            self.push(")");
-        }
-    }
-
-    /// ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that few distinct statements fill the statement cache.
-    pub(crate) fn any(&mut self, numbers: &[i64]) {
-        #[cfg(feature = "postgres")]
-        if self.backend == DbBackend::Postgres {
-            self.push(" = ANY(");
-            self.bind(postgres::array(
-                sea_orm::sea_query::ArrayType::BigInt,
-                numbers.iter().copied(),
-            ));
-            self.push(")");
-            return;
-        }
-        // `IN (0)` is legal, `IN ()` is not; no partition and no row would be asked for with an empty list.
-        let last = numbers.last().copied().unwrap_or(-1);
-        let padding = numbers.len().max(1).next_power_of_two() - numbers.len();
-        let padded = numbers.iter().copied().chain(std::iter::repeat_n(last, padding));
-        self.push(" IN ");
-        self.bind_rows([padded.map(Value::from)]);
-    }
-
-    pub(crate) fn statement(&mut self) -> Statement {
-        Statement::from_sql_and_values(
-            self.backend,
-            std::mem::take(&mut self.text),
-            std::mem::take(&mut self.values),
-        )
     }
 }
 

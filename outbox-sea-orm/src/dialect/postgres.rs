@@ -7,8 +7,9 @@ use outbox_core::{Aggregate, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 
-use super::{Dialect, Sql};
+use super::Dialect;
 use crate::insert::{delay_micros, headers_json};
+use crate::sql::Sql;
 
 /// An array of values of one type.
 pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
