@@ -6,6 +6,7 @@
 
 use std::sync::Mutex;
 
+use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Catalogue, DomainEvent, Relay};
 use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, State, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
@@ -17,7 +18,6 @@ use outbox_sea_orm::SqlStore;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -131,12 +131,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         texts.sort();
         texts
     };
-    let (relay, inbox, texts) =
-        tokio::join!(relay.run(shutdown.clone()), inbox.run(shutdown.clone()), all_sent);
+    // What cannot start ends the others too. Nothing is lost by that, as in a crash.
+    type Failure = Box<dyn std::error::Error>;
+    let (relay, inbox, texts) = tokio::try_join!(
+        async { Ok::<_, Failure>(relay.run(shutdown.clone()).await?) },
+        async { Ok::<_, Failure>(inbox.run(shutdown.clone()).await?) },
+        async { Ok::<_, Failure>(all_sent.await) },
+    )?;
     println!("{}", texts.join("\n"));
     println!(
         "relay published {}, inbox handled {}",
-        relay?.published, inbox?.handled
+        relay.published, inbox.handled
     );
     Ok(())
 }

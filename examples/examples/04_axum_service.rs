@@ -77,12 +77,18 @@ async fn place_order(
     }));
     match save.await {
         Ok(order) => Ok(format!("order {}\n", order.id)),
-        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+        Err(error) => Err(internal(&error)),
     }
 }
 
+/// The cause is for the log, not for the client.
+fn internal(error: &(dyn std::error::Error + 'static)) -> (StatusCode, String) {
+    tracing::error!(error, "request failed");
+    (StatusCode::INTERNAL_SERVER_ERROR, "try again\n".to_owned())
+}
+
 async fn stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<String, (StatusCode, String)> {
-    let failed = |error: sea_orm::DbErr| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let failed = |error: sea_orm::DbErr| internal(&error);
     let sql = Statement::from_string(
         db.get_database_backend(),
         "SELECT units FROM stock WHERE product = 'chai'",
@@ -159,15 +165,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
-    let (server, relay, inbox) = tokio::join!(
-        async { server.await },
-        relay.run(shutdown.clone()),
-        inbox.run(shutdown.clone())
-    );
-    server?;
+    // What cannot start ends the others too. Nothing is lost by that, as in a crash.
+    type Failure = Box<dyn std::error::Error>;
+    let ((), relay, inbox) = tokio::try_join!(
+        async { Ok::<_, Failure>(server.await?) },
+        async { Ok::<_, Failure>(relay.run(shutdown.clone()).await?) },
+        async { Ok::<_, Failure>(inbox.run(shutdown.clone()).await?) },
+    )?;
     println!(
         "relay published {}, inbox handled {}",
-        relay?.published, inbox?.handled
+        relay.published, inbox.handled
     );
     Ok(())
 }

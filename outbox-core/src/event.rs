@@ -61,13 +61,13 @@ use uuid::Uuid;
 /// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
 /// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
-/// | `dedup_key` | field | optional: a second message with the same key is refused while the first is kept |
+/// | `dedup_key` | field | optional, any type with `Display`: a second message with the same key, of whatever event type, is refused while the first is kept; so put the event's name into it |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
 /// | `crate = path` | type | where `outbox_core` is, if not at `::outbox_core` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is what serde
-/// writes for the value, so for enums choose a serde representation you mean to keep.
+/// writes for the value, so for enums choose a serde representation you mean to keep. A handler of an enum gets all its variants.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",

@@ -1,6 +1,6 @@
 //! Turns SIGTERM and ctrl-c into a token that relays and consumers drain on.
 
-use tokio_util::sync::CancellationToken;
+pub use tokio_util::sync::CancellationToken;
 
 /// A token that is cancelled by ctrl-c or SIGTERM (on Unix). Call it once, inside a Tokio runtime, and pass clones to
 /// [`Relay::run`](crate::Relay::run) and the inbox.

@@ -232,7 +232,7 @@ pub enum StoreError {
     /// The database failed or could not be reached; try again later.
     #[error("{context}")]
     Database {
-        /// What was attempted.
+        /// What could not be done.
         context: &'static str,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,

@@ -10,7 +10,8 @@ use outbox_sea_orm::NameError;
 use crate::handler::Registration;
 
 /// Why an inbox cannot start: everything that is wrong, not just the first of it.
-#[derive(Debug)]
+///
+/// `Debug` shows the same text as `Display`: it is what a `main` that returns the error prints.
 pub struct StartError {
     problems: Vec<Problem>,
 }
@@ -28,6 +29,12 @@ impl StartError {
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

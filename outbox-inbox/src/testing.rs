@@ -29,14 +29,27 @@ use crate::start::StartError;
 ///
 /// The database's error.
 pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<MessageId>, DbErr> {
-    let sql = InboxSql::new(db.get_database_backend(), &TableNames::default(), Duration::ZERO);
+    handled_in(db, &TableNames::default(), consumer).await
+}
+
+/// As [`handled`], for other table names.
+///
+/// # Errors
+///
+/// As [`handled`].
+pub async fn handled_in(
+    db: &DatabaseConnection,
+    names: &TableNames,
+    consumer: &str,
+) -> Result<Vec<MessageId>, DbErr> {
+    let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
     let rows = db.query_all_raw(sql.handled(consumer)).await?;
     rows.iter()
         .map(|row| row.try_get::<Uuid>("", "message_id").map(MessageId::from))
         .collect()
 }
 
-/// The dead letters of a consumer, oldest first, at most 1,000.
+/// The dead letters of a consumer, oldest first, at most 1,000. For other table names see [`crate::dead_letters`].
 ///
 /// # Errors
 ///

@@ -10,6 +10,9 @@ use crate::transaction::Transactional;
 
 /// Records events in an open transaction: they exist if and only if it commits.
 ///
+/// A transaction that SeaORM began records under the default names, and its messages are found by the next poll (within 1 s by
+/// default). [`OutboxConnection::begin`](crate::OutboxConnection::begin) carries other names and wakes the relays when it commits.
+///
 /// All events are checked before anything is written. Returns the ids of the messages, in the order of the events. Thousands of
 /// events per call are written in few statements. The transaction holds the row locks of the aggregates' head rows until
 /// it ends, which is what keeps their messages in commit order; so record late and commit soon.

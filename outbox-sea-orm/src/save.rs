@@ -22,7 +22,8 @@ pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::M
 /// Events of a save: given, or made from the saved model.
 ///
 /// Arrays, vectors, options and [`Events`] (for mixed types) are given events. A closure over the saved model sees generated
-/// keys and defaults; name its parameter's type: `|saved: &order::Model| [OrderPlaced { order_id: saved.id }]`.
+/// keys and defaults; name its parameter's type: `|saved: &order::Model| [OrderPlaced { order_id: saved.id }]`. It runs in another task,
+/// so it owns what it uses (`move`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not yield events",
     label = "expected events, or a closure that makes them from the saved model",

@@ -21,9 +21,61 @@ use crate::error::SaveError;
 
 static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
 
+/// Makes a type that wraps a connection good wherever SeaORM takes `&impl ConnectionTrait`; a `Deref` alone would make users
+/// write `&*tx`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __connection_by_deref {
+    ($ty:ty) => {
+        #[async_trait::async_trait]
+        impl sea_orm::ConnectionTrait for $ty {
+            fn get_database_backend(&self) -> sea_orm::DbBackend {
+                (**self).get_database_backend()
+            }
+
+            async fn execute_raw(
+                &self,
+                statement: sea_orm::Statement,
+            ) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
+                (**self).execute_raw(statement).await
+            }
+
+            async fn execute_unprepared(&self, sql: &str) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
+                (**self).execute_unprepared(sql).await
+            }
+
+            async fn query_one_raw(
+                &self,
+                statement: sea_orm::Statement,
+            ) -> Result<Option<sea_orm::QueryResult>, sea_orm::DbErr> {
+                (**self).query_one_raw(statement).await
+            }
+
+            async fn query_all_raw(
+                &self,
+                statement: sea_orm::Statement,
+            ) -> Result<Vec<sea_orm::QueryResult>, sea_orm::DbErr> {
+                (**self).query_all_raw(statement).await
+            }
+
+            fn support_returning(&self) -> bool {
+                (**self).support_returning()
+            }
+
+            fn is_mock_connection(&self) -> bool {
+                (**self).is_mock_connection()
+            }
+        }
+    };
+}
+
+__connection_by_deref!(OutboxConnection);
+__connection_by_deref!(OutboxTransaction);
+
 /// An open transaction: the only place where events may be recorded.
 ///
-/// Implemented for SeaORM's [`DatabaseTransaction`], for [`OutboxTransaction`], and for the transaction of an inbox handler.
+/// Implemented for SeaORM's [`DatabaseTransaction`], which records under the default names, for [`OutboxTransaction`], which carries an
+/// [`OutboxConfig`], and for the transaction of an inbox handler.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -77,6 +129,7 @@ impl OutboxConnection {
         Ok(OutboxTransaction {
             tx,
             config: self.config.clone(),
+            nested: false,
         })
     }
 }
@@ -94,19 +147,44 @@ impl Deref for OutboxConnection {
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
     config: Arc<OutboxConfig>,
+    nested: bool,
 }
 
 impl OutboxTransaction {
+    /// Opens a nested transaction (a savepoint) that records as this one does. SeaORM's own `begin`, which this hides, would record under
+    /// the default names.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn begin(&self) -> Result<Self, DbErr> {
+        Self::within(self).await
+    }
+
+    /// Opens a nested transaction that records as the outer one does.
+    #[doc(hidden)]
+    pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
+        let config = Arc::new(outer.config().clone());
+        Ok(Self {
+            tx: outer.transaction().begin().await?,
+            config,
+            nested: true,
+        })
+    }
+
     /// Commits, and wakes the relays of this process.
     ///
     /// On PostgreSQL it asks first whether the transaction still stands: after an error that somebody swallowed, the server answers
-    /// `COMMIT` with a rollback that sqlx reports as success. One round trip.
+    /// `COMMIT` with a rollback that sqlx reports as success. One round trip. A nested transaction only releases its savepoint.
     ///
     /// # Errors
     ///
     /// The database's error; the outcome is then unknown, unless the transaction had failed before, which rolls it back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
+            if self.nested {
+                return self.tx.commit().await;
+            }
             if self.tx.get_database_backend() == DbBackend::Postgres {
                 self.tx.execute_unprepared("SELECT 1").await?;
             }

@@ -7,10 +7,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
 use outbox_core::{IntoEvents, MessageId};
-use outbox_sea_orm::{OutboxConfig, RecordError, Transactional};
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
+use outbox_sea_orm::{OutboxConfig, OutboxTransaction, RecordError, Transactional};
+use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
@@ -44,6 +43,17 @@ impl<'a> FromContext<'a> for Tx<'a> {
     }
 }
 
+impl Tx<'_> {
+    /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; return it.
+    pub async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
+        OutboxTransaction::within(self).await
+    }
+}
+
 impl Deref for Tx<'_> {
     type Target = DatabaseTransaction;
 
@@ -64,37 +74,7 @@ impl Transactional for Tx<'_> {
     }
 }
 
-// `&tx` must be good wherever SeaORM takes `&impl ConnectionTrait`; a `Deref` alone would make users write `&*tx`.
-#[async_trait]
-impl ConnectionTrait for Tx<'_> {
-    fn get_database_backend(&self) -> DbBackend {
-        self.transaction.get_database_backend()
-    }
-
-    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        self.transaction.execute_raw(statement).await
-    }
-
-    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        self.transaction.execute_unprepared(sql).await
-    }
-
-    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
-        self.transaction.query_one_raw(statement).await
-    }
-
-    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        self.transaction.query_all_raw(statement).await
-    }
-
-    fn support_returning(&self) -> bool {
-        self.transaction.support_returning()
-    }
-
-    fn is_mock_connection(&self) -> bool {
-        self.transaction.is_mock_connection()
-    }
-}
+outbox_sea_orm::__connection_by_deref!(Tx<'_>);
 
 /// Records follow-up events in the handler's transaction. They carry the handled message as their cause, and its correlation
 /// id.

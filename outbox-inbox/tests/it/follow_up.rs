@@ -128,3 +128,38 @@ on_every_backend!(
     a_follow_up_over_the_limit_is_an_error,
     a_chain_of_consumers_settles,
 );
+
+/// What is recorded in a savepoint must not go to the default outbox, where no relay would find it.
+#[idempotent_handler(consumer = "nested")]
+async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let nested = tx.begin().await?;
+    outbox_sea_orm::record(
+        &nested,
+        [OrderBooked {
+            order_id: event.order_id,
+        }],
+    )
+    .await?;
+    nested.commit().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_nested_transaction_records_where_its_handler_does() {
+    let test = TestDb::open(crate::support::Backend::SqliteMemory, "nested")
+        .await
+        .expect("SQLite is always there");
+    let names = outbox_sea_orm::TableNames::new().with_prefix("shop_").unwrap();
+    outbox_sea_orm::migration::migrate_with(&test.db, &names)
+        .await
+        .unwrap();
+    let harness = test
+        .harness(&Script::ok())
+        .outbox(OutboxConfig::default().with_names(names));
+    let mut commits = wake::Listener::new();
+    let outcome = harness.deliver::<record_nested>(&placed(1)).await.unwrap();
+    assert_eq!(outcome, Outcome::Handled);
+    assert_eq!(test.int("SELECT COUNT(*) FROM shop_outbox_messages").await, 1);
+    assert_eq!(test.int("SELECT COUNT(*) FROM outbox_messages").await, 0);
+    commits.notified().await;
+}

@@ -35,7 +35,7 @@ pub(super) async fn fetch(
     let rows = db
         .query_all_raw(statement)
         .await
-        .map_err(failed("fetch messages"))?;
+        .map_err(failed("messages could not be fetched"))?;
     rows.iter().map(read).collect()
 }
 

@@ -94,7 +94,7 @@ impl OutboxStore for SqlStore {
         let (db, dialect) = self.parts();
         detached(async move { leases::acquire(&db, &dialect, owner, ttl, max).await })
             .await
-            .map_err(failed("acquire leases"))
+            .map_err(failed("leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm"))
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
@@ -102,7 +102,7 @@ impl OutboxStore for SqlStore {
         let leases = leases.to_vec();
         detached(async move { leases::renew(&db, &dialect, owner, &leases, ttl).await })
             .await
-            .map_err(failed("renew leases"))
+            .map_err(failed("leases could not be renewed"))
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
@@ -110,7 +110,7 @@ impl OutboxStore for SqlStore {
         let leases = leases.to_vec();
         detached(async move { leases::release(&db, &dialect, owner, &leases).await })
             .await
-            .map_err(failed("release leases"))
+            .map_err(failed("leases could not be released"))
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Vec<FetchedRow>, StoreError> {
@@ -123,7 +123,7 @@ impl OutboxStore for SqlStore {
             .map(|lease| i64::from(lease.partition))
             .collect();
         let statement = fetch::statement(&self.dialect, &partitions, request.excluding, request.limit.get())
-            .map_err(failed("fetch messages"))?;
+            .map_err(failed("messages could not be fetched"))?;
         let db = self.db.clone();
         detached(async move { fetch::fetch(&db, statement).await }).await
     }
@@ -136,14 +136,14 @@ impl OutboxStore for SqlStore {
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
         detached(async move { settle::settle(&db, &dialect, &leases, &settlements).await })
             .await
-            .map_err(failed("settle messages"))
+            .map_err(failed("messages could not be settled"))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         let (db, dialect) = self.parts();
         detached(async move { admin::backlog(&db, &dialect).await })
             .await
-            .map_err(failed("count the backlog"))
+            .map_err(failed("the backlog could not be counted"))
     }
 }
 
@@ -152,21 +152,21 @@ impl OutboxAdmin for SqlStore {
         let (db, dialect) = self.parts();
         detached(async move { admin::parked(&db, &dialect, limit).await })
             .await
-            .map_err(failed("list parked messages"))
+            .map_err(failed("parked messages could not be listed"))
     }
 
     async fn retry(&self, id: MessageId) -> Result<bool, StoreError> {
         let (db, dialect) = self.parts();
         detached(async move { admin::retry(&db, &dialect, id).await })
             .await
-            .map_err(failed("retry a parked message"))
+            .map_err(failed("the parked message could not be retried"))
     }
 
     async fn skip(&self, id: MessageId) -> Result<bool, StoreError> {
         let (db, dialect) = self.parts();
         detached(async move { admin::skip(&db, &dialect, id).await })
             .await
-            .map_err(failed("skip a parked message"))
+            .map_err(failed("the parked message could not be skipped"))
     }
 }
 

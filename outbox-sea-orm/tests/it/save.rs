@@ -27,6 +27,7 @@ on_every_backend!(
     a_commit_wakes_the_relay,
     a_panicking_closure_leaves_nothing,
     a_swallowed_error_is_not_reported_as_a_commit,
+    a_nested_transaction_records_where_its_outer_one_does,
 );
 
 async fn a_generated_key_reaches_the_event(db: TestDb) {
@@ -485,6 +486,28 @@ async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     assert_eq!(committed, shop.test.sql_backend() != DbBackend::Postgres);
     assert_eq!(shop.orders().await, i64::from(committed));
     assert_eq!(shop.recorded().await.len(), usize::from(committed));
+}
+
+async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let placed = |total_cents| {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents,
+        }]
+    };
+    let outer = shop.test.outbox().begin().await.unwrap();
+    let undone = outer.begin().await.unwrap();
+    outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
+    undone.rollback().await.unwrap();
+    let kept = outer.begin().await.unwrap();
+    // `&kept` is good for SeaORM's own methods too.
+    shop.order(1).insert(&kept).await.unwrap();
+    outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
+    kept.commit().await.unwrap();
+    outer.commit().await.unwrap();
+    assert_eq!(shop.orders().await, 1);
+    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
 /// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.
