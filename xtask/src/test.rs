@@ -18,19 +18,6 @@ use crate::workspace::{Workspace, cargo};
 /// Tests append one line per back end they had to do without: `name: reason`.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
-/// Arguments that select targets, which cannot be combined with `--all-targets` and `--doc`.
-const SELECTORS: [&str; 9] = [
-    "--lib",
-    "--bins",
-    "--bin",
-    "--tests",
-    "--test",
-    "--benches",
-    "--bench",
-    "--examples",
-    "--example",
-];
-
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let services = Services::start(&FOR_TESTS, &workspace)?;
@@ -52,26 +39,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let skip_log = services.folder().join("skipped");
     let mut totals = Totals::default();
-    let mut is_success = true;
-    for pass in passes(arguments) {
-        let outcome = run_pass(&pass, &services, &skip_log, &workspace)?;
-        totals.add(outcome.totals);
-        if outcome.status.success() {
-            continue;
-        }
-        is_success = false;
-        if outcome.totals.failed == 0 {
-            println!(
-                "cargo {} failed ({}) without a failed test; see above",
-                pass.join(" "),
-                outcome.status
-            );
-            totals.failed += 1;
-        }
-        if !outcome.has_run {
-            // It did not compile; neither will the rest.
-            break;
-        }
+    let pass = pass(arguments);
+    let outcome = run_pass(&pass, &services, &skip_log, &workspace)?;
+    totals.add(outcome.totals);
+    if !outcome.status.success() && outcome.totals.failed == 0 {
+        // It did not compile, or a test program was killed.
+        println!(
+            "cargo {} failed ({}) without a failed test; see above",
+            pass.join(" "),
+            outcome.status
+        );
+        totals.failed += 1;
     }
     let skipped = fs::read_to_string(&skip_log).unwrap_or_default();
     drop(services);
@@ -87,7 +65,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         "{} passed, {} failed, {skipped} skipped",
         totals.passed, totals.failed
     );
-    Ok(if is_success && totals.failed == 0 {
+    Ok(if totals.failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -105,37 +83,25 @@ fn report_missing(missing: &[String]) {
     }
 }
 
-/// The calls of cargo that together run everything: documentation tests need one of their own.
-fn passes(arguments: &[String]) -> Vec<Vec<String>> {
+/// The call of cargo that runs everything. Without a choice of targets cargo runs unit, integration and documentation tests, and builds
+/// the examples as the programs that the tests of their output run (`--all-targets` would build them as test harnesses).
+fn pass(arguments: &[String]) -> Vec<String> {
     let for_cargo = arguments.iter().take_while(|argument| *argument != "--");
-    let names: Vec<&str> = for_cargo
+    let has_packages = for_cargo
         .map(|argument| argument.split('=').next().unwrap_or(argument))
-        .collect();
-    let is_selective = names.iter().any(|name| SELECTORS.contains(name));
-    let has_packages = names
-        .iter()
-        .any(|name| *name == "--package" || name.starts_with("-p"));
-    let pass = |targets: Option<&str>| {
-        let mut pass = vec!["test"];
-        // Together with `--workspace` the choice of a package would be ignored.
-        pass.extend((!has_packages).then_some("--workspace"));
-        pass.extend(targets);
-        pass.extend(["--all-features", "--no-fail-fast"]);
-        pass.extend(arguments.iter().map(String::as_str));
-        pass.into_iter().map(str::to_owned).collect()
-    };
-    match (is_selective, names.contains(&"--doc")) {
-        (false, false) => vec![pass(Some("--all-targets")), pass(Some("--doc"))],
-        _ => vec![pass(None)],
-    }
+        .any(|name| name == "--package" || name.starts_with("-p"));
+    let mut pass = vec!["test"];
+    // Together with `--workspace` the choice of a package would be ignored.
+    pass.extend((!has_packages).then_some("--workspace"));
+    pass.extend(["--all-features", "--no-fail-fast"]);
+    pass.extend(arguments.iter().map(String::as_str));
+    pass.into_iter().map(str::to_owned).collect()
 }
 
 #[derive(Debug)]
 struct Outcome {
     status: ExitStatus,
     totals: Totals,
-    /// Whether any test program ran, which says that everything compiled.
-    has_run: bool,
 }
 
 fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &Workspace) -> Result<Outcome> {
@@ -151,12 +117,10 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         .stdout()
         .ok_or_else(|| Failure::new("cargo test has no output"))?;
     let mut totals = Totals::default();
-    let mut has_run = false;
     let mut stdout = std::io::stdout();
     for line in BufReader::new(output).split(b'\n') {
         let mut line = line.context(|| "cannot read the output of cargo test".to_owned())?;
         totals.add(Totals::parse(&String::from_utf8_lossy(&line)).unwrap_or_default());
-        has_run |= line.starts_with(b"running ");
         line.push(b'\n');
         stdout
             .write_all(&line)
@@ -165,7 +129,6 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     Ok(Outcome {
         status: process.wait()?,
         totals,
-        has_run,
     })
 }
 
@@ -237,46 +200,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_passes(arguments: &str, expected: &[&str]) {
+    fn check_pass(arguments: &str, expected: &str) {
         let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
-        let passes: Vec<String> = passes(&arguments).iter().map(|pass| pass.join(" ")).collect();
-        assert_eq!(passes, expected);
+        assert_eq!(pass(&arguments).join(" "), expected);
     }
 
     #[test]
     fn everything_runs_by_default() {
-        check_passes(
-            "",
-            &[
-                "test --workspace --all-targets --all-features --no-fail-fast",
-                "test --workspace --doc --all-features --no-fail-fast",
-            ],
-        );
+        check_pass("", "test --workspace --all-features --no-fail-fast");
+        check_pass("-- -p", "test --workspace --all-features --no-fail-fast -- -p");
     }
 
     #[test]
-    fn a_package_narrows_both_passes() {
-        check_passes(
+    fn a_package_narrows_the_run() {
+        check_pass(
             "-p outbox-core some_test",
-            &[
-                "test --all-targets --all-features --no-fail-fast -p outbox-core some_test",
-                "test --doc --all-features --no-fail-fast -p outbox-core some_test",
-            ],
+            "test --all-features --no-fail-fast -p outbox-core some_test",
         );
-    }
-
-    #[test]
-    fn a_chosen_target_leaves_one_pass() {
-        check_passes(
-            "--test=it",
-            &["test --workspace --all-features --no-fail-fast --test=it"],
-        );
-        check_passes("--doc", &["test --workspace --all-features --no-fail-fast --doc"]);
-    }
-
-    #[test]
-    fn arguments_of_the_harness_select_nothing() {
-        assert_eq!(passes(&["--".to_owned(), "--test".to_owned()]).len(), 2);
     }
 
     #[test]
