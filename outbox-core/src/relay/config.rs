@@ -24,7 +24,8 @@ pub struct RelayConfig {
     /// How long a partition is owned without renewal. A crashed relay's messages wait this long for another relay; a database
     /// hiccup of more than a sixth of it interrupts publishing. 300 ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
-    /// Messages per fetch, and so the bound on memory. Default 1,000.
+    /// Messages per fetch, and so the bound on memory: this many payloads. Choose less for payloads of hundreds of kilobytes.
+    /// Default 1,000.
     pub batch: NonZeroU32,
     /// Unconfirmed messages at a time. 1 to 1,024, default 256.
     pub window: usize,

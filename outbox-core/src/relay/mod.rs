@@ -17,18 +17,25 @@ mod pump;
 mod schedule;
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::publisher::Publisher;
-use crate::store::{FetchRequest, OutboxStore, OwnerId, Settlement, StoreError};
+use crate::store::{FetchRequest, FetchedRow, OutboxStore, OwnerId, Settlement, StoreError};
 use crate::wake;
 
 pub use config::{PoisonPolicy, RelayConfig};
 
 use ownership::Ownership;
 use policy::{BackingOff, Breaker};
+
+/// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
+const SETTLE_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a shutdown waits for the leases to be given back.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Messages fetched while the broker is failing.
 const PROBE: NonZeroU32 = NonZeroU32::new(16).unwrap();
@@ -102,7 +109,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Drains until `shutdown` is cancelled, then finishes what is in flight within
-    /// [`RelayConfig::shutdown_timeout`], settles it and gives the leases back.
+    /// [`RelayConfig::shutdown_timeout`], settles it and gives the leases back; a database that hangs adds at most three seconds.
     ///
     /// A failing database or broker does not end it: it backs off and goes on where it stopped. Dropping the
     /// future is like a crash: nothing is lost, but the leases must run out and what was in flight is published again.
@@ -117,8 +124,19 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         tracing::info!(owner = %run.ownership.owner(), "relay started");
         let mut commits = wake::Listener::new();
         let mut idle = self.config.poll_min;
+        // The store's work goes on by itself when its future is dropped, so a database that hangs cannot hold up the shutdown.
+        let overdue = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(self.config.shutdown_timeout + SETTLE_GRACE).await;
+        };
+        tokio::pin!(overdue);
         while !shutdown.is_cancelled() {
-            let pause = match run.cycle(&shutdown).await {
+            let cycle = tokio::select! {
+                biased;
+                cycle = run.cycle(&shutdown) => cycle,
+                () = &mut overdue => break,
+            };
+            let pause = match cycle {
                 Ok(Cycle { fetched: 0, .. }) => {
                     // Nothing due: poll more and more rarely, down to the configured interval.
                     idle = (idle * 2).min(self.config.poll_max);
@@ -133,6 +151,18 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                     tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
                     // A commit must not cut the pause short, or writers would drive the retries.
                     interruptible(tokio::time::sleep(pause), &shutdown).await;
+                    continue;
+                }
+                Ok(Cycle {
+                    failure: Some(reason),
+                    progress,
+                    ..
+                }) => {
+                    tracing::warn!(%reason, "messages were not taken, their aggregates wait");
+                    if !progress {
+                        // Others may be waiting behind them, but not so urgently that the broker must be hammered.
+                        interruptible(tokio::time::sleep(self.config.backoff.min), &shutdown).await;
+                    }
                     continue;
                 }
                 Ok(_) => {
@@ -158,7 +188,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             };
             interruptible(woken, &shutdown).await;
         }
-        run.ownership.release(&self.store).await;
+        let release = run.ownership.release(&self.store);
+        if tokio::time::timeout(RELEASE_TIMEOUT, release).await.is_err() {
+            tracing::warn!("leases could not be released in time; they run out");
+        }
         tracing::info!(owner = %run.ownership.owner(), report = ?run.report, "relay stopped");
         Ok(run.report)
     }
@@ -188,6 +221,8 @@ async fn interruptible(future: impl Future<Output = ()>, shutdown: &Cancellation
 #[derive(Default)]
 struct Cycle {
     fetched: usize,
+    /// Whether anything was published.
+    progress: bool,
     /// The broker took nothing at all, for reasons that are its own.
     broker_fails: bool,
     /// Why something was not taken, if so.
@@ -247,17 +282,7 @@ impl<'a, S: OutboxStore, P: Publisher> Run<'a, S, P> {
         let Some(deadlines) = self.ownership.deadlines() else {
             return Ok(Cycle::default());
         };
-        let request = FetchRequest {
-            leases: self.ownership.leases(),
-            // After a failure a few messages are enough to see whether the broker is back.
-            limit: if self.breaker.is_tripped() {
-                config.batch.min(PROBE)
-            } else {
-                config.batch
-            },
-            excluding: &self.backing_off.aggregates(),
-        };
-        let rows = store.fetch(request).await?;
+        let rows = self.fetch().await?;
         let fetched = rows.len();
         if fetched == 0 {
             return Ok(Cycle::default());
@@ -287,9 +312,33 @@ impl<'a, S: OutboxStore, P: Publisher> Run<'a, S, P> {
         self.settle().await?;
         Ok(Cycle {
             fetched,
+            progress,
             broker_fails,
             failure,
         })
+    }
+
+    async fn fetch(&mut self) -> Result<Vec<FetchedRow>, StoreError> {
+        let Relay { store, config, .. } = self.relay;
+        let leases = self.ownership.leases();
+        let waiting = self.backing_off.aggregates();
+        let request = |limit, excluding| FetchRequest {
+            leases,
+            limit,
+            excluding,
+        };
+        if !self.breaker.is_tripped() {
+            return store.fetch(request(config.batch, &waiting)).await;
+        }
+        // After a failure a few messages are enough to see whether the broker is back. Those of other aggregates first: if it is not the
+        // broker but a crowd of messages that it will never take, they must not stand in the way of all others.
+        let probe = config.batch.min(PROBE);
+        let suspects = self.backing_off.suspects();
+        let rows = store.fetch(request(probe, &suspects)).await?;
+        if !rows.is_empty() {
+            return Ok(rows);
+        }
+        store.fetch(request(probe, &waiting)).await
     }
 
     async fn settle(&mut self) -> Result<(), StoreError> {

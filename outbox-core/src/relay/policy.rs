@@ -134,6 +134,11 @@ impl BackingOff {
         waiting.until = now + self.backoff.delay(waiting.failures, &mut self.rng);
     }
 
+    /// All that failed lately, whether they still wait or not.
+    pub(super) fn suspects(&self) -> Vec<Aggregate> {
+        self.waiting.keys().cloned().collect()
+    }
+
     /// Those that still wait. One that has waited long enough is forgotten a while after its last failure, so that it is
     /// remembered if it fails again at once.
     pub(super) fn aggregates(&mut self) -> Vec<Aggregate> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use outbox_core::testing::conformance::store::RowStatus;
 use outbox_core::testing::{Ledger, MemoryBroker, MemoryStore};
 use outbox_core::{
-    Aggregate, DomainEvent, FailureClass, OutboxAdmin, PoisonPolicy, Relay, RelayConfig, RelayError,
+    Aggregate, Backlog, DomainEvent, FailureClass, FetchRequest, FetchedRow, Lease, OutboxAdmin, OutboxStore,
+    OwnerId, PoisonPolicy, Relay, RelayConfig, RelayError, Settlement, StoreError,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -283,6 +284,94 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
     assert_eq!(report.unwrap().parked, 0);
+}
+
+/// No stream takes their subject, which looks like a broker that is away.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 500, 1);
+    broker.fail_matching(
+        |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 500),
+        FailureClass::Transient,
+    );
+    let relay = Relay::new(store.clone(), broker.publisher()).with_config(quick());
+    let shutdown = CancellationToken::new();
+    let others = async {
+        for account in 1001..=1020 {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            let recorded_at = Instant::now();
+            store.record([Credited { account, cents: 1 }]).unwrap();
+            while statuses(&store, account) != [Published] {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                assert!(recorded_at.elapsed() < Duration::from_secs(31), "still waits");
+            }
+        }
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
+    assert_eq!(report.unwrap().parked, 0);
+}
+
+/// Nobody answers: neither settling nor giving the leases back may hold up the shutdown.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let hanging = Hanging(store);
+    let relay =
+        Relay::new(hanging, broker.publisher()).with_config(quick().shutdown_timeout(Duration::from_secs(2)));
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    let started_at = Instant::now();
+    relay.run(shutdown).await.unwrap();
+    assert!(
+        started_at.elapsed() <= Duration::from_secs(5),
+        "{:?}",
+        started_at.elapsed()
+    );
+
+    let shutdown = CancellationToken::new();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shutdown.cancel();
+        Instant::now()
+    };
+    let (report, stopped_at) = tokio::join!(relay.run(shutdown.clone()), stop);
+    report.unwrap();
+    assert!(
+        stopped_at.elapsed() <= Duration::from_secs(5),
+        "{:?}",
+        stopped_at.elapsed()
+    );
+}
+
+/// A store behind a connection that went silent.
+struct Hanging(MemoryStore);
+
+impl OutboxStore for Hanging {
+    async fn acquire(&self, _: OwnerId, _: Duration, _: u16) -> Result<Vec<Lease>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn renew(&self, _: OwnerId, _: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn release(&self, _: OwnerId, _: &[Lease]) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    async fn fetch(&self, _: FetchRequest<'_>) -> Result<Vec<FetchedRow>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn settle(&self, _: &[Lease], _: &[Settlement]) -> Result<usize, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.0.backlog().await
+    }
 }
 
 #[tokio::test(start_paused = true)]
