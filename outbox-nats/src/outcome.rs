@@ -156,7 +156,11 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             | ErrorCode::INSUFFICIENT_RESOURCES
             | ErrorCode::STORAGE_RESOURCES_EXCEEDED
             | ErrorCode::STREAM_TOO_MANY_REQUESTS => FailureClass::Backpressure,
+            // 10002 and 10028: the account's limits on storage and memory. async-nats has no usable names for all of these.
+            code if matches!(code.0, 10_002 | 10_028) => FailureClass::Backpressure,
             _ if status == 503 => FailureClass::Backpressure,
+            // The server speaks of itself, not of the message.
+            _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
         // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not park anything.
@@ -241,7 +245,9 @@ mod tests {
             (400, 10054, Permanent),
             (400, 10097, Permanent),
             (400, 10070, Unclassified),
-            (500, 19999, Unclassified),
+            (500, 19999, Transient),
+            (400, 10002, Backpressure),
+            (400, 10028, Backpressure),
             (400, 0, Unclassified),
         ] {
             assert_eq!(
