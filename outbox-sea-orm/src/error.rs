@@ -33,7 +33,7 @@ impl From<InsertError> for RecordError {
     }
 }
 
-/// Why a model and its events were not saved. Except for [`SaveError::CommitUnknown`], nothing of either is stored.
+/// Why a model and its events were not saved. Except with [`SaveError::CommitUnknown`], nothing of either is stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -58,6 +58,10 @@ pub enum SaveError {
         /// The table.
         table: String,
     },
+    /// The save failed inside a transaction, and the database has undone that transaction as a whole: a deadlock on MySQL, a lost
+    /// connection. What was written before is gone. Do not go on with it; drop it, and repeat all of it.
+    #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
+    TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: everything is stored or nothing is. Read the model back, or give the events a
     /// deduplication key and save again: [`RecordError::DuplicateKey`] then proves that it was stored.
     #[error("outcome of the commit is unknown")]

@@ -99,7 +99,8 @@ given_events!(
 /// # Errors
 ///
 /// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], where it may be. Inside a transaction only
-/// this save is undone; the rest of the transaction is the caller's to decide.
+/// this save is undone, and the rest is the caller's to decide; except with [`SaveError::TransactionLost`], where the database has
+/// undone all of it.
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use outbox_core::wake;
@@ -88,6 +89,11 @@ pub trait Transactional: Send + Sync {
 
     /// Where events are recorded.
     fn config(&self) -> &OutboxConfig;
+
+    /// Notes that the database has undone the transaction, so that a later commit does not pretend otherwise. Types that do not
+    /// commit themselves need not remember it.
+    #[doc(hidden)]
+    fn mark_lost(&self) {}
 }
 
 impl Transactional for DatabaseTransaction {
@@ -130,6 +136,7 @@ impl OutboxConnection {
             tx,
             config: self.config.clone(),
             nested: false,
+            lost: AtomicBool::new(false),
         })
     }
 }
@@ -148,6 +155,7 @@ pub struct OutboxTransaction {
     tx: DatabaseTransaction,
     config: Arc<OutboxConfig>,
     nested: bool,
+    lost: AtomicBool,
 }
 
 impl OutboxTransaction {
@@ -169,6 +177,7 @@ impl OutboxTransaction {
             tx: outer.transaction().begin().await?,
             config,
             nested: true,
+            lost: AtomicBool::new(false),
         })
     }
 
@@ -182,6 +191,11 @@ impl OutboxTransaction {
     /// The database's error; the outcome is then unknown, unless the transaction had failed before, which rolls it back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
+            if self.lost.load(Ordering::Relaxed) {
+                return Err(DbErr::Custom(
+                    "the database has undone this transaction after an earlier error; begin again".to_owned(),
+                ));
+            }
             if self.nested {
                 return self.tx.commit().await;
             }
@@ -221,6 +235,10 @@ impl Transactional for OutboxTransaction {
 
     fn config(&self) -> &OutboxConfig {
         &self.config
+    }
+
+    fn mark_lost(&self) {
+        self.lost.store(true, Ordering::Relaxed);
     }
 }
 
@@ -295,7 +313,13 @@ pub(crate) mod sealed {
                     Ok(value)
                 }
                 Err(error) => {
-                    savepoint.rollback().await.map_err(SaveError::Database)?;
+                    // MySQL ends the whole transaction of a deadlock's victim, and the savepoint with it. What the caller wrote before is
+                    // gone then; what it wrote afterwards would be committed alone.
+                    if let Err(rollback) = savepoint.rollback().await {
+                        tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
+                        self.mark_lost();
+                        return Err(SaveError::TransactionLost(Box::new(error)));
+                    }
                     Err(error)
                 }
             }
@@ -313,7 +337,11 @@ pub(crate) mod sealed {
         let tx = begin(db).await.map_err(SaveError::Database)?;
         match work(&tx, config).await {
             Ok(value) => {
-                tx.commit().await.map_err(SaveError::CommitUnknown)?;
+                tx.commit().await.map_err(|error| match error.sql_err() {
+                    // A deferred constraint: the server has refused, nothing is stored.
+                    Some(_) => SaveError::Database(error),
+                    None => SaveError::CommitUnknown(error),
+                })?;
                 // A crash before this line delays the messages by one poll.
                 wake::notify();
                 Ok(value)

@@ -28,6 +28,7 @@ on_every_backend!(
     a_panicking_closure_leaves_nothing,
     a_swallowed_error_is_not_reported_as_a_commit,
     a_nested_transaction_records_where_its_outer_one_does,
+    a_transaction_that_the_database_undid_is_not_committed_in_part,
 );
 
 async fn a_generated_key_reaches_the_event(db: TestDb) {
@@ -508,6 +509,26 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     outer.commit().await.unwrap();
     assert_eq!(shop.orders().await, 1);
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
+}
+
+/// MySQL does this to the victim of a deadlock: what came before is gone, what comes after would be stored alone.
+async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let placed = || {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }]
+    };
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert_with_events(&tx, placed()).await.unwrap();
+    let mut undone = shop.customer("a");
+    undone.marker = Set("undone".to_owned());
+    let error = undone.insert_with_events(&tx, placed()).await.unwrap_err();
+    assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
+    assert!(tx.commit().await.is_err());
+    assert_eq!(shop.orders().await, 0);
+    assert_eq!(shop.recorded().await, []);
 }
 
 /// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.

@@ -36,7 +36,17 @@ pub mod customer {
         pub marker: String,
     }
 
-    impl ActiveModelBehavior for ActiveModel {}
+    #[async_trait::async_trait]
+    impl ActiveModelBehavior for ActiveModel {
+        /// Undoes the transaction under our feet, as MySQL does with a deadlock's victim.
+        async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
+            if self.marker.as_ref() == "undone" {
+                db.execute_unprepared("ROLLBACK").await?;
+                return Err(DbErr::Custom("deadlock".to_owned()));
+            }
+            Ok(self)
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, DomainEvent, serde::Serialize, serde::Deserialize)]

@@ -10,7 +10,7 @@
 CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     seq            BIGINT NOT NULL AUTO_INCREMENT,
     id             BINARY(16) NOT NULL,
-    partition_no   SMALLINT NOT NULL,
+    partition_no   SMALLINT NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     sequence       BIGINT NULL,

@@ -7,7 +7,7 @@
 CREATE TABLE {schema}{prefix}outbox_messages (
     seq            bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
-    partition_no   smallint NOT NULL,
+    partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     sequence       bigint,
@@ -18,7 +18,7 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     payload        bytea NOT NULL,
     headers        json NOT NULL,
     dedup_key      text COLLATE "C",
-    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,

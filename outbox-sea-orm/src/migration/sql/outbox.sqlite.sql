@@ -8,7 +8,7 @@
 CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT,
     id             BLOB NOT NULL,
-    partition_no   INTEGER NOT NULL,
+    partition_no   INTEGER NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     sequence       INTEGER,
