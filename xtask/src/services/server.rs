@@ -121,7 +121,7 @@ mod tests {
         let script = match port {
             1 => "echo 'bind: Address already in use'; exit 1",
             2 => "echo 'no such folder'; exit 1",
-            _ => "echo ready; sleep 600",
+            _ => "echo serving; sleep 600",
         };
         command.args(["-c", script]);
         command
@@ -134,7 +134,8 @@ mod tests {
             manners: Manners::GROUP,
             log: &folder.path().join("log"),
             command: &fake,
-            is_ready: &|_, log| log.contains("ready"),
+            // Not "ready", which "already in use" contains.
+            is_ready: &|_, log| log.contains("serving"),
         };
         let mut ports = ports.iter().copied();
         start_on(&recipe, &mut || Ok(ports.next().unwrap())).map(|(_, port)| port)
