@@ -29,6 +29,8 @@ on_every_backend!(
     a_swallowed_error_is_not_reported_as_a_commit,
     a_nested_transaction_records_where_its_outer_one_does,
     a_transaction_that_the_database_undid_is_not_committed_in_part,
+    a_partition_that_does_not_exist_cannot_be_stored,
+    a_constraint_refused_at_commit_is_not_an_unknown_outcome,
 );
 
 async fn a_generated_key_reaches_the_event(db: TestDb) {
@@ -529,6 +531,55 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
     assert!(tx.commit().await.is_err());
     assert_eq!(shop.orders().await, 0);
     assert_eq!(shop.recorded().await, []);
+}
+
+/// A relay would fetch such a row and never settle it.
+async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let placed = [OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }];
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), placed)
+        .await
+        .unwrap();
+    for partition in [-1, 64] {
+        let sql = format!("UPDATE {} SET partition_no = {partition}", shop.test.messages());
+        assert!(
+            shop.test.db.execute_unprepared(&sql).await.is_err(),
+            "{partition}"
+        );
+    }
+}
+
+/// Only PostgreSQL is asked: MySQL checks constraints at once.
+async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
+    let shop = Shop::open(db).await;
+    if shop.test.sql_backend() != DbBackend::Postgres {
+        return;
+    }
+    let parents = shop.test.names.table(DbBackend::Postgres, "parents");
+    shop.test
+        .execute(&format!("CREATE TABLE {parents} (id uuid PRIMARY KEY)"))
+        .await;
+    shop.test
+        .execute(&format!(
+            "ALTER TABLE {} ADD FOREIGN KEY (id) REFERENCES {parents} (id) DEFERRABLE INITIALLY DEFERRED",
+            shop.test.messages()
+        ))
+        .await;
+    let placed = [OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }];
+    let error = shop
+        .order(1)
+        .insert_with_events(&shop.test.outbox(), placed)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SaveError::Database(_)), "{error:?}");
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
 /// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.
