@@ -23,8 +23,10 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     available_at   INTEGER,                     -- null: at once
     attempts       INTEGER NOT NULL DEFAULT 0,
     last_error     TEXT,
-    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked
-    published_at   INTEGER
+    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    published_at   INTEGER,
+    failures       INTEGER NOT NULL DEFAULT 0,
+    event_id       BLOB                         -- null: the same as id; set in replayed copies
 );
 
 CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_id ON outbox_messages (id);
@@ -36,24 +38,44 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_dedup_key
 CREATE INDEX IF NOT EXISTS outbox_messages_pending
     ON outbox_messages (seq, partition_no) WHERE status = 0;
 
--- Delayed rows, by aggregate: what a fetch must not overtake. Empty for who does not delay messages.
-CREATE INDEX IF NOT EXISTS outbox_messages_delayed
-    ON outbox_messages (aggregate_type, aggregate_id, seq)
-    WHERE status = 0 AND available_at IS NOT NULL;
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by their own time; and by key, to count them. All
+-- three are empty while nothing fails and nothing is delayed.
+CREATE INDEX IF NOT EXISTS outbox_messages_waiting
+    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS outbox_messages_waiting_until
+    ON outbox_messages (available_at) WHERE status = 3 AND sequence IS NULL;
+
+CREATE INDEX IF NOT EXISTS outbox_messages_waiting_seq
+    ON outbox_messages (seq, partition_no) WHERE status = 3;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_parked ON outbox_messages (seq) WHERE status = 2;
 
--- The head row of each aggregate: its last sequence, and the message that halts it.
+-- The head row of each aggregate: its last sequence.
 CREATE TABLE IF NOT EXISTS outbox_aggregates (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     last_sequence  INTEGER NOT NULL,
-    halted_by      INTEGER,                     -- seq of the parked message
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS outbox_aggregates_halted
-    ON outbox_aggregates (aggregate_type, aggregate_id) WHERE halted_by IS NOT NULL;
+-- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message.
+CREATE TABLE IF NOT EXISTS outbox_holds (
+    aggregate_type TEXT NOT NULL,
+    aggregate_id   TEXT NOT NULL,
+    partition_no   INTEGER NOT NULL,
+    due_at         INTEGER,                     -- null: halted
+    halted_by      INTEGER,                     -- seq of the parked message
+    PRIMARY KEY (aggregate_type, aggregate_id),
+    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+) WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS outbox_holds_due
+    ON outbox_holds (due_at, partition_no) WHERE due_at IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS outbox_holds_halted
+    ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE IF NOT EXISTS outbox_leases (
@@ -67,17 +89,39 @@ WITH RECURSIVE partitions (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM partition
 INSERT INTO outbox_leases (partition_no) SELECT n FROM partitions WHERE true
 ON CONFLICT DO NOTHING;
 
+-- Which relays are alive; from their number follows each one's share of the partitions.
+CREATE TABLE IF NOT EXISTS outbox_relays (
+    owner      BLOB NOT NULL PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+);
+
 -- For people. Never fails: a payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS outbox_messages_readable AS
 SELECT seq,
        lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' ELSE 'unknown' END AS status,
+       lower(hex(COALESCE(event_id, id))) AS event_id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+            ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%d %H:%M:%f', available_at / 1000000.0, 'unixepoch') AS available_at,
        strftime('%Y-%m-%d %H:%M:%f', published_at / 1000000.0, 'unixepoch') AS published_at,
-       attempts, last_error, content_type,
+       attempts, failures, last_error, content_type,
        CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload,
        headers, dedup_key, partition_no
 FROM outbox_messages;
+
+-- Messages that were given up, and why.
+CREATE VIEW IF NOT EXISTS outbox_parked AS
+SELECT m.seq, lower(hex(m.id)) AS id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
+       m.last_error AS reason, h.aggregate_id IS NOT NULL AS halts,
+       strftime('%Y-%m-%d %H:%M:%f', m.created_at / 1000000.0, 'unixepoch') AS created_at
+FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+WHERE m.status = 2;
+
+-- Aggregates whose messages wait. Halted ones wait for an operator.
+CREATE VIEW IF NOT EXISTS outbox_held AS
+SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
+       strftime('%Y-%m-%d %H:%M:%f', due_at / 1000000.0, 'unixepoch') AS due_at, halted_by, partition_no
+FROM outbox_holds;

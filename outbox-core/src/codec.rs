@@ -7,7 +7,8 @@
 //! | header | holds |
 //! |---|---|
 //! | `ce-specversion` | `1.0` |
-//! | `ce-id` | message id; the consumer's deduplication key |
+//! | `ce-id` | event id; the consumer's deduplication key |
+//! | `ce-messageid` | message id, absent if it is the event id: in all but replayed copies |
 //! | `ce-source` | the service that recorded it |
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
@@ -20,22 +21,37 @@
 //!
 //! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as the CloudEvents HTTP binding asks.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::headers::Headers;
-use crate::message::{Aggregate, Message, MessageId};
+use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// A message ready for the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// Names in lower case, and values in printable ASCII.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(Cow<'static, str>, String)>,
     /// The payload.
     pub payload: Bytes,
 }
+
+impl Encoded {
+    /// The headers as a broker gives them back.
+    #[must_use]
+    pub fn received(self) -> (Vec<(String, String)>, Bytes) {
+        let headers = self.headers.into_iter();
+        let headers = headers.map(|(name, value)| (name.into_owned(), value));
+        (headers.collect(), self.payload)
+    }
+}
+
+/// Headers of our own per message, at most.
+const ENVELOPE_HEADERS: usize = 11;
 
 /// Writes a message as headers and payload. `source` is the CloudEvents source: a name or URI of the recording service.
 #[must_use]
@@ -46,23 +62,29 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
         .to_offset(time::UtcOffset::UTC)
         .format(&Rfc3339)
         .unwrap_or_default();
-    let mut headers: Vec<(String, String)> = [
-        ("ce-specversion", "1.0"),
-        ("ce-id", &message.id.to_string()),
-        ("ce-source", source),
-        ("ce-type", &message.event_type),
-        ("ce-subject", &message.aggregate.id),
-        ("ce-time", &time),
-        ("ce-eventversion", &message.event_version.to_string()),
-        ("ce-aggregatetype", &message.aggregate.aggregate_type),
-        ("content-type", &message.content_type),
-    ]
-    .into_iter()
-    .chain(message.headers.iter())
-    .map(|(name, value)| (name.to_owned(), percent_encode(value)))
-    .collect();
+    let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
+    // This runs for every message that a relay sends, so texts that are ASCII for sure are not looked through.
+    let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
+    add("ce-specversion", "1.0".to_owned());
+    add("ce-id", message.event_id.to_string());
+    add("ce-source", percent_encode(source));
+    add("ce-type", percent_encode(&message.event_type));
+    add("ce-subject", percent_encode(&message.aggregate.id));
+    add("ce-time", time);
+    add("ce-eventversion", message.event_version.to_string());
+    add(
+        "ce-aggregatetype",
+        percent_encode(&message.aggregate.aggregate_type),
+    );
+    add("content-type", percent_encode(&message.content_type));
     if let Some(sequence) = message.sequence {
-        headers.push(("ce-sequence".to_owned(), sequence.to_string()));
+        add("ce-sequence", sequence.to_string());
+    }
+    if message.id.as_uuid() != message.event_id.as_uuid() {
+        add("ce-messageid", message.id.to_string());
+    }
+    for (name, value) in message.headers.iter() {
+        headers.push((Cow::Owned(name.to_owned()), percent_encode(value)));
     }
     Encoded {
         headers,
@@ -91,10 +113,14 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
             header: "ce-specversion",
         });
     }
-    let id = require("ce-id")?
+    let event_id = require("ce-id")?
         .parse::<Uuid>()
         .ok()
         .ok_or_else(malformed("ce-id"))?;
+    let id = match get("ce-messageid")? {
+        Some(id) => id.parse().ok().ok_or_else(malformed("ce-messageid"))?,
+        None => event_id,
+    };
     let event_version = require("ce-eventversion")?
         .parse()
         .ok()
@@ -119,6 +145,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     }
     Ok(Message {
         id: MessageId::from(id),
+        event_id: EventId::from(event_id),
         aggregate: Aggregate::new(require("ce-aggregatetype")?, require("ce-subject")?),
         sequence,
         event_type: require("ce-type")?,
@@ -136,6 +163,7 @@ fn is_envelope(name: &str) -> bool {
     const FIELDS: &[&str] = &[
         "ce-specversion",
         "ce-id",
+        "ce-messageid",
         "ce-source",
         "ce-type",
         "ce-subject",
@@ -149,9 +177,13 @@ fn is_envelope(name: &str) -> bool {
 }
 
 fn percent_encode(value: &str) -> String {
+    let is_plain = |byte: u8| matches!(byte, 0x21..=0x7e) && byte != b'"' && byte != b'%';
+    if value.bytes().all(is_plain) {
+        return value.to_owned();
+    }
     let mut encoded = String::with_capacity(value.len());
     for byte in value.bytes() {
-        if matches!(byte, 0x21..=0x7e) && byte != b'"' && byte != b'%' {
+        if is_plain(byte) {
             encoded.push(char::from(byte));
         } else {
             encoded.push_str(&format!("%{byte:02X}"));
@@ -202,7 +234,7 @@ mod tests {
     use super::*;
     use time::macros::datetime;
 
-    fn message(id: &str) -> Message {
+    fn message(aggregate_id: &str) -> Message {
         let mut headers = Headers::default();
         headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
         headers
@@ -212,9 +244,11 @@ mod tests {
             )
             .unwrap();
         headers.set_own("ce-correlationid", "c-1").unwrap();
+        let id = MessageId::fresh();
         Message {
-            id: MessageId::fresh(),
-            aggregate: Aggregate::new("order", id),
+            id,
+            event_id: id.into(),
+            aggregate: Aggregate::new("order", aggregate_id),
             sequence: Some(3),
             event_type: "order.placed".to_owned(),
             event_version: 2,
@@ -241,6 +275,8 @@ mod tests {
             let mut expected = message(id);
             if id == "ü" {
                 expected.sequence = None;
+                // As in a replayed copy.
+                expected.id = MessageId::fresh();
             }
             let encoded = encode(&expected, "shop");
             for (name, value) in &encoded.headers {
@@ -249,14 +285,15 @@ mod tests {
                     "{name}: {value:?}"
                 );
             }
-            assert_eq!(decode(&encoded.headers, encoded.payload).unwrap(), expected);
+            let (headers, payload) = encoded.received();
+            assert_eq!(decode(&headers, payload).unwrap(), expected);
         }
     }
 
     #[test]
     fn header_names_are_case_insensitive_and_broker_headers_left_out() {
         let expected = message("1");
-        let Encoded { headers, payload } = encode(&expected, "shop");
+        let (headers, payload) = encode(&expected, "shop").received();
         let mut headers: Vec<_> = headers
             .into_iter()
             .map(|(n, v)| (n.to_ascii_uppercase(), v))
@@ -273,7 +310,7 @@ mod tests {
                 header: "ce-specversion"
             })
         );
-        let Encoded { headers, payload } = encode(&message("1"), "shop");
+        let (headers, payload) = encode(&message("1"), "shop").received();
         for header in ["ce-id", "ce-time", "ce-eventversion", "ce-sequence"] {
             for bad in ["", "x", "%zz", "%"] {
                 let headers: Vec<_> = headers

@@ -45,9 +45,11 @@ pub mod publisher;
 pub mod source;
 pub mod store;
 
+pub mod health;
 pub mod relay;
 pub mod retry;
 pub mod shutdown;
+pub mod telemetry;
 pub mod wake;
 
 #[cfg(feature = "testing")]
@@ -57,15 +59,19 @@ pub use catalogue::{Catalogue, CatalogueError};
 pub use context::MessageContext;
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
 pub use headers::{HeaderError, Headers};
+pub use health::{Health, HealthCheck};
 pub use message::{
-    Aggregate, EventError, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
+    Aggregate, EventError, EventId, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
 };
-pub use publisher::{FailureClass, PublishError, Publisher, Receipt};
-pub use relay::{PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport};
+pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
+pub use relay::{
+    EventPolicy, ParkedMessage, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
+};
 pub use source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
 pub use store::{
-    Backlog, FetchRequest, FetchedRow, Lease, OutboxAdmin, OutboxStore, OwnerId, ParkedMessage, Settlement,
-    StoreError, Verdict,
+    Backlog, FetchRequest, Fetched, FetchedRow, HeldAggregate, HeldRequest, Lease, MessageStatus,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,
+    StoredMessage, Verdict,
 };
 
 /// Describes a Rust type as a domain event; see [`DomainEvent`] for what it generates and its keys.

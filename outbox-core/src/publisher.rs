@@ -3,10 +3,13 @@
 //! Implementations: JetStream (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
 //! `testing::conformance::publisher`. Absent here: windows, retries and order; they belong to the relay.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::future::Future;
 
-use crate::message::Message;
+use time::OffsetDateTime;
+
+use crate::message::{Message, MessageId};
 
 /// Sends messages to a broker and waits for its confirmation.
 ///
@@ -26,6 +29,32 @@ use crate::message::Message;
 pub trait Publisher: Send + Sync + 'static {
     /// Publishes one message and waits for the confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
+
+    /// Checks what can be known to fail before the first message: the stream, its retention, the server's version. Returns warnings, each
+    /// with what to do.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureClass::Configuration`] if it cannot work until somebody acts; another class if it could not be found out now.
+    fn preflight(&self) -> impl Future<Output = Result<Vec<String>, PublishError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
+
+    /// Gives up what was handed over and is not confirmed, as far as the broker's client can: it closes the connection and opens another.
+    /// Called when leases were lost, so that as little as possible arrives after the next owner has begun. Publishing again is allowed at once.
+    fn abandon(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// What is on the stream, for reconciling the outbox with it.
+pub trait StreamLog: Send + Sync + 'static {
+    /// The ids of all messages on the stream that were stored at `from` or later, by the broker's clock. Costs memory for each of
+    /// them.
+    fn message_ids(
+        &self,
+        from: OffsetDateTime,
+    ) -> impl Future<Output = Result<HashSet<MessageId>, PublishError>> + Send;
 }
 
 /// The broker's confirmation.
@@ -41,9 +70,10 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// No confirmation: the message may or may not be stored. Send the same id again; costs no attempt.
+    /// The broker is silent or out of reach, before or after the message was sent: it may or may not be stored. Send the same id again;
+    /// costs no attempt.
     Unknown,
-    /// The broker cannot take messages now. Back off; costs no attempt.
+    /// The broker answered that it cannot take the message now. Back off; costs no attempt.
     Transient,
     /// The broker is full or throttles. Back off; costs no attempt.
     Backpressure,

@@ -1,39 +1,178 @@
-//! Wakes the relays of this process as soon as something was committed in it.
+//! Wakes the relays of this process as soon as something was committed, here or elsewhere.
 //!
 //! A hint, nothing more: relays poll as well, so a lost or a spurious wake-up costs a moment and never a message. It is
-//! process-wide because a commit does not know which relay serves its database.
+//! process-wide because a commit does not know which relay serves its database. Hints of other processes are counted apart, so that who passes
+//! hints on to others does not pass on what came from them.
 
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
 
 static COMMITS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+static REMOTE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Tells the relays of this process that messages were committed. Call it after the commit, never before.
 pub fn notify() {
+    #[cfg(feature = "testing")]
+    if isolation::notify() {
+        return;
+    }
     COMMITS.send_modify(|commits| *commits = commits.wrapping_add(1));
 }
 
-/// Listens for [`notify`]; what was notified between two waits is not missed.
+/// Tells the relays of this process that another process said so.
+pub fn notify_remote() {
+    REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
+}
+
+/// Where a hint came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wake {
+    /// [`notify`]: this process.
+    Local,
+    /// [`notify_remote`]: another process, or this one by way of the broker.
+    Remote,
+}
+
+/// Listens for [`notify`] and [`notify_remote`]; what was notified between two waits is not missed.
 #[derive(Debug)]
-pub struct Listener(watch::Receiver<u64>);
+pub struct Listener {
+    local: watch::Receiver<u64>,
+    remote: watch::Receiver<u64>,
+}
 
 impl Listener {
     /// Listens from now on.
     #[must_use]
     pub fn new() -> Self {
-        Self(COMMITS.subscribe())
+        Self {
+            local: subscribe(),
+            remote: REMOTE.subscribe(),
+        }
     }
 
     /// Waits for the next commit. Cancel-safe.
     pub async fn notified(&mut self) {
-        // The sender lives as long as the process, so this cannot fail.
-        let _ = self.0.changed().await;
+        self.woken().await;
+    }
+
+    /// As [`Self::notified`], and says where it happened.
+    pub async fn woken(&mut self) -> Wake {
+        // The senders live as long as the process, or as the simulation that they belong to.
+        tokio::select! {
+            _ = self.local.changed() => Wake::Local,
+            _ = self.remote.changed() => Wake::Remote,
+        }
     }
 }
 
 impl Default for Listener {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Listens for [`notify`] only, for who tells other processes; what was notified between two waits is not missed.
+#[derive(Debug)]
+pub struct LocalListener(watch::Receiver<u64>);
+
+impl LocalListener {
+    /// Listens from now on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(COMMITS.subscribe())
+    }
+
+    /// Waits for the next commit in this process. Cancel-safe.
+    pub async fn notified(&mut self) {
+        // The sender lives as long as the process, so this cannot fail.
+        let _ = self.0.changed().await;
+    }
+}
+
+impl Default for LocalListener {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(not(feature = "testing"))]
+fn subscribe() -> watch::Receiver<u64> {
+    COMMITS.subscribe()
+}
+
+#[cfg(feature = "testing")]
+fn subscribe() -> watch::Receiver<u64> {
+    isolation::subscribe().unwrap_or_else(|| COMMITS.subscribe())
+}
+
+#[cfg(feature = "testing")]
+pub(crate) use isolation::isolate;
+
+/// Wake-ups of one thread, so that a simulation hears of its own commits alone and repeats exactly. Each listener has a channel of its own, because
+/// a channel wakes its receivers in no particular order.
+#[cfg(feature = "testing")]
+mod isolation {
+    use std::cell::RefCell;
+
+    use tokio::sync::watch;
+
+    type Listeners = Vec<watch::Sender<u64>>;
+
+    thread_local! {
+        static LISTENERS: RefCell<Option<Listeners>> = const { RefCell::new(None) };
+    }
+
+    /// Ends the isolation when it is dropped: what was before is back.
+    #[derive(Debug)]
+    #[must_use = "the isolation ends when this is dropped"]
+    pub(crate) struct Isolation(Option<Listeners>);
+
+    /// Until the answer is dropped, commits and relays of this thread hear of each other and of nobody else.
+    pub(crate) fn isolate() -> Isolation {
+        Isolation(LISTENERS.replace(Some(Vec::new())))
+    }
+
+    impl Drop for Isolation {
+        fn drop(&mut self) {
+            LISTENERS.set(self.0.take());
+        }
+    }
+
+    pub(super) fn subscribe() -> Option<watch::Receiver<u64>> {
+        LISTENERS.with_borrow_mut(|listeners| {
+            let (sender, receiver) = watch::channel(0);
+            listeners.as_mut()?.push(sender);
+            Some(receiver)
+        })
+    }
+
+    /// Returns false if this thread is not isolated.
+    pub(super) fn notify() -> bool {
+        LISTENERS.with_borrow_mut(|listeners| {
+            let Some(listeners) = listeners else { return false };
+            listeners.retain(|listener| !listener.is_closed());
+            for listener in listeners {
+                listener.send_modify(|commits| *commits = commits.wrapping_add(1));
+            }
+            true
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn remote_hints_wake_relays_and_are_not_passed_on() {
+        let mut relay = Listener::new();
+        let passed_on = COMMITS.subscribe();
+        notify_remote();
+        // Other tests of this process may commit meanwhile; that remote hints do not is seen by the channels being two.
+        while relay.woken().await != Wake::Remote {}
+        assert!(!passed_on.same_channel(&REMOTE.subscribe()));
+        notify();
+        while relay.woken().await != Wake::Local {}
     }
 }

@@ -205,7 +205,7 @@ impl Harness {
         message: &Message,
         delivery_count: u64,
     ) -> Result<Outcome, HarnessError> {
-        let codec::Encoded { headers, payload } = codec::encode(message, "test");
+        let (headers, payload) = codec::encode(message, "test").received();
         let subject = format!("events.{}", message.event_type);
         self.deliver_raw::<H>(Incoming {
             subject,

@@ -5,11 +5,14 @@
 //! option of our own for credentials or certificates; `async_nats::ConnectOptions` has them all.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError, ToServerAddrs};
 
+use crate::connection::Origin;
 use crate::publisher::DEFAULT_WINDOW;
+use crate::reports::{Reports, Violation};
 use crate::subject::percent_decode;
 
 /// Time between pings on an otherwise silent connection.
@@ -51,6 +54,10 @@ pub fn connect_options() -> ConnectOptions {
 /// [`connect_with_events`]. And credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
 /// used for all servers; async-nats itself ignores them.
 ///
+/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection like it at its first use, which it can drop
+/// with everything that is queued in it, and it learns from both what the server does not permit. With a client that was made in another way
+/// it works too, but a denied permission looks like a silent server, and an abandoned message may arrive later.
+///
 /// # Errors
 ///
 /// [`ConnectError`] if no server can be reached, or it refuses us. Not while `retry_on_initial_connect` is set.
@@ -58,8 +65,8 @@ pub async fn connect(servers: impl ToServerAddrs, options: ConnectOptions) -> Re
     connect_with_events(servers, options, |_| {}).await
 }
 
-/// As [`connect`], and calls `on_event` for each event after it was logged. The callback must not block: events that find the
-/// queue of 128 full are dropped.
+/// As [`connect`], and calls `on_event` for each event after it was logged, also for events of the connections that publishers open. The
+/// callback must not block: events that find the queue of 128 full are dropped.
 ///
 /// # Errors
 ///
@@ -79,15 +86,28 @@ pub async fn connect_with_events(
         })?
         .collect();
     let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
-    with_credentials_of(&servers, options)
-        .event_callback(move |event| {
+    let reports = Arc::new(Reports::new());
+    let options = with_credentials_of(&servers, options).event_callback({
+        let reports = reports.clone();
+        move |event| {
             log(&event);
+            reports.record(&event);
             on_event(&event);
             std::future::ready(())
-        })
-        .connect(servers)
+        }
+    });
+    let client = options
+        .clone()
+        .connect(servers.clone())
         .await
-        .map_err(|error| ConnectError::new(names, error))
+        .map_err(|error| ConnectError::new(names, error))?;
+    let origin = Origin {
+        servers,
+        options,
+        reports,
+    };
+    origin.remember(&client);
+    Ok(client)
 }
 
 /// Host and port. The URL itself may hold a password.
@@ -113,19 +133,14 @@ fn log(event: &Event) {
         Event::Connected => tracing::info!("connected to nats"),
         Event::Draining | Event::Closed | Event::LameDuckMode => tracing::info!("nats connection: {event}"),
         Event::Disconnected | Event::SlowConsumer(_) => tracing::warn!("nats connection: {event}"),
-        Event::ServerError(ServerError::Other(reason)) if is_permissions_violation(reason) => {
+        Event::ServerError(ServerError::Other(reason)) if Violation::parse(reason).is_some() => {
             tracing::error!(
                 reason,
-                "nats denies a permission; messages on this subject time out until the server's permissions allow it"
+                "nats denies a permission; messages on this subject wait until the server's permissions allow it"
             )
         }
         Event::ServerError(_) | Event::ClientError(_) => tracing::error!("nats connection: {event}"),
     }
-}
-
-/// The text is the only mark of a violation in the protocol; it has been the same since the first servers.
-fn is_permissions_violation(reason: &str) -> bool {
-    reason.to_ascii_lowercase().contains("permissions violation")
 }
 
 /// Why there is no connection.
@@ -204,13 +219,5 @@ mod tests {
         assert_eq!(error.kind(), ConnectErrorKind::Io);
         assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
         assert!(!format!("{error:?} {error}").contains("hunter2"));
-    }
-
-    #[test]
-    fn violations_are_recognised() {
-        assert!(is_permissions_violation(
-            "Permissions Violation for Publish to \"events.order.1.placed\""
-        ));
-        assert!(!is_permissions_violation("Stale Connection"));
     }
 }

@@ -32,7 +32,10 @@
 //! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
 //! | create or check the stream | [`provision_stream`], [`StreamSpec`]; [`Provisioning::VerifyOnly`] changes nothing |
 //! | publish | [`JetStreamPublisher`], [`PublisherConfig`] |
+//! | have the server refuse late and reordered messages | [`PublisherConfig::fenced`], [`SourceConfig::fenced`] |
+//! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
 //! | receive | [`JetStreamSource`], [`SourceConfig`] |
+//! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
 //!
 //! async-nats is re-exported, so that options and clients are of the version this crate was built with.
@@ -41,17 +44,24 @@
 
 // The order in which a message travels: connection, stream, out, in.
 mod connect;
+mod connection;
 mod provision;
+mod reports;
 
 mod headers;
 mod subject;
 
+mod fenced;
+mod log;
 mod outcome;
+mod preflight;
 mod publisher;
 
 mod consumer;
 mod source;
 mod subscription;
+
+pub mod hints;
 
 pub use async_nats;
 pub use connect::{ConnectError, connect, connect_options, connect_with_events};

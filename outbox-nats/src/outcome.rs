@@ -9,7 +9,8 @@
 //! | position > 0 on the expected stream | stored |
 //! | position 0 | unknown: servers before 2.10.26 answered so for messages they had not stored |
 //! | another stream's name | configuration |
-//! | no answer in time, connection broken | unknown |
+//! | not connected, no room to send in time, no answer in time, connection broken or closed | unknown |
+//! | the server reports that we may not publish on the subject, or not receive answers | configuration |
 //! | no stream listens on the subject | transient: also seen during elections |
 //! | 10158 id is being stored right now | transient |
 //! | 10077, 10023, 10047, 10167, other answers with status 503 | backpressure |
@@ -19,11 +20,30 @@
 //! | anything else | unclassified |
 
 use std::error::Error;
+use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishError as SendError, PublishErrorKind};
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use outbox_core::{FailureClass, MessageId, PublishError, Receipt};
+
+/// Whether the server refused because its last sequence of the subject is another one than expected.
+pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
+    let Some(error) = error
+        .source()
+        .and_then(|source| source.downcast_ref::<SendError>())
+    else {
+        return false;
+    };
+    error.kind() == PublishErrorKind::WrongLastSequence
+        || matches!(
+            Cause::of(error),
+            Cause::Refused {
+                code: ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT,
+                ..
+            }
+        )
+}
 
 /// What names a publish in an error.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +74,46 @@ impl Attempt<'_> {
             position: ack.sequence,
             duplicate: ack.duplicate,
         })
+    }
+
+    /// Nothing was sent, because there is no connection.
+    pub(crate) fn not_connected(&self) -> PublishError {
+        let context = format!("not connected, message {} was not sent", self.id);
+        PublishError::new(FailureClass::Unknown, context)
+    }
+
+    /// Nothing was sent, because nothing that was sent before is confirmed: the broker is silent.
+    pub(crate) fn no_room(&self, waited: Duration) -> PublishError {
+        let context = format!(
+            "window or send buffer stayed full for {waited:?}, message {} was not sent",
+            self.id
+        );
+        PublishError::new(FailureClass::Unknown, context)
+    }
+
+    /// The message was sent, and nothing came back.
+    pub(crate) fn unconfirmed(&self, waited: Duration) -> PublishError {
+        let Self { id, stream, .. } = self;
+        let context = format!("message {id} was not confirmed by stream `{stream}` within {waited:?}");
+        PublishError::new(FailureClass::Unknown, context)
+    }
+
+    /// The server reported that we may not publish here.
+    pub(crate) fn denied(&self) -> PublishError {
+        let Self { id, subject, .. } = self;
+        let context = format!(
+            "nats denies publishing message {id} on subject `{subject}`; grant this user the permission to publish on it"
+        );
+        PublishError::new(FailureClass::Configuration, context)
+    }
+
+    /// The server reported that we may not receive answers, so the message may well be stored.
+    pub(crate) fn denied_answer(&self, inbox: &str) -> PublishError {
+        let context = format!(
+            "message {} cannot be confirmed: nats denies subscribing to `{inbox}`; grant this user the permission to subscribe to it",
+            self.id
+        );
+        PublishError::new(FailureClass::Configuration, context)
     }
 
     /// Judges a failure that async-nats reported.
@@ -108,6 +168,8 @@ enum Cause {
     Subject,
     /// The server answered something that is no acknowledgement.
     Unreadable,
+    /// Something private to async-nats: the connection was closed, by us or by its owner.
+    Closed,
     /// Nothing we know.
     Other,
 }
@@ -127,16 +189,16 @@ impl Cause {
         } else if source.is::<serde_json::Error>() {
             Self::Unreadable
         } else {
-            Self::Other
+            Self::Closed
         }
     }
 }
 
 fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
     match (kind, cause) {
-        (PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe, _) | (_, Cause::Unreadable) => {
-            FailureClass::Unknown
-        }
+        (PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe, _)
+        | (PublishErrorKind::Other, Cause::Closed)
+        | (_, Cause::Unreadable) => FailureClass::Unknown,
         (PublishErrorKind::StreamNotFound | PublishErrorKind::MaxAckPending, _) => FailureClass::Transient,
         (PublishErrorKind::MaxPayloadExceeded, _) | (_, Cause::Subject) => FailureClass::Permanent,
         (PublishErrorKind::WrongLastSequence, _) => FailureClass::Unknown,
@@ -282,6 +344,23 @@ mod tests {
         let subject =
             SendError::with_source(PublishErrorKind::Other, async_nats::SubjectError::InvalidFormat);
         assert_eq!(attempt().failure(subject).class(), Permanent);
+    }
+
+    #[test]
+    fn a_closed_connection_is_unknown() {
+        let closed = std::io::Error::other("channel closed");
+        let closed = SendError::with_source(PublishErrorKind::Other, closed);
+        assert_eq!(attempt().failure(closed).class(), Unknown);
+    }
+
+    #[test]
+    fn a_wrong_last_sequence_is_recognised() {
+        for (status, code, expected) in [(400, 10071, true), (400, 10164, true), (400, 10060, false)] {
+            let error = attempt().failure(refusal(status, code));
+            assert_eq!(is_wrong_last_sequence(&error), expected, "{code}");
+        }
+        let error = attempt().failure(SendError::new(PublishErrorKind::WrongLastSequence));
+        assert!(is_wrong_last_sequence(&error));
     }
 
     #[test]

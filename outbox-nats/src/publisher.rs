@@ -4,18 +4,22 @@
 //! the reconnection, minutes after its failure was reported and perhaps after another relay took over. Absent here: the window,
 //! retries and order, which belong to the relay, and the meaning of failures ([`outcome`](crate::outcome)).
 
+use std::fmt;
 use std::future::IntoFuture as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, Subject};
 use outbox_core::{FailureClass, Message, PublishError, Publisher, Receipt};
 use tokio::time::{Instant, timeout_at};
 
+use crate::connection::{Line, Live};
+use crate::fenced::Positions;
 use crate::headers;
 use crate::outcome::Attempt;
+use crate::preflight;
 use crate::provision::DEFAULT_STREAM;
 use crate::subject::SubjectPrefix;
 
@@ -45,8 +49,19 @@ pub struct PublisherConfig {
     /// shorter ones publish twice under load. Default 5 s.
     pub ack_timeout: Duration,
     /// Most unacknowledged messages of this publisher and its clones together; the relay's window should not be larger, since what is
-    /// beyond waits and may fail as transient. Default 1024.
+    /// beyond waits and may fail as unknown. Default 1024.
     pub window: usize,
+    /// Whether the server itself refuses messages that would stand out of order. Default `false`.
+    ///
+    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>`, without the event's name, and each says which
+    /// position the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
+    /// duplicate window. Not fenced are unsequenced events and events with a fixed subject; they keep their subjects.
+    ///
+    /// Sources need [`SourceConfig::fenced`](crate::SourceConfig::fenced), and the publisher permissions: to read the last message
+    /// (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal (`$JS.API.STREAM.INFO.<stream>` and
+    /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; positions of 65,536 aggregates are
+    /// remembered. All publishers of a stream must have the same setting.
+    pub fenced: bool,
 }
 
 impl Default for PublisherConfig {
@@ -57,6 +72,7 @@ impl Default for PublisherConfig {
             source: "outbox".to_owned(),
             ack_timeout: Duration::from_secs(5),
             window: DEFAULT_WINDOW,
+            fenced: false,
         }
     }
 }
@@ -96,49 +112,166 @@ impl PublisherConfig {
         self.window = messages;
         self
     }
+
+    /// Sets [`Self::fenced`].
+    #[must_use]
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
 }
 
 /// The [`Publisher`] for JetStream. Clones share the connection and the window.
 ///
-/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected.
+/// Over a client that [`connect`](crate::connect) made, it opens a connection of its own at its first use, with the same options and on a
+/// thread of its own.
+///
+/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected. The first ones wait up to 2 s
+///   for the connection.
 /// * **Cancellation.** As the contract says: what was handed to the connection may be stored later.
+/// * **Abandon.** What is queued in this process is dropped with the connection, within 1 s; then up to 2 s are spent on the next one. Bytes that the
+///   operating system has already taken may still arrive. With a client that was made in another way, its queue is only dropped as far as a
+///   reconnection does so.
 /// * **Not promised.** A message that was on the wire when the connection broke may be stored although its failure was reported. It
 ///   carries its id, so the server drops it or its repetition within the stream's duplicate window.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct JetStreamPublisher {
-    client: Client,
-    context: Context,
+    line: Arc<Line>,
+    positions: Arc<Mutex<Positions>>,
     config: PublisherConfig,
 }
 
 impl JetStreamPublisher {
     /// A publisher over a connection. Nothing is sent, so the stream may be missing yet; check it with
-    /// [`provision_stream`](crate::provision_stream).
+    /// [`provision_stream`](crate::provision_stream) or [`Publisher::preflight`].
     #[must_use]
     pub fn new(client: Client, config: PublisherConfig) -> Self {
         // The context blocks for ever when more publishes are awaited at once than it has room for, so it gets more than the window.
-        let context = ContextBuilder::new()
-            .timeout(config.ack_timeout)
-            .ack_timeout(config.ack_timeout)
-            .max_ack_inflight(config.window.saturating_add(WINDOW_SLACK))
-            .build(client.clone());
+        let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
-            client,
-            context,
+            line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
+            positions: Arc::default(),
             config,
         }
     }
 
-    /// The connection.
+    /// The client that the publisher was made with.
     #[must_use]
     pub fn client(&self) -> &Client {
-        &self.client
+        self.line.given()
     }
 
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &PublisherConfig {
         &self.config
+    }
+
+    /// Whether the connection that messages are sent on is up, for a health check. `false` before the first use.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        let slot = self.line.slot();
+        slot.get()
+            .is_some_and(|live| live.client.connection_state() == State::Connected)
+    }
+
+    pub(crate) fn positions(&self) -> MutexGuard<'_, Positions> {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present connection, for one use, if it is up.
+    pub(crate) async fn connected<T>(
+        &self,
+        use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
+    ) -> Result<T, PublishError> {
+        let slot = self.line.slot();
+        let live = self.line.open(&slot).await;
+        if live.client.connection_state() != State::Connected {
+            let context = format!("not connected, stream `{}` is out of reach", self.config.stream);
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        use_it(live).await
+    }
+
+    /// Sends and waits for the acknowledgement.
+    pub(crate) async fn send(
+        &self,
+        attempt: Attempt<'_>,
+        subject: Subject,
+        publish: PublishMessage,
+        deadline: Instant,
+    ) -> Result<Receipt, PublishError> {
+        let waited = self.config.ack_timeout;
+        let slot = self.line.slot();
+        // What is rarely needed is boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
+        let live = match slot.get() {
+            Some(live) if live.client.connection_state() == State::Connected => live,
+            _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
+                .await
+                .map_err(|_| attempt.not_connected())?,
+        };
+        if live.client.connection_state() != State::Connected {
+            return Err(attempt.not_connected());
+        }
+        // Listens before it sends, so that no report is missed.
+        let reports = self.line.reports().map(|reports| (reports, reports.watch()));
+        let sent_at = Instant::now();
+        let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
+            .await
+            .map_err(|_| attempt.no_room(waited))?
+            .map_err(|error| attempt.failure(error))?;
+        // From here on the message may be stored, whatever happens: a crash or cancellation now means that it is published again.
+        let acknowledged = timeout_at(deadline, acknowledgement.into_future());
+        let answer = match reports {
+            None => acknowledged.await,
+            Some((reports, changes)) => tokio::select! {
+                biased;
+                answer = acknowledged => answer,
+                () = reports.denied_since(attempt.subject, sent_at, changes) => return Err(attempt.denied()),
+            },
+        };
+        let Ok(answer) = answer else {
+            return Err(self.silence(live, &attempt));
+        };
+        match answer {
+            Ok(ack) => attempt.receipt(&ack),
+            Err(error) => {
+                let error = attempt.failure(error);
+                if error.class() == FailureClass::Unknown && Instant::now() >= deadline {
+                    return Err(self.silence(live, &attempt));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a server has denied publishing on a subject, on the present connection.
+    pub(crate) fn is_denied(&self, subject: &str) -> bool {
+        let reports = self.line.reports();
+        reports.is_some_and(|reports| reports.is_denied(subject))
+    }
+
+    /// Why no answer came: nothing is known, unless the server does not let us receive any.
+    fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
+        let inbox = live.client.new_inbox();
+        let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
+        match self
+            .line
+            .reports()
+            .and_then(|reports| reports.denied_inbox(prefix))
+        {
+            Some(inbox) => attempt.denied_answer(&inbox),
+            None => attempt.unconfirmed(self.config.ack_timeout),
+        }
+    }
+}
+
+impl fmt::Debug for JetStreamPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamPublisher")
+            .field("client", self.client())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -158,18 +291,18 @@ impl Publisher for JetStreamPublisher {
                 format!("message {id} has {what} that cannot be sent"),
             )
         };
-        let subject = prefix
-            .subject(message)
-            .map_err(|error| unsendable("a subject").with_source(error))?;
-        let (headers, payload) = headers::encode(message, source, stream)
-            .map_err(|error| unsendable("a header").with_source(error))?;
-
-        if self.client.connection_state() != State::Connected {
-            return Err(PublishError::new(
-                FailureClass::Transient,
-                format!("not connected, message {id} was not sent"),
-            ));
-        }
+        let fenced = self.is_fenced(message);
+        let subject = if fenced {
+            Ok(prefix.aggregate_subject(&message.aggregate))
+        } else {
+            prefix.subject(message)
+        };
+        let subject = subject.map_err(|error| unsendable("a subject").with_source(error))?;
+        let encode = || {
+            let (headers, payload) = headers::encode(message, source, stream)
+                .map_err(|error| unsendable("a header").with_source(error))?;
+            Ok(PublishMessage::build().payload(payload).headers(headers))
+        };
         // The client's own type shares the text instead of copying it.
         let subject = Subject::from(subject);
         let attempt = Attempt {
@@ -178,25 +311,30 @@ impl Publisher for JetStreamPublisher {
             subject: &subject,
         };
         let deadline = Instant::now() + *ack_timeout;
-        let publish = PublishMessage::build().payload(payload).headers(headers);
-        let acknowledgement = timeout_at(deadline, self.context.send_publish(subject.clone(), publish))
-            .await
-            .map_err(|_| {
-                let context = format!(
-                    "window or send buffer stayed full for {ack_timeout:?}, message {id} was not sent"
-                );
-                PublishError::new(FailureClass::Transient, context)
-            })?
-            .map_err(|error| attempt.failure(error))?;
-        // From here on the message may be stored, whatever happens: a crash or cancellation now means that it is published again.
-        let ack = timeout_at(deadline, acknowledgement.into_future())
-            .await
-            .map_err(|_| {
-                let context =
-                    format!("message {id} was not confirmed by stream `{stream}` within {ack_timeout:?}");
-                PublishError::new(FailureClass::Unknown, context)
-            })?
-            .map_err(|error| attempt.failure(error))?;
-        attempt.receipt(&ack)
+        if fenced {
+            Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await
+        } else {
+            self.send(attempt, subject.clone(), encode()?, deadline).await
+        }
+    }
+
+    /// Asks for the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
+    /// [`PublisherConfig::ack_timeout`] for each of three requests.
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        let warnings = self
+            .connected(async |live| {
+                let denied = |subject: &str| self.is_denied(subject);
+                preflight::check(live, &self.config, denied).await
+            })
+            .await?;
+        if self.config.fenced {
+            self.check_fence().await?;
+        }
+        Ok(warnings)
+    }
+
+    /// Bounded by 3 s.
+    async fn abandon(&self) {
+        self.line.renew().await;
     }
 }

@@ -10,11 +10,11 @@ use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, Source, SourceError};
+use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError};
 
 use crate::consumer::{self, Durable};
 use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
-use crate::subject::SubjectPrefix;
+use crate::subject::{SubjectPrefix, without_covered};
 use crate::subscription::JetStreamSubscription;
 
 /// How a [`JetStreamSource`] subscribes. Start from the default and set what differs.
@@ -34,6 +34,12 @@ pub struct SourceConfig {
     /// How often an idle server says that it is alive. A connection that is silent for twice this is rebuilt. 100 ms to 15 s,
     /// values beyond are cut to that. Default 5 s.
     pub idle_heartbeat: Duration,
+    /// Whether the stream's publishers are fenced ([`PublisherConfig::fenced`](crate::PublisherConfig::fenced)). Default `false`.
+    ///
+    /// Messages of an aggregate then share a subject, so the server sends all event types of each subscribed aggregate type; what the consumer did not
+    /// subscribe to is acknowledged here and not seen by it. Messages on the default subjects are received too, so a stream may have been
+    /// published to in both ways.
+    pub fenced: bool,
 }
 
 impl Default for SourceConfig {
@@ -43,6 +49,7 @@ impl Default for SourceConfig {
             prefix: SubjectPrefix::default(),
             provisioning: Provisioning::default(),
             idle_heartbeat: Duration::from_secs(5),
+            fenced: false,
         }
     }
 }
@@ -74,6 +81,19 @@ impl SourceConfig {
     pub fn idle_heartbeat(mut self, interval: Duration) -> Self {
         self.idle_heartbeat = interval;
         self
+    }
+
+    /// Sets [`Self::fenced`].
+    #[must_use]
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
+
+    /// The filters that select an event.
+    fn filters(&self, event: &EventDescriptor) -> impl Iterator<Item = String> {
+        let fenced = self.fenced.then(|| self.prefix.fenced_filter(event)).flatten();
+        std::iter::once(self.prefix.filter(event)).chain(fenced)
     }
 }
 
@@ -145,8 +165,10 @@ impl JetStreamSource {
                 source: None,
             });
         }
-        for event in &consumer.events {
-            let filter = prefix.filter(event);
+        let filters = consumer.events.iter().copied();
+        for (event, filter) in
+            filters.flat_map(|event| self.config.filters(event).map(move |filter| (event, filter)))
+        {
             if !captures(&config.subjects, &filter) {
                 let context = format!(
                     "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream",
@@ -175,7 +197,12 @@ impl Source for JetStreamSource {
         let durable = Durable {
             stream: &stream,
             spec: consumer,
-            filters: self.config.prefix.filters(consumer.events.iter().copied()),
+            filters: without_covered(
+                consumer
+                    .events
+                    .iter()
+                    .flat_map(|event| self.config.filters(event)),
+            ),
             provisioning: self.config.provisioning,
             // Asked after the first answer: before that, a client that still connects knows no version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
@@ -192,6 +219,9 @@ impl Source for JetStreamSource {
             consumer_handle,
             consumer.in_flight_max,
             heartbeat,
+            self.config
+                .fenced
+                .then(|| consumer.events.iter().map(|event| event.event_type()).collect()),
         ))
     }
 }
@@ -241,8 +271,6 @@ pub(crate) fn configuration(
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::EventDescriptor;
-
     use super::*;
 
     static PLACED: EventDescriptor = EventDescriptor {

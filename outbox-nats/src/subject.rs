@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use outbox_core::{EventDescriptor, Message};
+use outbox_core::{Aggregate, EventDescriptor, Message};
 
 /// Longest prefix, in bytes. With the longest aggregate id (255 characters of four bytes, percent-encoded) a subject stays below
 /// 3.4 KB; nats-server takes 4 KB for subject, reply subject and sizes together.
@@ -75,12 +75,35 @@ impl SubjectPrefix {
                 })
             };
         }
-        Ok(format!(
-            "{self}.{}.{}.{}",
-            encode_token(&message.aggregate.aggregate_type),
-            encode_token(&message.aggregate.id),
-            encode_token(message.event_name())
-        ))
+        // For every message that is sent, so not through the machinery of `format!`.
+        let tokens: [&str; 7] = [
+            &self.0,
+            ".",
+            &encode_token(&message.aggregate.aggregate_type),
+            ".",
+            &encode_token(&message.aggregate.id),
+            ".",
+            &encode_token(message.event_name()),
+        ];
+        Ok(tokens.concat())
+    }
+
+    /// The subject of all sequenced messages of an aggregate in fenced streams: `<prefix>.<aggregate>.<aggregate id>`.
+    #[must_use]
+    pub fn aggregate_subject(&self, aggregate: &Aggregate) -> String {
+        format!(
+            "{self}.{}.{}",
+            encode_token(&aggregate.aggregate_type),
+            encode_token(&aggregate.id)
+        )
+    }
+
+    /// The filter that selects all sequenced messages of an aggregate type in fenced streams, whatever their event type:
+    /// `<prefix>.<aggregate>.*`. `None` for events that are not fenced.
+    #[must_use]
+    pub fn fenced_filter(&self, event: &EventDescriptor) -> Option<String> {
+        let fenced = event.sequenced && event.subject.is_none();
+        fenced.then(|| format!("{self}.{}.*", encode_token(event.aggregate)))
     }
 
     /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.

@@ -4,11 +4,13 @@
 //! most `in_flight_max` messages that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here:
 //! deduplication and dispatch, which belong to the inbox.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::connection::State;
+use async_nats::header::HeaderName;
 use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind};
 use async_nats::jetstream::{self, AckKind};
@@ -42,6 +44,8 @@ pub struct JetStreamSubscription {
     consumer: PullConsumer,
     batch: usize,
     heartbeat: Duration,
+    /// The subscribed event types, if the server sends others too.
+    wanted: Option<HashSet<String>>,
     /// `None` until the first call, and after trouble.
     messages: Option<pull::Stream>,
     trouble: Trouble,
@@ -62,6 +66,7 @@ impl JetStreamSubscription {
         consumer: PullConsumer,
         in_flight_max: usize,
         heartbeat: Duration,
+        wanted: Option<HashSet<String>>,
     ) -> Self {
         Self {
             client,
@@ -69,8 +74,21 @@ impl JetStreamSubscription {
             // The pull stream asks for the next batch when half of the last one is left, so it holds up to one and a half.
             batch: (in_flight_max.saturating_mul(2) / 3).max(1),
             heartbeat: heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            wanted,
             messages: None,
             trouble: Trouble::default(),
+        }
+    }
+
+    /// Whether the consumer did not ask for this. What has no type is passed on, for the consumer to judge.
+    fn is_unwanted(&self, message: &jetstream::Message) -> bool {
+        let event_type = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(HeaderName::from_static("ce-type")));
+        match (&self.wanted, event_type) {
+            (Some(wanted), Some(event_type)) => !wanted.contains(event_type.as_str()),
+            _ => false,
         }
     }
 
@@ -157,10 +175,19 @@ impl Subscription for JetStreamSubscription {
         if self.messages.is_none() {
             self.open().await?;
         }
-        // Without a pull stream there is nothing to receive, as at its end; after `open` there is one.
-        let received = match &mut self.messages {
-            Some(messages) => messages.next().await,
-            None => None,
+        let received = loop {
+            // Without a pull stream there is nothing to receive, as at its end; after `open` there is one.
+            let received = match &mut self.messages {
+                Some(messages) => messages.next().await,
+                None => None,
+            };
+            match received {
+                // Cancelled here, it comes again after `ack_wait`.
+                Some(Ok(message)) if self.is_unwanted(&message) => {
+                    JetStreamDelivery::new(message)?.ack().await?;
+                }
+                received => break received,
+            }
         };
         match received {
             Some(Ok(message)) => {

@@ -24,7 +24,7 @@ use crate::names::TableNames;
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// 9999-12-31 23:59:59.999999 UTC in microseconds, the last time that MySQL can hold.
-const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
+pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
 
 /// Why messages were not inserted.
 #[derive(Debug, thiserror::Error)]

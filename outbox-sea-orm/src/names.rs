@@ -86,6 +86,18 @@ impl TableNames {
         self.table(backend, "outbox_aggregates")
     }
 
+    /// The holds of aggregates, for use in SQL.
+    #[must_use]
+    pub fn holds(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_holds")
+    }
+
+    /// The relays that are alive, for use in SQL.
+    #[must_use]
+    pub fn relays(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_relays")
+    }
+
     /// The leases of the partitions, for use in SQL.
     #[must_use]
     pub fn leases(&self, backend: DbBackend) -> String {

@@ -23,6 +23,11 @@ impl Sql {
         }
     }
 
+    /// The database.
+    pub fn backend(&self) -> DbBackend {
+        self.backend
+    }
+
     /// Appends text, which must be ours and never a user's.
     pub fn push(&mut self, text: &str) -> &mut Self {
         self.text.push_str(text);

@@ -26,7 +26,7 @@ pub use new::NewMessage;
 /// Content type of payloads written by this crate.
 pub const JSON: &str = "application/json";
 
-/// The id of a message: a UUID v7, unique across services. It is the broker's deduplication id and the inbox's key.
+/// The id of a message: a UUID v7, unique across services. It is the broker's deduplication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
@@ -56,11 +56,44 @@ impl fmt::Display for MessageId {
     }
 }
 
+/// The id of an event: what consumers recognise it by. It is the id of the message that first carried it; a replayed copy is another message
+/// with the same event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(Uuid);
+
+impl EventId {
+    /// The id as a UUID.
+    #[must_use]
+    pub fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for EventId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
+    }
+}
+
+impl From<MessageId> for EventId {
+    fn from(id: MessageId) -> Self {
+        Self(id.0)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A stored message, as relays publish it and consumers receive it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
+    /// The event's id: the same, except in a replayed copy.
+    pub event_id: EventId,
     /// The aggregate it belongs to.
     pub aggregate: Aggregate,
     /// Its number within the aggregate, from 1 without holes; `None` for unsequenced events.

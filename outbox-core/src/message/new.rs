@@ -116,6 +116,7 @@ impl NewMessage {
     pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
         Message {
             id: self.id,
+            event_id: self.id.into(),
             event_type: self.event_type(),
             aggregate: self.aggregate,
             sequence,

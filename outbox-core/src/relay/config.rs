@@ -1,5 +1,6 @@
 //! Settings of a relay, each with its bound, default and trade-off.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -17,6 +18,39 @@ pub enum PoisonPolicy {
     ParkAndContinue,
 }
 
+/// What follows from the failures of one event type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventPolicy {
+    /// Refusals that are the message's own fault, as far as we know, after which it is parked. Outages never count. Default 20.
+    pub attempts_max: u32,
+    /// How long the aggregate waits after a failure, more each time. Default 100 ms to 30 s.
+    pub backoff: Backoff,
+    /// What becomes of the aggregate of a parked message. Default: halt.
+    pub on_poison: PoisonPolicy,
+}
+
+impl Default for EventPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 20,
+            backoff: BACKOFF,
+            on_poison: PoisonPolicy::HaltAggregate,
+        }
+    }
+}
+
+/// What becomes of messages that are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// They are kept for this long, for audits, replays and reconciling with a stream that lost some. At least an hour.
+    KeepFor(Duration),
+    /// They are kept until somebody deletes them.
+    Keep,
+    /// They are deleted as soon as they are published: the fastest, and no way back.
+    Delete,
+}
+
 /// Settings of a relay. `RelayConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,42 +58,54 @@ pub struct RelayConfig {
     /// How long a partition is owned without renewal. A crashed relay's messages wait this long for another relay; a database
     /// hiccup of more than a sixth of it interrupts publishing. 300 ms to 10 min, default 15 s.
     pub lease_ttl: Duration,
-    /// Messages per fetch, and so the bound on memory: this many payloads. Choose less for payloads of hundreds of kilobytes.
-    /// Default 1,000.
+    /// Messages per fetch. One and a half times as many wait in memory at most. 1 to 10,000, default 4,000.
     pub batch: NonZeroU32,
-    /// Unconfirmed messages at a time. 1 to 1,024, default 256.
+    /// Bytes of payload that wait in memory: nothing is fetched beyond half of it, and a fetch ends when it returned as much. Default 32 MiB.
+    pub buffer_bytes: usize,
+    /// Unconfirmed messages at a time. 1 to 1,024, default 1,024.
     pub window: usize,
     /// Shortest wait between polls while idle. Default 50 ms.
     pub poll_min: Duration,
-    /// Longest wait between polls while idle, and so the latency of commits in other processes. Default 1 s.
+    /// Longest wait between polls while idle, and so the latency of commits in other processes. Messages that wait for their time or for a
+    /// back-off are looked for at least every five of these. Default 1 s.
     pub poll_max: Duration,
-    /// Waits after failures, for the relay as a whole and for a single aggregate. Default 100 ms to 30 s.
+    /// How long the relay pauses while broker or database are out of reach. Default 100 ms to 30 s.
     pub backoff: Backoff,
-    /// Refusals of unknown kind after which a message is parked. Outages never count. Default 20.
-    pub attempts_max: u32,
-    /// What becomes of the aggregate then. Default: halt.
-    pub on_poison: PoisonPolicy,
+    /// What follows from the failures of event types that have no policy of their own.
+    pub policy: EventPolicy,
+    /// Policies by event type (`order.placed`).
+    pub policies: BTreeMap<String, EventPolicy>,
+    /// What becomes of published messages. Default: kept for 7 days.
+    pub retention: Retention,
     /// How long a shutdown waits for confirmations. Default 10 s, never longer than the leases last.
     pub shutdown_timeout: Duration,
+    /// Without a confirmed message for this long, while some are due, or with a database that fails for this long, a relay is reported as stuck.
+    /// Default 5 min.
+    pub stuck_after: Duration,
     /// Seed of the jitter; tests set it to repeat a run. Default: random.
     pub seed: Option<u64>,
 }
+
+const BACKOFF: Backoff = Backoff {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(30),
+};
 
 impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             lease_ttl: Duration::from_secs(15),
-            batch: const { NonZeroU32::new(1000).unwrap() },
-            window: 256,
+            batch: const { NonZeroU32::new(4000).unwrap() },
+            buffer_bytes: 32 << 20,
+            window: 1024,
             poll_min: Duration::from_millis(50),
             poll_max: Duration::from_secs(1),
-            backoff: Backoff {
-                min: Duration::from_millis(100),
-                max: Duration::from_secs(30),
-            },
-            attempts_max: 20,
-            on_poison: PoisonPolicy::HaltAggregate,
+            backoff: BACKOFF,
+            policy: EventPolicy::default(),
+            policies: BTreeMap::new(),
+            retention: Retention::KeepFor(Duration::from_secs(7 * 24 * 3600)),
             shutdown_timeout: Duration::from_secs(10),
+            stuck_after: Duration::from_secs(300),
             seed: None,
         }
     }
@@ -76,12 +122,35 @@ macro_rules! setters {
     )*};
 }
 
+impl EventPolicy {
+    setters! {
+        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
+        attempts_max: u32,
+        /// Sets [`Self::backoff`](#structfield.backoff).
+        backoff: Backoff,
+        /// Sets [`Self::on_poison`](#structfield.on_poison).
+        on_poison: PoisonPolicy,
+    }
+
+    fn check(&self, of: &str) -> Result<(), RelayError> {
+        check_backoff(&format!("backoff of {of}"), &self.backoff)?;
+        if self.attempts_max == 0 {
+            return Err(RelayError::Config(format!(
+                "attempts_max of {of} is 0; use at least 1"
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl RelayConfig {
     setters! {
         /// Sets [`Self::lease_ttl`](#structfield.lease_ttl).
         lease_ttl: Duration,
         /// Sets [`Self::batch`](#structfield.batch).
         batch: NonZeroU32,
+        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
+        buffer_bytes: usize,
         /// Sets [`Self::window`](#structfield.window).
         window: usize,
         /// Sets [`Self::poll_min`](#structfield.poll_min).
@@ -90,14 +159,28 @@ impl RelayConfig {
         poll_max: Duration,
         /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
-        attempts_max: u32,
-        /// Sets [`Self::on_poison`](#structfield.on_poison).
-        on_poison: PoisonPolicy,
+        /// Sets [`Self::policy`](#structfield.policy), for all event types without one of their own.
+        policy: EventPolicy,
+        /// Sets [`Self::retention`](#structfield.retention).
+        retention: Retention,
         /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
+        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
+        stuck_after: Duration,
         /// Sets [`Self::seed`](#structfield.seed).
         seed: Option<u64>,
+    }
+
+    /// Sets the policy of one event type (`order.placed`).
+    #[must_use]
+    pub fn event_policy(mut self, event_type: impl Into<String>, policy: EventPolicy) -> Self {
+        self.policies.insert(event_type.into(), policy);
+        self
+    }
+
+    /// The policy of an event type.
+    pub(super) fn policy_of(&self, event_type: &str) -> &EventPolicy {
+        self.policies.get(event_type).unwrap_or(&self.policy)
     }
 
     pub(super) fn check(&self) -> Result<(), RelayError> {
@@ -111,6 +194,12 @@ impl RelayConfig {
                 ttl.end()
             ));
         }
+        if !(1..=10_000).contains(&self.batch.get()) {
+            return fail(format!("batch is {}; use 1 to 10000", self.batch));
+        }
+        if self.buffer_bytes == 0 {
+            return fail("buffer_bytes is 0; use at least the size of a large payload".to_owned());
+        }
         if !(1..=1024).contains(&self.window) {
             return fail(format!("window is {}; use 1 to 1024", self.window));
         }
@@ -120,12 +209,26 @@ impl RelayConfig {
                 self.poll_min, self.poll_max
             ));
         }
-        if self.backoff.min.is_zero() || self.backoff.min > self.backoff.max {
-            return fail(format!("backoff is {:?}; use 0 < min <= max", self.backoff));
+        check_backoff("backoff", &self.backoff)?;
+        if let Retention::KeepFor(time) = self.retention
+            && time < Duration::from_secs(3600)
+        {
+            return fail(format!(
+                "retention keeps messages for {time:?}; use at least an hour, or Retention::Delete"
+            ));
         }
-        if self.attempts_max == 0 {
-            return fail("attempts_max is 0; use at least 1".to_owned());
-        }
-        Ok(())
+        self.policy.check("the default policy")?;
+        self.policies
+            .iter()
+            .try_for_each(|(event_type, policy)| policy.check(&format!("the policy of {event_type}")))
     }
+}
+
+fn check_backoff(what: &str, backoff: &Backoff) -> Result<(), RelayError> {
+    if backoff.min.is_zero() || backoff.min > backoff.max {
+        return Err(RelayError::Config(format!(
+            "{what} is {backoff:?}; use 0 < min <= max"
+        )));
+    }
+    Ok(())
 }

@@ -1,44 +1,43 @@
 //! The relay: moves committed messages from the outbox to the broker.
 //!
-//! One cycle is *lease → fetch → publish → settle*. Invariants:
+//! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`);
+//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `hand`);
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
 //! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Absent
-//! here: recording, retention, and anything that knows a database or broker.
+//! here: recording, and anything that knows a database or broker.
 
 mod config;
+mod engine;
+mod hand;
+mod intake;
 mod ownership;
 mod policy;
-mod pump;
+pub mod reconcile;
+mod retention;
 mod schedule;
 
-use std::num::NonZeroU32;
+use std::fmt;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::publisher::Publisher;
-use crate::store::{FetchRequest, FetchedRow, OutboxStore, OwnerId, Settlement, StoreError};
-use crate::wake;
+use crate::health::HealthCheck;
+use crate::message::{Aggregate, MessageId};
+use crate::publisher::{FailureClass, Publisher};
+use crate::store::{OutboxStore, StoreError};
+use crate::telemetry;
 
-pub use config::{PoisonPolicy, RelayConfig};
+pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 
-use ownership::Ownership;
-use policy::{BackingOff, Breaker};
+use engine::{Engine, Mode};
 
-/// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
-const SETTLE_GRACE: Duration = Duration::from_secs(2);
-
-/// How long a shutdown waits for the leases to be given back.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Messages fetched while the broker is failing.
-const PROBE: NonZeroU32 = NonZeroU32::new(16).unwrap();
+/// Without a turn of its loop for this long, beyond two lease times, a relay does not run.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
 
 /// Drains an outbox to a broker.
 ///
@@ -52,11 +51,32 @@ const PROBE: NonZeroU32 = NonZeroU32::new(16).unwrap();
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Relay<S, P> {
     store: S,
     publisher: P,
     config: RelayConfig,
+    health: HealthCheck,
+    on_parked: Option<Box<ParkedHook>>,
+}
+
+type ParkedHook = dyn Fn(&ParkedMessage) + Send + Sync;
+
+/// A message that a relay has given up, as [`Relay::on_parked`] tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ParkedMessage {
+    /// The row's key.
+    pub seq: i64,
+    /// Its id; `None` if the row cannot be read.
+    pub id: Option<MessageId>,
+    /// Its event type; `None` if the row cannot be read.
+    pub event_type: Option<String>,
+    /// Its aggregate.
+    pub aggregate: Aggregate,
+    /// Why it was given up.
+    pub error: String,
+    /// Whether its aggregate waits until it is retried or skipped.
+    pub halts: bool,
 }
 
 /// What a relay did from its start to its end.
@@ -83,10 +103,10 @@ pub enum RelayError {
     /// The configuration cannot work.
     #[error("relay configuration: {0}")]
     Config(String),
-    /// The database failed; only [`Relay::drain`] gives up on this, [`Relay::run`] keeps trying.
+    /// The database failed. [`Relay::run`] gives up only if it is not set up, and keeps trying otherwise.
     #[error("outbox store failed")]
     Store(#[from] StoreError),
-    /// The broker refused or did not answer; only [`Relay::drain`] gives up on this.
+    /// The broker refused or did not answer. [`Relay::run`] gives up only if the stream is not set up.
     #[error("broker did not take the messages: {0}")]
     Broker(String),
 }
@@ -94,270 +114,124 @@ pub enum RelayError {
 impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// A relay with the default configuration.
     pub fn new(store: S, publisher: P) -> Self {
+        let config = RelayConfig::default();
         Self {
             store,
             publisher,
-            config: RelayConfig::default(),
+            health: health_check(&config),
+            config,
+            on_parked: None,
         }
     }
 
     /// Replaces the configuration.
     #[must_use]
     pub fn with_config(mut self, config: RelayConfig) -> Self {
+        self.health = health_check(&config);
         self.config = config;
         self
     }
 
+    /// Calls `hook` for each message that is given up, once that is recorded; a crash in between leaves it uncalled, so it is for telling people
+    /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block.
+    #[must_use]
+    pub fn on_parked(mut self, hook: impl Fn(&ParkedMessage) + Send + Sync + 'static) -> Self {
+        self.on_parked = Some(Box::new(hook));
+        self
+    }
+
+    /// Tells how the relay is doing while it runs. Call it before [`Self::run`]; the answer can be asked from anywhere.
+    #[must_use]
+    pub fn health(&self) -> HealthCheck {
+        self.health.clone()
+    }
+
     /// Drains until `shutdown` is cancelled, then finishes what is in flight within
-    /// [`RelayConfig::shutdown_timeout`], settles it and gives the leases back; a database that hangs adds at most three seconds.
+    /// [`RelayConfig::shutdown_timeout`], settles it and gives the leases back; a database or broker that hangs adds at most four seconds.
     ///
-    /// A failing database or broker does not end it: it backs off and goes on where it stopped. Dropping the
-    /// future is like a crash: nothing is lost, but the leases must run out and what was in flight is published again.
+    /// Any number of relays may run, in this process or others: they share the partitions evenly. A failing database or broker does not end a
+    /// relay: it backs off and goes on where it stopped. Dropping the future is like a crash: nothing is lost, but the leases must run out
+    /// and what was in flight is published again.
     ///
     /// # Errors
     ///
-    /// [`RelayError::Catalogue`] and [`RelayError::Config`], both at the start.
+    /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
+    /// the database is not set up ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
-        Catalogue::linked()?;
-        self.config.check()?;
-        let mut run = Run::new(self);
-        tracing::info!(owner = %run.ownership.owner(), "relay started");
-        let mut commits = wake::Listener::new();
-        let mut idle = self.config.poll_min;
-        // The store's work goes on by itself when its future is dropped, so a database that hangs cannot hold up the shutdown.
-        let overdue = async {
-            shutdown.cancelled().await;
-            tokio::time::sleep(self.config.shutdown_timeout + SETTLE_GRACE).await;
-        };
-        tokio::pin!(overdue);
-        while !shutdown.is_cancelled() {
-            let cycle = tokio::select! {
-                biased;
-                cycle = run.cycle(&shutdown) => cycle,
-                () = &mut overdue => break,
-            };
-            let pause = match cycle {
-                Ok(Cycle { fetched: 0, .. }) => {
-                    // Nothing due: poll more and more rarely, down to the configured interval.
-                    idle = (idle * 2).min(self.config.poll_max);
-                    idle
-                }
-                Ok(Cycle {
-                    failure: Some(reason),
-                    broker_fails: true,
-                    ..
-                }) => {
-                    let pause = run.breaker.trip();
-                    tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
-                    // A commit must not cut the pause short, or writers would drive the retries.
-                    interruptible(tokio::time::sleep(pause), &shutdown).await;
-                    continue;
-                }
-                Ok(Cycle {
-                    failure: Some(reason),
-                    progress,
-                    ..
-                }) => {
-                    tracing::warn!(%reason, "messages were not taken, their aggregates wait");
-                    if !progress {
-                        // Others may be waiting behind them, but not so urgently that the broker must be hammered.
-                        interruptible(tokio::time::sleep(self.config.backoff.min), &shutdown).await;
-                    }
-                    continue;
-                }
-                Ok(_) => {
-                    idle = self.config.poll_min;
-                    continue; // More may be waiting.
-                }
-                Err(error) => {
-                    let pause = run.breaker.trip();
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        ?pause,
-                        "outbox store failed, relay pauses"
-                    );
-                    interruptible(tokio::time::sleep(pause), &shutdown).await;
-                    continue;
-                }
-            };
-            let woken = async {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = commits.notified() => {}
-                }
-            };
-            interruptible(woken, &shutdown).await;
+        self.check()?;
+        match shutdown.run_until_cancelled(self.preflight()).await {
+            Some(checked) => checked?,
+            None => return Ok(RelayReport::default()),
         }
-        let release = run.ownership.release(&self.store);
-        if tokio::time::timeout(RELEASE_TIMEOUT, release).await.is_err() {
-            tracing::warn!("leases could not be released in time; they run out");
-        }
-        tracing::info!(owner = %run.ownership.owner(), report = ?run.report, "relay stopped");
-        Ok(run.report)
+        Engine::new(self, Mode::Run).run(&shutdown).await
     }
 
-    /// Publishes everything that is due now and returns; for tests, and for jobs that run to completion.
+    /// Publishes everything that is due now and returns; for tests, and for jobs that run to completion. While other relays own
+    /// partitions, theirs are left to them.
     ///
     /// # Errors
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] as soon as the store or the broker fails: what
     /// was settled stays settled, the rest is still pending.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
-        Catalogue::linked()?;
+        self.check()?;
+        Engine::new(self, Mode::Drain)
+            .run(&CancellationToken::new())
+            .await
+    }
+
+    fn check(&self) -> Result<(), RelayError> {
+        let catalogue = Catalogue::linked()?;
         self.config.check()?;
-        let mut run = Run::new(self);
-        let outcome = run.drain().await;
-        run.ownership.release(&self.store).await;
-        outcome.map(|()| run.report)
-    }
-}
-
-/// Waits for `future` or for the shutdown, whichever is first.
-async fn interruptible(future: impl Future<Output = ()>, shutdown: &CancellationToken) {
-    let _ = shutdown.run_until_cancelled(future).await;
-}
-
-/// What one cycle found.
-#[derive(Default)]
-struct Cycle {
-    fetched: usize,
-    /// Whether anything was published.
-    progress: bool,
-    /// The broker took nothing at all, for reasons that are its own.
-    broker_fails: bool,
-    /// Why something was not taken, if so.
-    failure: Option<String>,
-}
-
-/// The state of one run of a relay.
-struct Run<'a, S, P> {
-    relay: &'a Relay<S, P>,
-    ownership: Ownership,
-    breaker: Breaker,
-    backing_off: BackingOff,
-    /// Verdicts that the store has not taken yet. They go first: publishing more while nothing can be recorded only makes
-    /// more copies.
-    unsettled: Vec<Settlement>,
-    report: RelayReport,
-}
-
-impl<'a, S: OutboxStore, P: Publisher> Run<'a, S, P> {
-    fn new(relay: &'a Relay<S, P>) -> Self {
-        let config = &relay.config;
-        let mut rng = config
-            .seed
-            .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        Self {
-            relay,
-            ownership: Ownership::new(OwnerId::fresh(), config.lease_ttl),
-            breaker: Breaker::new(config.backoff, rng.fork()),
-            backing_off: BackingOff::new(config.backoff, rng),
-            unsettled: Vec::new(),
-            report: RelayReport::default(),
-        }
-    }
-
-    /// Cycles until nothing is due, giving up at the first failure.
-    async fn drain(&mut self) -> Result<(), RelayError> {
-        let never = CancellationToken::new();
-        loop {
-            let cycle = self.cycle(&never).await?;
-            if let Some(reason) = cycle.failure {
-                return Err(RelayError::Broker(reason));
-            }
-            if cycle.fetched == 0 {
-                return Ok(());
+        telemetry::describe();
+        if catalogue.iter().next().is_some() {
+            for event_type in self.config.policies.keys() {
+                if !catalogue.iter().any(|known| known.event_type() == *event_type) {
+                    tracing::warn!(%event_type, "a policy is set for an event type that is not linked into this program");
+                }
             }
         }
-    }
-
-    async fn cycle(&mut self, shutdown: &CancellationToken) -> Result<Cycle, StoreError> {
-        let Relay {
-            store,
-            publisher,
-            config,
-        } = self.relay;
-        self.ownership.keep(store).await?;
-        self.settle().await?;
-        let Some(deadlines) = self.ownership.deadlines() else {
-            return Ok(Cycle::default());
-        };
-        let rows = self.fetch().await?;
-        let fetched = rows.len();
-        if fetched == 0 {
-            return Ok(Cycle::default());
-        }
-
-        let outcome = pump::publish(publisher, rows, config, deadlines, shutdown).await;
-        // A crash here leaves published messages pending: the next owner publishes them again under the same ids, and
-        // the broker or the inbox drops the copies.
-        self.report.published += outcome.published;
-        self.report.duplicates += outcome.duplicates;
-        self.report.parked += outcome.parked;
-        self.report.failed += outcome.failures.len() as u64;
-        self.unsettled.extend(outcome.settlements);
-        let progress = outcome.published > 0;
-        let failure = outcome.failures.first().map(|failure| failure.reason.clone());
-        let broker_fails = !progress
-            && outcome
-                .failures
-                .iter()
-                .any(|failure| policy::is_the_brokers(failure.class));
-        if progress {
-            self.breaker.reset();
-        }
-        for failure in outcome.failures {
-            self.backing_off.add(failure.aggregate);
-        }
-        self.settle().await?;
-        Ok(Cycle {
-            fetched,
-            progress,
-            broker_fails,
-            failure,
-        })
-    }
-
-    async fn fetch(&mut self) -> Result<Vec<FetchedRow>, StoreError> {
-        let Relay { store, config, .. } = self.relay;
-        let leases = self.ownership.leases();
-        let waiting = self.backing_off.aggregates();
-        let request = |limit, excluding| FetchRequest {
-            leases,
-            limit,
-            excluding,
-        };
-        if !self.breaker.is_tripped() {
-            return store.fetch(request(config.batch, &waiting)).await;
-        }
-        // After a failure a few messages are enough to see whether the broker is back. Those of other aggregates first: if it is not the
-        // broker but a crowd of messages that it will never take, they must not stand in the way of all others.
-        let probe = config.batch.min(PROBE);
-        let suspects = self.backing_off.suspects();
-        let rows = store.fetch(request(probe, &suspects)).await?;
-        if !rows.is_empty() {
-            return Ok(rows);
-        }
-        store.fetch(request(probe, &waiting)).await
-    }
-
-    async fn settle(&mut self) -> Result<(), StoreError> {
-        if self.unsettled.is_empty() {
-            return Ok(());
-        }
-        let accepted = self
-            .relay
-            .store
-            .settle(self.ownership.leases(), &self.unsettled)
-            .await?;
-        if accepted < self.unsettled.len() {
-            // Their partitions have a new owner, who sends them again and settles them itself.
-            tracing::warn!(
-                refused = self.unsettled.len() - accepted,
-                "leases were lost before settling"
-            );
-        }
-        self.unsettled.clear();
         Ok(())
+    }
+
+    /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
+    async fn preflight(&self) -> Result<(), RelayError> {
+        match self.store.preflight().await {
+            Ok(warnings) => warnings
+                .iter()
+                .for_each(|warning| tracing::warn!(%warning, "outbox database")),
+            Err(error @ StoreError::Setup { .. }) => return Err(error.into()),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the database cannot be checked now"
+            ),
+        }
+        match self.publisher.preflight().await {
+            Ok(warnings) => warnings
+                .iter()
+                .for_each(|warning| tracing::warn!(%warning, "stream")),
+            Err(error) if error.class() == FailureClass::Configuration => {
+                return Err(RelayError::Broker(policy::describe(&error)));
+            }
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the stream cannot be checked now"
+            ),
+        }
+        Ok(())
+    }
+}
+
+fn health_check(config: &RelayConfig) -> HealthCheck {
+    HealthCheck::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
+}
+
+impl<S: fmt::Debug, P: fmt::Debug> fmt::Debug for Relay<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("store", &self.store)
+            .field("publisher", &self.publisher)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,10 @@
 //! Which partitions this relay owns, and until when it may rely on that.
 //!
-//! Invariant: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
-//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late.
+//! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
+//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. And a partition that
+//! is too many is given back only when nothing of it is in the relay's hands. Absent here: what is done about a lost lease.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,17 +12,26 @@ use tokio::time::Instant;
 use crate::message::PARTITIONS;
 use crate::store::{Lease, OutboxStore, OwnerId, StoreError};
 
+/// While there are other relays, or partitions that others hold, the relay looks this often whether that has changed, so that a relay that stops is
+/// succeeded within a second.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
+
+#[derive(Debug)]
 pub(super) struct Ownership {
     owner: OwnerId,
     ttl: Duration,
     leases: Vec<Lease>,
     /// Just before the oldest of the leases was granted or renewed.
     granted_at: Instant,
-    /// When free partitions were last looked for.
-    searched_at: Option<Instant>,
+    /// Partitions that are too many: nothing of them is fetched any more.
+    leaving: BTreeSet<u16>,
+    /// Relays that are alive, this one included.
+    alive: u32,
+    renew_at: Instant,
+    search_at: Instant,
 }
 
-/// Until when a batch may be published.
+/// Until when a message may be published.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
     /// No publish starts after this.
@@ -29,14 +40,42 @@ pub(super) struct Deadlines {
     pub(super) confirm: Instant,
 }
 
+/// What one round of upkeep is to do, and what came of it.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    owner: OwnerId,
+    ttl: Duration,
+    asked_at: Instant,
+    /// Leases to renew; `None` if it is not time yet.
+    renew: Option<Vec<Lease>>,
+    owned: usize,
+    alive: u32,
+    taken: Vec<Lease>,
+}
+
+/// What changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// Leases that were lost, although they were relied on.
+    pub(super) lost: usize,
+    /// Partitions that were acquired.
+    pub(super) taken: usize,
+    /// Partitions that are to be given back.
+    pub(super) leaving: Vec<u16>,
+}
+
 impl Ownership {
     pub(super) fn new(owner: OwnerId, ttl: Duration) -> Self {
+        let now = Instant::now();
         Self {
             owner,
             ttl,
             leases: Vec::new(),
-            granted_at: Instant::now(),
-            searched_at: None,
+            granted_at: now,
+            leaving: BTreeSet::new(),
+            alive: 1,
+            renew_at: now,
+            search_at: now,
         }
     }
 
@@ -44,41 +83,25 @@ impl Ownership {
         self.owner
     }
 
+    /// Everything that is owned, for settling.
     pub(super) fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// Renews what is owned and takes over what is free, both at most every third of the lease's time.
-    pub(super) async fn keep<S: OutboxStore>(&mut self, store: &S) -> Result<(), StoreError> {
-        if !self.leases.is_empty() && self.granted_at.elapsed() >= self.ttl / 3 {
-            let asked_at = Instant::now();
-            let kept = store.renew(self.owner, &self.leases, self.ttl).await?;
-            if kept.len() < self.leases.len() {
-                tracing::warn!(
-                    lost = self.leases.len() - kept.len(),
-                    "leases were lost; the relay was paused or the database away"
-                );
-            }
-            self.leases = kept;
-            self.granted_at = asked_at;
-        }
-        let due = self.searched_at.is_none_or(|at| at.elapsed() >= self.ttl / 3);
-        if due && self.leases.len() < usize::from(PARTITIONS) {
-            let asked_at = Instant::now();
-            let taken = store.acquire(self.owner, self.ttl, PARTITIONS).await?;
-            self.searched_at = Some(asked_at);
-            if !taken.is_empty() {
-                tracing::info!(partitions = taken.len(), "leases acquired");
-                if self.leases.is_empty() {
-                    self.granted_at = asked_at;
-                }
-                self.leases.extend(taken);
-            }
-        }
-        Ok(())
+    /// What is owned and to be kept, for fetching.
+    pub(super) fn kept(&self) -> Vec<Lease> {
+        self.leases
+            .iter()
+            .filter(|lease| !self.leaving.contains(&lease.partition))
+            .copied()
+            .collect()
     }
 
-    /// How long a batch that is fetched now may be published, or `None` if nothing is owned.
+    pub(super) fn keeps(&self, partition: u16) -> bool {
+        !self.leaving.contains(&partition) && self.leases.iter().any(|lease| lease.partition == partition)
+    }
+
+    /// Until when what is owned may be published, or `None` if nothing is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
         (!self.leases.is_empty()).then(|| Deadlines {
             start: self.granted_at + self.ttl / 2,
@@ -86,14 +109,170 @@ impl Ownership {
         })
     }
 
-    /// Gives everything back. On failure the leases run out on their own.
-    pub(super) async fn release<S: OutboxStore>(&mut self, store: &S) {
-        if let Err(error) = store.release(self.owner, &self.leases).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "leases could not be released; they run out"
-            );
+    /// When the next upkeep is due.
+    pub(super) fn upkeep_at(&self) -> Instant {
+        if self.alive > 1 || self.wanted() > 0 {
+            self.renew_at.min(self.search_at)
+        } else {
+            self.renew_at
         }
-        self.leases.clear();
+    }
+
+    /// Makes the next upkeep renew the leases, because one seems to be lost.
+    pub(super) fn doubt(&mut self) {
+        self.renew_at = Instant::now();
+    }
+
+    /// Partitions that this relay may own: its share, rounded up.
+    fn share(&self) -> usize {
+        usize::from(PARTITIONS).div_ceil(self.alive.max(1) as usize)
+    }
+
+    /// Partitions to take over, if they are free.
+    fn wanted(&self) -> usize {
+        self.share().saturating_sub(self.leases.len())
+    }
+
+    /// What is to be done now.
+    pub(super) fn plan(&self) -> Upkeep {
+        let now = Instant::now();
+        Upkeep {
+            owner: self.owner,
+            ttl: self.ttl,
+            asked_at: now,
+            renew: (self.renew_at <= now).then(|| self.leases.clone()),
+            owned: self.leases.len(),
+            alive: self.alive,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes over what the upkeep brought. After an error it is repeated soon; the leases run on meanwhile.
+    pub(super) fn apply(&mut self, upkeep: Upkeep) -> Change {
+        let mut change = Change::default();
+        if let Some(kept) = upkeep.renew {
+            // What was given back while the answer was on its way is not owned, although the answer says so.
+            let before = self.leases.len();
+            self.leases.retain(|lease| kept.contains(lease));
+            change.lost = before - self.leases.len();
+            self.granted_at = upkeep.asked_at;
+            self.renew_at = upkeep.asked_at + self.ttl / 3;
+        }
+        self.alive = upkeep.alive;
+        self.search_at = upkeep.asked_at + SEARCH_INTERVAL.min(self.ttl / 3);
+        change.taken = upkeep.taken.len();
+        if self.leases.is_empty() {
+            self.granted_at = upkeep.asked_at;
+        }
+        self.leases.extend(upkeep.taken);
+        self.leaving
+            .retain(|partition| self.leases.iter().any(|lease| lease.partition == *partition));
+        let surplus = self
+            .leases
+            .len()
+            .saturating_sub(self.share() + self.leaving.len());
+        // The newest go first: their queues are the shortest.
+        for lease in self.leases.iter().rev() {
+            if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
+                change.leaving.push(lease.partition);
+            }
+        }
+        change
+    }
+
+    /// After an upkeep that failed.
+    pub(super) fn postpone(&mut self, pause: Duration) {
+        let next = Instant::now() + pause;
+        self.renew_at = self.renew_at.max(next);
+        self.search_at = self.search_at.max(next);
+    }
+
+    /// Partitions that are too many.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = u16> + '_ {
+        self.leaving.iter().copied()
+    }
+
+    /// Takes the leases of partitions that nothing is in hand of, to be released.
+    pub(super) fn give_up(&mut self, partitions: &[u16]) -> Vec<Lease> {
+        let (given, kept) = self
+            .leases
+            .iter()
+            .partition(|lease| partitions.contains(&lease.partition));
+        self.leases = kept;
+        self.leaving.retain(|partition| !partitions.contains(partition));
+        given
+    }
+
+    /// Relays that are alive, this one included.
+    pub(super) fn alive(&self) -> u32 {
+        self.alive
+    }
+
+    /// Whether upkeep is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.upkeep_at() <= Instant::now()
+    }
+}
+
+impl Upkeep {
+    /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
+    pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
+        if self.renew.is_some() || self.alive > 1 {
+            self.alive = store.announce(self.owner, self.ttl).await?;
+        }
+        if let Some(leases) = &mut self.renew {
+            if !leases.is_empty() {
+                *leases = store.renew(self.owner, leases, self.ttl).await?;
+            }
+            self.owned = leases.len();
+        }
+        let share = usize::from(PARTITIONS).div_ceil(self.alive.max(1) as usize);
+        if let Ok(wanted @ 1..) = u16::try_from(share.saturating_sub(self.owned)) {
+            self.taken = store.acquire(self.owner, self.ttl, wanted).await?;
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(partition: u16) -> Lease {
+        Lease { partition, epoch: 1 }
+    }
+
+    fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
+        let mut upkeep = ownership.plan();
+        upkeep.renew = Some(ownership.leases.clone());
+        upkeep.alive = alive;
+        upkeep.taken = taken.into_iter().map(lease).collect();
+        ownership.apply(upkeep)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_relay_gives_back_what_exceeds_its_share() {
+        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(15));
+        assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
+        let change = apply(&mut ownership, 3, []);
+        assert_eq!(change.leaving.len(), 64 - 22);
+        assert_eq!(ownership.kept().len(), 22);
+        assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
+        let given = ownership.give_up(&change.leaving);
+        assert_eq!((given.len(), ownership.leases().len()), (42, 22));
+        assert_eq!(ownership.wanted(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_count_from_before_the_request() {
+        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(12));
+        let mut upkeep = ownership.plan();
+        let asked_at = Instant::now();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        upkeep.taken = vec![lease(7)];
+        ownership.apply(upkeep);
+        let deadlines = ownership.deadlines().unwrap();
+        assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
+        assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
     }
 }

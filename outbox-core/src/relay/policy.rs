@@ -1,51 +1,79 @@
 //! What follows from a failure: who waits, how long, and when a message is given up.
 //!
-//! Invariant: only what is proven to be the message's own fault uses attempts or parks it. A broker that takes nothing of a batch
-//! pauses the relay; a message that is refused while others pass backs off its aggregate, never the single row, so that nothing
-//! overtakes.
+//! Invariant: only what is proven to be the message's own fault uses attempts or parks it. A broker that is silent pauses the relay, and nothing
+//! is written down; a message that is refused while the broker answers holds its aggregate, never the single row, so that nothing overtakes.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::config::{PoisonPolicy, RelayConfig};
-use crate::message::Aggregate;
+use super::config::{EventPolicy, PoisonPolicy, RelayConfig};
 use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
-use crate::store::Verdict;
+use crate::store::{FetchedRow, Verdict};
 
-/// Aggregates that back off at a time. In an outage each probe adds a few; the oldest are forgotten first, which only means
-/// that they are tried earlier.
-const BACKING_OFF_MAX: usize = 2000;
+/// Publishes tried after a pause, to see whether the broker is back.
+const PROBES_SILENT: usize = 16;
+/// The same while it answers but refuses: others may be waiting behind those that it refuses, and each round gets some out of the way.
+const PROBES_REFUSING: usize = 256;
+/// The same when it refuses what it has refused before.
+const PROBES_REFUSING_AGAIN: usize = 64;
+/// Refusals in a row after which the relay slows down.
+const REFUSALS_MAX: u32 = 16;
+/// Longest pause while the broker answers.
+const REFUSING_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What a failed publish means for its row; `None` leaves the row untouched.
-pub(super) fn verdict(error: &PublishError, attempts: u32, config: &RelayConfig) -> Option<Verdict> {
+/// What becomes of a message that was not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The broker is silent: send it again, nothing is recorded.
+    Again,
+    /// Recorded: it waits, or is given up.
+    Settled(Verdict),
+}
+
+/// What a failed publish means for its message. `alive` says that the broker confirmed something after this publish began.
+pub(super) fn judge(
+    error: &PublishError,
+    row: &FetchedRow,
+    alive: bool,
+    config: &RelayConfig,
+    rng: &mut fastrand::Rng,
+) -> Outcome {
+    let policy = policy_of(row, config);
+    let mut held = |attempt| {
+        Outcome::Settled(Verdict::Held {
+            delay: policy.backoff.delay(row.failures.saturating_add(1), rng),
+            error: Some(describe(error)),
+            attempt,
+        })
+    };
     match error.class() {
+        FailureClass::Unknown if !alive => Outcome::Again,
         FailureClass::Unknown
         | FailureClass::Transient
         | FailureClass::Backpressure
-        | FailureClass::Configuration => None,
-        FailureClass::Unclassified if attempts + 1 < config.attempts_max => Some(Verdict::Failed {
-            error: describe(error),
-        }),
-        FailureClass::Unclassified | FailureClass::Permanent => Some(park(describe(error), config)),
+        | FailureClass::Configuration => held(false),
+        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => held(true),
+        FailureClass::Unclassified | FailureClass::Permanent => {
+            Outcome::Settled(park(describe(error), row, config))
+        }
     }
 }
 
-/// Whether a failure speaks of the broker. A wrong subject or a refusal says nothing about other messages.
-pub(super) fn is_the_brokers(class: FailureClass) -> bool {
-    matches!(
-        class,
-        FailureClass::Unknown | FailureClass::Transient | FailureClass::Backpressure
-    )
-}
-
 /// Gives a message up.
-pub(super) fn park(error: String, config: &RelayConfig) -> Verdict {
+pub(super) fn park(error: String, row: &FetchedRow, config: &RelayConfig) -> Verdict {
     Verdict::Parked {
         error,
-        halt: config.on_poison == PoisonPolicy::HaltAggregate,
+        halt: row.sequenced && policy_of(row, config).on_poison == PoisonPolicy::HaltAggregate,
+    }
+}
+
+/// A row that cannot be read has no type that could be believed.
+fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
+    match &row.message {
+        Ok(message) => config.policy_of(&message.event_type),
+        Err(_) => &config.policy,
     }
 }
 
@@ -61,164 +89,221 @@ pub(super) fn describe(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Pauses the relay while the broker or the database is failing.
+/// Decides how much may be sent while the broker is in trouble.
 #[derive(Debug)]
 pub(super) struct Breaker {
     backoff: Backoff,
-    rng: fastrand::Rng,
-    failures: u32,
+    /// Pauses since the last confirmation, for silence.
+    silences: u32,
+    /// Refusals since the last confirmation.
+    refusals: u32,
+    /// Of those, refusals of messages that were refused before.
+    repeated: u32,
+    closed_until: Option<Instant>,
+    /// The last confirmation.
+    confirmed_at: Option<Instant>,
 }
 
 impl Breaker {
-    pub(super) fn new(backoff: Backoff, rng: fastrand::Rng) -> Self {
+    pub(super) fn new(backoff: Backoff) -> Self {
         Self {
             backoff,
-            rng,
-            failures: 0,
+            silences: 0,
+            refusals: 0,
+            repeated: 0,
+            closed_until: None,
+            confirmed_at: None,
         }
     }
 
-    /// Counts a failure and returns how long to pause.
-    pub(super) fn trip(&mut self) -> Duration {
-        self.failures = self.failures.saturating_add(1);
-        self.backoff.delay(self.failures, &mut self.rng)
+    pub(super) fn confirmed(&mut self) {
+        self.silences = 0;
+        self.refusals = 0;
+        self.repeated = 0;
+        self.closed_until = None;
+        self.confirmed_at = Some(Instant::now());
     }
 
-    pub(super) fn reset(&mut self) {
-        self.failures = 0;
+    /// Whether the broker confirmed something after this.
+    pub(super) fn is_alive_since(&self, time: Instant) -> bool {
+        self.confirmed_at.is_some_and(|at| at > time)
     }
 
-    pub(super) fn is_tripped(&self) -> bool {
-        self.failures > 0
-    }
-}
-
-/// Aggregates whose messages failed while those of others passed.
-#[derive(Debug)]
-pub(super) struct BackingOff {
-    backoff: Backoff,
-    rng: fastrand::Rng,
-    waiting: HashMap<Aggregate, Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    failures: u32,
-    until: Instant,
-}
-
-impl BackingOff {
-    pub(super) fn new(backoff: Backoff, rng: fastrand::Rng) -> Self {
-        Self {
-            backoff,
-            rng,
-            waiting: HashMap::new(),
+    /// The broker was silent; returns the pause, if one begins now.
+    pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
+        if self.pause_end().is_some() {
+            return None; // One of those that were on their way when the pause began.
         }
+        self.silences = self.silences.saturating_add(1);
+        Some(self.pause(self.backoff.delay(self.silences, rng)))
     }
 
-    pub(super) fn add(&mut self, aggregate: Aggregate) {
-        let now = Instant::now();
-        if self.waiting.len() >= BACKING_OFF_MAX && !self.waiting.contains_key(&aggregate) {
-            let soonest = self
-                .waiting
-                .iter()
-                .min_by_key(|(_, w)| w.until)
-                .map(|(a, _)| a.clone());
-            soonest.map(|a| self.waiting.remove(&a));
+    /// The broker refused a message, `again` if it was refused before; returns the pause, if one begins now.
+    pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
+        self.refusals = self.refusals.saturating_add(1);
+        self.repeated = self.repeated.saturating_add(u32::from(again));
+        if self.refusals < REFUSALS_MAX || self.pause_end().is_some() {
+            return None;
         }
-        let waiting = self.waiting.entry(aggregate).or_insert(Waiting {
-            failures: 0,
-            until: now,
-        });
-        waiting.failures = waiting.failures.saturating_add(1);
-        waiting.until = now + self.backoff.delay(waiting.failures, &mut self.rng);
+        let rounds = self.repeated / REFUSALS_MAX;
+        Some(self.pause(self.backoff.delay(rounds, rng).min(REFUSING_PAUSE_MAX)))
     }
 
-    /// All that failed lately, whether they still wait or not.
-    pub(super) fn suspects(&self) -> Vec<Aggregate> {
-        self.waiting.keys().cloned().collect()
+    fn pause(&mut self, pause: Duration) -> Duration {
+        self.closed_until = Some(Instant::now() + pause);
+        pause
     }
 
-    /// Those that still wait. One that has waited long enough is forgotten a while after its last failure, so that it is
-    /// remembered if it fails again at once.
-    pub(super) fn aggregates(&mut self) -> Vec<Aggregate> {
-        let now = Instant::now();
-        let memory = self.backoff.max;
-        self.waiting.retain(|_, waiting| waiting.until + memory > now);
-        self.waiting
-            .iter()
-            .filter(|(_, waiting)| waiting.until > now)
-            .map(|(a, _)| a.clone())
-            .collect()
+    /// When the present pause ends, if there is one.
+    pub(super) fn pause_end(&self) -> Option<Instant> {
+        self.closed_until.filter(|end| *end > Instant::now())
+    }
+
+    /// Whether the broker has refused everything lately: then what it has not refused yet goes first.
+    pub(super) fn is_refusing(&self) -> bool {
+        self.refusals >= REFUSALS_MAX
+    }
+
+    /// How many messages may be unconfirmed now, of a window.
+    pub(super) fn window(&self, window: usize) -> usize {
+        if self.pause_end().is_some() {
+            0
+        } else if self.silences > 0 {
+            window.min(PROBES_SILENT)
+        } else if self.is_refusing() {
+            window.min(if self.repeated >= REFUSALS_MAX {
+                PROBES_REFUSING_AGAIN
+            } else {
+                PROBES_REFUSING
+            })
+        } else {
+            window
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Aggregate;
 
     fn error(class: FailureClass) -> PublishError {
         PublishError::new(class, "refused").with_source(std::io::Error::other("disk"))
     }
 
+    fn row(attempts: u32) -> FetchedRow {
+        FetchedRow {
+            seq: 1,
+            partition: 0,
+            aggregate: Aggregate::new("order", "1"),
+            sequenced: true,
+            attempts,
+            failures: 0,
+            waited: false,
+            age: Duration::ZERO,
+            message: Err("not needed".to_owned()),
+        }
+    }
+
+    fn judged(class: FailureClass, attempts: u32, alive: bool, config: &RelayConfig) -> Outcome {
+        let mut rng = fastrand::Rng::with_seed(1);
+        judge(&error(class), &row(attempts), alive, config, &mut rng)
+    }
+
     #[test]
     fn outages_use_no_attempts_and_park_nothing() {
         let config = RelayConfig::default();
+        assert_eq!(
+            judged(FailureClass::Unknown, u32::MAX, false, &config),
+            Outcome::Again
+        );
         for class in [
             FailureClass::Unknown,
             FailureClass::Transient,
             FailureClass::Backpressure,
             FailureClass::Configuration,
         ] {
-            assert_eq!(verdict(&error(class), u32::MAX - 1, &config), None, "{class:?}");
+            let outcome = judged(class, u32::MAX, true, &config);
+            assert!(
+                matches!(outcome, Outcome::Settled(Verdict::Held { attempt: false, .. })),
+                "{class:?}: {outcome:?}"
+            );
         }
     }
 
     #[test]
-    fn permanent_failures_park_at_once_and_unknown_ones_at_the_limit() {
-        let config = RelayConfig::default().attempts_max(3);
-        let text = "refused (permanent): disk".to_owned();
-        assert_eq!(
-            verdict(&error(FailureClass::Permanent), 0, &config),
-            Some(Verdict::Parked {
-                error: text,
-                halt: true
+    fn permanent_failures_park_at_once_and_unclassified_ones_at_the_limit() {
+        let config = RelayConfig::default().policy(EventPolicy::default().attempts_max(3));
+        let parked = |halt| {
+            Outcome::Settled(Verdict::Parked {
+                error: "refused (permanent): disk".to_owned(),
+                halt,
             })
-        );
-        let unclassified = error(FailureClass::Unclassified);
-        assert!(matches!(
-            verdict(&unclassified, 1, &config),
-            Some(Verdict::Failed { .. })
-        ));
-        assert!(matches!(
-            verdict(&unclassified, 2, &config),
-            Some(Verdict::Parked { .. })
-        ));
-        let config = config.on_poison(PoisonPolicy::ParkAndContinue);
-        assert!(matches!(
-            verdict(&unclassified, 2, &config),
-            Some(Verdict::Parked { halt: false, .. })
-        ));
+        };
+        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), parked(true));
+        for (attempts, ends) in [(0, false), (1, false), (2, true)] {
+            let outcome = judged(FailureClass::Unclassified, attempts, true, &config);
+            let is_parked = matches!(outcome, Outcome::Settled(Verdict::Parked { .. }));
+            assert_eq!(is_parked, ends, "{attempts}: {outcome:?}");
+        }
+        let goes_on = EventPolicy::default().on_poison(PoisonPolicy::ParkAndContinue);
+        let config = RelayConfig::default().policy(goes_on);
+        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), parked(false));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn aggregates_back_off_longer_each_time_and_are_bounded() {
+    async fn a_silent_broker_is_probed_more_and_more_rarely() {
         let backoff = Backoff {
-            min: Duration::from_secs(1),
-            max: Duration::from_secs(60),
+            min: Duration::from_millis(100),
+            max: Duration::from_secs(30),
         };
-        let mut backing_off = BackingOff::new(backoff, fastrand::Rng::with_seed(1));
-        let order = Aggregate::new("order", "1");
-        backing_off.add(order.clone());
-        assert!(backing_off.aggregates().contains(&order));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(backing_off.aggregates().is_empty());
-        backing_off.add(order.clone());
-        tokio::time::advance(Duration::from_millis(999)).await;
-        assert!(backing_off.aggregates().contains(&order));
-        for id in 0..2 * BACKING_OFF_MAX {
-            backing_off.add(Aggregate::new("order", id.to_string()));
+        let mut breaker = Breaker::new(backoff);
+        let mut rng = fastrand::Rng::with_seed(1);
+        assert_eq!(breaker.window(256), 256);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            let pause = breaker.silent(&mut rng).unwrap();
+            assert_eq!(
+                breaker.silent(&mut rng),
+                None,
+                "one pause for all that were on their way"
+            );
+            assert_eq!(breaker.window(256), 0);
+            tokio::time::advance(pause).await;
+            assert_eq!(breaker.window(256), PROBES_SILENT);
+            pauses.push(pause);
         }
-        assert_eq!(backing_off.aggregates().len(), BACKING_OFF_MAX);
+        assert!(
+            pauses[0] <= backoff.min && pauses[11] > backoff.max / 3,
+            "{pauses:?}"
+        );
+        breaker.confirmed();
+        assert_eq!(breaker.window(256), 256);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_refuses_is_tried_at_least_every_second() {
+        let mut breaker = Breaker::new(RelayConfig::default().backoff);
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..10_000 {
+            if let Some(pause) = breaker.refused(false, &mut rng) {
+                assert!(pause <= RelayConfig::default().backoff.min, "news: {pause:?}");
+                assert_eq!(breaker.window(1024), 0);
+                tokio::time::advance(pause).await;
+                assert_eq!(breaker.window(1024), PROBES_REFUSING);
+            }
+        }
+        for _ in 0..10_000 {
+            if let Some(pause) = breaker.refused(true, &mut rng) {
+                assert!(pause <= REFUSING_PAUSE_MAX);
+                tokio::time::advance(pause).await;
+            }
+        }
+        assert_eq!(breaker.window(1024), PROBES_REFUSING_AGAIN);
+        breaker.confirmed();
+        assert_eq!(breaker.window(1024), 1024);
+        for _ in 0..10 {
+            assert_eq!(breaker.refused(true, &mut rng), None, "a few are nothing");
+        }
     }
 }

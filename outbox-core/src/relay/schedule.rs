@@ -1,156 +1,320 @@
 //! Which message may be sent next.
 //!
-//! Invariant: of one aggregate at most one message is out, and the next one only follows when it succeeded or was given up
-//! without halting. Absent here: time, I/O and the reasons for failing. A pure data structure.
+//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was given up without halting. A lane is
+//! an aggregate, or a single message that asked for no order. Absent here: time, I/O and the reasons for failing. A pure data structure.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use tokio::time::Instant;
 
 use crate::message::Aggregate;
 use crate::store::FetchedRow;
 
-/// What is kept in order: a sequenced aggregate, or a single message that asked for no order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// What is kept in order. An aggregate is known by its hash, which saves two strings per message: if two aggregates ever share one, they share a lane,
+/// and wait for each other needlessly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    Ordered(Aggregate),
+    Ordered(u64),
     Free(i64),
+}
+
+impl Key {
+    pub(super) fn of(row: &FetchedRow) -> Self {
+        if row.sequenced {
+            Self::aggregate(&row.aggregate)
+        } else {
+            Self::Free(row.seq)
+        }
+    }
+
+    pub(super) fn aggregate(aggregate: &Aggregate) -> Self {
+        let mut hasher = DefaultHasher::new();
+        aggregate.hash(&mut hasher);
+        Self::Ordered(hasher.finish())
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// Messages that are not out, by key, oldest first. A key that is ready or out has an entry, even an empty one.
-    waiting: HashMap<Key, VecDeque<FetchedRow>>,
-    /// Keys with a message that may go out, in the order in which they came.
+    lanes: HashMap<Key, Lane>,
+    /// Keys with a message that may go out, in the order in which they became ready. Keys of closed lanes may linger.
     ready: VecDeque<Key>,
+    queued: usize,
+    bytes: usize,
+}
+
+/// A fetched row, and when it was fetched.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) row: FetchedRow,
+    pub(super) fetched_at: Instant,
+}
+
+#[derive(Debug)]
+struct Lane {
+    partition: u16,
+    /// One of its messages is out.
+    out: bool,
+    /// Messages that are not out, oldest first.
+    queue: VecDeque<Queued>,
 }
 
 impl Schedule {
-    /// Takes rows in the order in which the store returned them.
-    pub(super) fn new(rows: Vec<FetchedRow>) -> Self {
-        let mut schedule = Self::default();
-        for row in rows {
-            let unordered = matches!(&row.message, Ok(message) if message.sequence.is_none());
-            let key = if unordered {
-                Key::Free(row.seq)
-            } else {
-                Key::Ordered(row.aggregate.clone())
-            };
-            let queue = schedule.waiting.entry(key.clone()).or_default();
-            if queue.is_empty() {
-                schedule.ready.push_back(key);
+    /// Adds a row behind those of its lane.
+    pub(super) fn push(&mut self, row: FetchedRow) {
+        let key = Key::of(&row);
+        let row = Queued {
+            row,
+            fetched_at: Instant::now(),
+        };
+        self.queued += 1;
+        self.bytes += row.size();
+        match self.lanes.entry(key) {
+            Entry::Occupied(mut lane) => {
+                let lane = lane.get_mut();
+                if !lane.out && lane.queue.is_empty() {
+                    self.ready.push_back(key);
+                }
+                lane.queue.push_back(row);
             }
-            queue.push_back(row);
+            Entry::Vacant(entry) => {
+                self.ready.push_back(key);
+                entry.insert(Lane {
+                    partition: row.row.partition,
+                    out: false,
+                    queue: VecDeque::from([row]),
+                });
+            }
         }
-        schedule
     }
 
-    /// The next message that may go out. Its key is blocked until [`Self::proceed`] or [`Self::stop`].
-    pub(super) fn next(&mut self) -> Option<(Key, FetchedRow)> {
+    /// The next message that may go out. Its lane is blocked until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
+    pub(super) fn next(&mut self) -> Option<(Key, Queued)> {
         while let Some(key) = self.ready.pop_front() {
-            if let Some(row) = self.waiting.get_mut(&key).and_then(VecDeque::pop_front) {
+            let Some(lane) = self.lanes.get_mut(&key).filter(|lane| !lane.out) else {
+                continue;
+            };
+            if let Some(row) = lane.queue.pop_front() {
+                lane.out = true;
+                self.queued -= 1;
+                self.bytes -= row.size();
                 return Some((key, row));
             }
         }
         None
     }
 
-    /// The message that was out is done: the next one of its key may follow.
+    /// The message that was out is done: the next one of its lane may follow.
     pub(super) fn proceed(&mut self, key: Key) {
-        if self.waiting.get(&key).is_some_and(|queue| !queue.is_empty()) {
-            self.ready.push_back(key);
-        } else {
-            self.waiting.remove(&key);
+        if let Entry::Occupied(mut lane) = self.lanes.entry(key) {
+            if lane.get().queue.is_empty() {
+                lane.remove();
+            } else {
+                lane.get_mut().out = false;
+                self.ready.push_back(key);
+            }
         }
     }
 
-    /// The message that was out is not done: nothing of its key may follow. The rest stays pending in the store.
-    pub(super) fn stop(&mut self, key: &Key) {
-        self.waiting.remove(key);
+    /// The message that was out is to be sent again, before anything else of its lane.
+    pub(super) fn put_back(&mut self, key: Key, row: Queued) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            self.queued += 1;
+            self.bytes += row.size();
+            lane.out = false;
+            lane.queue.push_front(row);
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Nothing of the lane may follow: takes what is queued in it.
+    pub(super) fn close(&mut self, key: Key) -> Vec<FetchedRow> {
+        let queue = self.lanes.remove(&key).map(|lane| lane.queue).unwrap_or_default();
+        self.removed(queue)
+    }
+
+    /// Takes what is queued of a partition; what is out stays out.
+    pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
+        let mut taken = Vec::new();
+        self.lanes.retain(|_, lane| {
+            if lane.partition != partition {
+                return true;
+            }
+            taken.extend(lane.queue.drain(..));
+            lane.out
+        });
+        self.removed(taken)
+    }
+
+    /// Whether something of a partition is out.
+    pub(super) fn has_out(&self, partition: u16) -> bool {
+        self.lanes
+            .values()
+            .any(|lane| lane.partition == partition && lane.out)
+    }
+
+    fn removed(&mut self, rows: impl IntoIterator<Item = Queued>) -> Vec<FetchedRow> {
+        let removed = rows.into_iter().inspect(|row| {
+            self.queued -= 1;
+            self.bytes -= row.size();
+        });
+        removed.map(|row| row.row).collect()
+    }
+
+    /// The lane with the most queued messages, if it has more than `min`.
+    pub(super) fn longest(&self, min: usize) -> Option<Key> {
+        let (key, lane) = self.lanes.iter().max_by_key(|(_, lane)| lane.queue.len())?;
+        (lane.queue.len() > min).then_some(*key)
+    }
+
+    /// Takes the newest messages of a lane, all but `keep`.
+    pub(super) fn shorten(&mut self, key: Key, keep: usize) -> Vec<FetchedRow> {
+        let rest = self
+            .lanes
+            .get_mut(&key)
+            .map(|lane| lane.queue.split_off(keep.min(lane.queue.len())))
+            .unwrap_or_default();
+        self.removed(rest)
+    }
+
+    /// Aggregates of which at least `min` messages are queued.
+    pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
+        self.lanes
+            .values()
+            .filter(|lane| lane.queue.len() >= min)
+            .filter_map(|lane| lane.queue.front())
+            .map(|row| row.row.aggregate.clone())
+            .collect()
+    }
+
+    /// Whether something may go out now.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Messages that are not out.
+    pub(super) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Bytes of their payloads.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Queued {
+    fn size(&self) -> usize {
+        self.row
+            .message
+            .as_ref()
+            .map_or(0, |message| message.payload.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use time::macros::datetime;
+    use std::time::Duration;
 
     use super::*;
-    use crate::event::EventDescriptor;
-    use crate::{AggregateId, DomainEvent, NewMessage};
 
-    #[derive(serde::Serialize)]
-    struct Happened(&'static str);
-
-    impl DomainEvent for Happened {
-        const DESCRIPTORS: &'static [EventDescriptor] = &[EventDescriptor {
-            aggregate: "thing",
-            name: "happened",
-            version: 1,
-            subject: None,
-            sequenced: true,
-            rust_type: "Happened",
-            file: file!(),
-            line: line!(),
-        }];
-        fn descriptor(&self) -> &'static EventDescriptor {
-            &Self::DESCRIPTORS[0]
-        }
-        fn aggregate_id(&self) -> AggregateId {
-            AggregateId::new(self.0)
-        }
-        fn dedup_key(&self) -> Option<String> {
-            None
+    fn row(seq: i64, id: &'static str, sequenced: bool) -> FetchedRow {
+        FetchedRow {
+            seq,
+            partition: u16::from(id == "b"),
+            aggregate: Aggregate::new("thing", id),
+            sequenced,
+            attempts: 0,
+            failures: 0,
+            waited: false,
+            age: Duration::ZERO,
+            message: Err("not needed".to_owned()),
         }
     }
 
-    fn row(seq: i64, id: &'static str, sequence: Option<u64>) -> FetchedRow {
-        let message = NewMessage::from_event(&Happened(id)).unwrap();
-        let message = message.into_message(sequence, datetime!(2026-01-01 0:00 UTC));
-        FetchedRow {
-            seq,
-            partition: 0,
-            aggregate: message.aggregate.clone(),
-            attempts: 0,
-            message: Ok(message),
-        }
+    fn schedule(rows: impl IntoIterator<Item = FetchedRow>) -> Schedule {
+        let mut schedule = Schedule::default();
+        rows.into_iter().for_each(|row| schedule.push(row));
+        schedule
     }
 
     fn take(schedule: &mut Schedule) -> Option<(Key, i64)> {
-        schedule.next().map(|(key, row)| (key, row.seq))
+        schedule.next().map(|(key, row)| (key, row.row.seq))
     }
 
     #[test]
     fn one_message_of_an_aggregate_is_out_at_a_time() {
-        let mut schedule = Schedule::new(vec![
-            row(1, "a", Some(1)),
-            row(2, "a", Some(2)),
-            row(3, "b", Some(1)),
-            row(4, "a", Some(3)),
+        let mut schedule = schedule([
+            row(1, "a", true),
+            row(2, "a", true),
+            row(3, "b", true),
+            row(4, "a", true),
         ]);
         let (a, seq) = take(&mut schedule).unwrap();
         assert_eq!(seq, 1);
         assert_eq!(take(&mut schedule).unwrap().1, 3);
         assert_eq!(take(&mut schedule), None);
-        schedule.proceed(a.clone());
+        schedule.proceed(a);
         assert_eq!(take(&mut schedule).unwrap().1, 2);
-        schedule.stop(&a);
+        let rest: Vec<_> = schedule.close(a).into_iter().map(|row| row.seq).collect();
+        assert_eq!(rest, [4]);
         assert_eq!(take(&mut schedule), None);
+        assert_eq!(schedule.queued(), 0);
+    }
+
+    #[test]
+    fn a_message_that_is_put_back_goes_first() {
+        let mut schedule = schedule([row(1, "a", true), row(2, "a", true)]);
+        let (a, first) = schedule.next().unwrap();
+        schedule.push(row(3, "a", true));
+        schedule.put_back(a, first);
+        for expected in [1, 2, 3] {
+            assert_eq!(take(&mut schedule), Some((a, expected)));
+            schedule.proceed(a);
+        }
     }
 
     #[test]
     fn unsequenced_messages_do_not_wait_for_each_other() {
-        let mut schedule = Schedule::new(vec![row(1, "a", None), row(2, "a", None), row(3, "a", Some(1))]);
-        assert_eq!(
-            std::iter::from_fn(|| take(&mut schedule))
-                .map(|(_, seq)| seq)
-                .collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
+        let mut schedule = schedule([row(1, "a", false), row(2, "a", false), row(3, "a", true)]);
+        let seqs: Vec<_> = std::iter::from_fn(|| take(&mut schedule))
+            .map(|(_, seq)| seq)
+            .collect();
+        assert_eq!(seqs, [1, 2, 3]);
     }
 
     #[test]
-    fn an_aggregate_that_was_drained_can_come_again() {
-        let mut schedule = Schedule::new(vec![row(1, "a", Some(1))]);
+    fn a_partition_is_taken_but_for_what_is_out() {
+        let mut schedule = schedule([row(1, "a", true), row(2, "b", true), row(3, "b", true)]);
+        let (_, seq) = take(&mut schedule).unwrap();
+        assert_eq!(seq, 1);
+        let (b, _) = take(&mut schedule).unwrap();
+        assert_eq!(schedule.take_partition(1).len(), 1);
+        schedule.proceed(b);
+        assert_eq!(take(&mut schedule), None);
+        assert!(schedule.lanes.len() == 1 && schedule.queued() == 0);
+    }
+
+    #[test]
+    fn the_longest_lane_is_shortened_at_its_end() {
+        let mut schedule = schedule((1..=9).map(|seq| row(seq, if seq == 5 { "b" } else { "a" }, true)));
+        let key = schedule.longest(7).unwrap();
+        assert_eq!(schedule.longest(8), None);
+        let cut: Vec<_> = schedule.shorten(key, 2).into_iter().map(|row| row.seq).collect();
+        assert_eq!(cut, [3, 4, 6, 7, 8, 9]);
+        assert_eq!(schedule.crowded(2), [Aggregate::new("thing", "a")]);
+        assert_eq!(schedule.queued(), 3);
+    }
+
+    #[test]
+    fn a_lane_that_was_drained_can_come_again() {
+        let mut schedule = schedule([row(1, "a", true)]);
         let (a, _) = take(&mut schedule).unwrap();
         schedule.proceed(a);
-        assert!(schedule.waiting.is_empty());
+        assert!(schedule.lanes.is_empty());
+        schedule.push(row(2, "a", true));
+        assert_eq!(take(&mut schedule), Some((a, 2)));
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::mem;
 
 use super::memory_broker::MemoryBroker;
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::publisher::FailureClass;
 
 /// Planned faults. They are used up one by one, in the order of the fields.
@@ -21,8 +21,8 @@ pub(super) struct Faults {
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes on their way that nobody waits for any more.
-    pub(super) on_the_way: Vec<Message>,
+    /// Publishes on their way that nobody waits for any more, with the connection that they came from.
+    pub(super) on_the_way: Vec<(u64, Message)>,
 }
 
 type Predicate = Box<dyn Fn(&Message) -> bool + Send>;
@@ -46,7 +46,7 @@ impl Faults {
     /// The class with which to refuse a message without storing it, if it is to be refused.
     pub(super) fn refusal(&mut self, message: &Message) -> Option<FailureClass> {
         if self.down {
-            return Some(FailureClass::Transient);
+            return Some(FailureClass::Unknown);
         }
         if let (1.., Some(class)) = self.fail_next {
             self.fail_next.0 -= 1;
@@ -83,7 +83,7 @@ impl MemoryBroker {
     }
 
     /// Answers the next `count` publishes with [`FailureClass::Unknown`] and stores them only on [`Self::release_ghosts`], as when they
-    /// wait in a client's buffer until the connection is back.
+    /// wait in a client's buffer until the connection is back; [`abandon`](crate::Publisher::abandon) drops them.
     pub fn ghost(&self, count: usize) {
         self.lock().faults.ghosts = count;
     }
@@ -91,14 +91,14 @@ impl MemoryBroker {
     /// Lets the ghosts of [`Self::ghost`] arrive, in the order in which they were sent.
     pub fn release_ghosts(&self) {
         let mut state = self.lock();
-        for message in mem::take(&mut state.faults.on_the_way) {
+        for (_, message) in mem::take(&mut state.faults.on_the_way) {
             state.store(&message);
         }
         drop(state);
         self.notify();
     }
 
-    /// Takes the broker down or brings it back. While it is down, publishes answer [`FailureClass::Transient`], subscriptions are interrupted,
+    /// Takes the broker down or brings it back. While it is down, publishes answer [`FailureClass::Unknown`], subscriptions are interrupted,
     /// and acknowledgements are lost. What is stored stays stored.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
@@ -108,6 +108,21 @@ impl MemoryBroker {
     /// Forgets all message ids, as a stream does that was restored or is out of its duplicate window.
     pub fn forget_ids(&self) {
         self.lock().forget_ids();
+    }
+
+    /// Loses the last `count` messages of the log, although they were confirmed, as a server does that lost its power before it wrote them to
+    /// disk. Their ids are forgotten; the positions of the others stay, and none is given again.
+    pub fn lose_tail(&self, count: usize) {
+        let mut state = self.lock();
+        let positions = state.tail(count);
+        state.lose(&positions);
+    }
+
+    /// Loses these messages, wherever they are on the log; as [`Self::lose_tail`].
+    pub fn forget(&self, ids: &[MessageId]) {
+        let mut state = self.lock();
+        let positions = state.positions(ids);
+        state.lose(&positions);
     }
 
     /// Delivers each of the next `count` messages twice, whether they are acknowledged or not.

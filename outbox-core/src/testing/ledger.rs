@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
-use super::conformance::store::RowStatus;
 use super::{MemoryBroker, MemoryStore};
-use crate::message::{Aggregate, Message, MessageId};
+use crate::message::{Aggregate, EventId, Message};
+use crate::store::MessageStatus;
 
 /// What was committed, and what is on the stream, both in order.
 #[derive(Debug, Clone, Default)]
@@ -23,14 +23,14 @@ pub struct Ledger {
 /// A committed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// The message's id.
-    pub id: MessageId,
+    /// The event's id.
+    pub id: EventId,
     /// Its aggregate.
     pub aggregate: Aggregate,
     /// Its number within the aggregate.
     pub sequence: Option<u64>,
     /// Where the outbox says it stands.
-    pub status: RowStatus,
+    pub status: MessageStatus,
     /// Its aggregate waits behind it.
     pub halts: bool,
 }
@@ -38,8 +38,8 @@ pub struct Committed {
 /// A message on the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
-    /// The message's id.
-    pub id: MessageId,
+    /// The event's id.
+    pub id: EventId,
     /// Its aggregate.
     pub aggregate: Aggregate,
     /// Its number within the aggregate.
@@ -49,7 +49,7 @@ pub struct Logged {
 impl From<&Message> for Logged {
     fn from(message: &Message) -> Self {
         Self {
-            id: message.id,
+            id: message.event_id,
             aggregate: message.aggregate.clone(),
             sequence: message.sequence,
         }
@@ -57,11 +57,13 @@ impl From<&Message> for Logged {
 }
 
 impl Ledger {
-    /// The ledger of an in-memory outbox and broker.
+    /// The ledger of an in-memory outbox and broker. Replayed copies in the outbox are left out: they commit nothing new.
     #[must_use]
     pub fn of(store: &MemoryStore, broker: &MemoryBroker) -> Self {
-        let committed = store.rows().into_iter().map(|row| Committed {
-            id: row.message.id,
+        let rows = store.rows().into_iter();
+        let originals = rows.filter(|row| row.message.event_id == row.message.id.into());
+        let committed = originals.map(|row| Committed {
+            id: row.message.event_id,
             aggregate: row.message.aggregate,
             sequence: row.message.sequence,
             status: row.status,
@@ -84,7 +86,7 @@ impl Ledger {
     /// a parked message.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
-        let mut first_at: HashMap<MessageId, usize> = HashMap::new();
+        let mut first_at: HashMap<EventId, usize> = HashMap::new();
         for (position, message) in self.log.iter().enumerate() {
             first_at.entry(message.id).or_insert(position);
         }
@@ -94,20 +96,20 @@ impl Ledger {
         violations
     }
 
-    fn losses(&self, first_at: &HashMap<MessageId, usize>) -> Vec<Violation> {
+    fn losses(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let halted: HashSet<&Aggregate> = self
             .committed
             .iter()
-            .filter(|message| message.status == RowStatus::Parked && message.halts)
+            .filter(|message| message.status == MessageStatus::Parked && message.halts)
             .map(|message| &message.aggregate)
             .collect();
         self.committed
             .iter()
             .filter(|message| !first_at.contains_key(&message.id))
             .filter(|message| match message.status {
-                RowStatus::Published => true,
-                RowStatus::Pending => !halted.contains(&message.aggregate),
-                RowStatus::Parked => false,
+                MessageStatus::Published => true,
+                MessageStatus::Pending | MessageStatus::Waiting => !halted.contains(&message.aggregate),
+                MessageStatus::Parked => false,
             })
             .map(|message| Violation::Lost {
                 id: message.id,
@@ -117,7 +119,7 @@ impl Ledger {
     }
 
     fn ghosts(&self) -> Vec<Violation> {
-        let committed: HashMap<MessageId, &Committed> = self
+        let committed: HashMap<EventId, &Committed> = self
             .committed
             .iter()
             .map(|message| (message.id, message))
@@ -132,7 +134,7 @@ impl Ledger {
     }
 
     /// Walks each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
-    fn inversions(&self, first_at: &HashMap<MessageId, usize>) -> Vec<Violation> {
+    fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();
         for message in &self.committed {
@@ -199,15 +201,15 @@ impl Ledger {
 pub enum Violation {
     /// A committed message is not on the stream, and nothing visible explains why.
     Lost {
-        /// The message.
-        id: MessageId,
+        /// The event.
+        id: EventId,
         /// Where the outbox says it stands.
-        status: RowStatus,
+        status: MessageStatus,
     },
     /// A message on the stream belongs to no committed transaction, or differs from what was committed.
     Ghost {
-        /// The message.
-        id: MessageId,
+        /// The event.
+        id: EventId,
     },
     /// A message first appears on the stream before an earlier one of its aggregate. A message that was parked without halting and retried
     /// comes late by the user's own decision; leave it out of the ledger.
@@ -236,10 +238,12 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost { id, status } => write!(f, "lost: message {id} is {status} and not on the stream"),
+            Self::Lost { id, status } => {
+                write!(f, "lost: event {id} is {} and not on the stream", status.as_str())
+            }
             Self::Ghost { id } => write!(
                 f,
-                "ghost: message {id} is on the stream and was not committed like that"
+                "ghost: event {id} is on the stream and was not committed like that"
             ),
             Self::Inverted { aggregate, sequence } => {
                 write!(
@@ -263,16 +267,17 @@ impl fmt::Display for Violation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::MessageId;
 
     /// Messages `a1`, `a2`, … of one aggregate, all published.
     fn committed(count: u64) -> Vec<Committed> {
         let aggregate = Aggregate::new("order", "a");
         (1..=count)
             .map(|sequence| Committed {
-                id: MessageId::fresh(),
+                id: MessageId::fresh().into(),
                 aggregate: aggregate.clone(),
                 sequence: Some(sequence),
-                status: RowStatus::Published,
+                status: MessageStatus::Published,
                 halts: false,
             })
             .collect()
@@ -301,22 +306,22 @@ mod tests {
     #[test]
     fn losses_are_found_unless_the_outbox_shows_them() {
         let mut messages = committed(3);
-        messages[1].status = RowStatus::Parked;
+        messages[1].status = MessageStatus::Parked;
         messages[1].halts = true;
-        messages[2].status = RowStatus::Pending;
+        messages[2].status = MessageStatus::Pending;
         assert_eq!(ledger(messages.clone(), &[0]).check(), []);
         messages[1].halts = false;
         assert!(matches!(
             ledger(messages, &[0]).check()[..],
             [Violation::Lost {
-                status: RowStatus::Pending,
+                status: MessageStatus::Pending,
                 ..
             }]
         ));
         assert!(matches!(
             ledger(committed(1), &[]).check()[..],
             [Violation::Lost {
-                status: RowStatus::Published,
+                status: MessageStatus::Published,
                 ..
             }]
         ));

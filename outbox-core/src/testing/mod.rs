@@ -15,6 +15,7 @@ pub mod inspect;
 pub mod ledger;
 
 pub mod conformance;
+pub mod simulation;
 pub mod wrong;
 
 pub use environment::backend_url;

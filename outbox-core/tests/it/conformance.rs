@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use outbox_core::testing::conformance::memory::{
-    MemoryPublisherFixture, MemorySourceFixture, MemoryStoreFixture,
+    MemoryLogFixture, MemoryPublisherFixture, MemorySourceFixture, MemoryStoreFixture,
 };
-use outbox_core::testing::conformance::{publisher, source, store};
+use outbox_core::testing::conformance::{publisher, source, store, stream_log};
 use outbox_core::testing::wrong::{
-    PublisherMistake, SourceMistake, StoreMistake, WriterMistake, WrongPublisher, WrongSource, WrongStore,
-    WrongWriter,
+    PublisherMistake, SourceMistake, StoreMistake, StreamLogMistake, WriterMistake, WrongPublisher,
+    WrongSource, WrongStore, WrongStreamLog, WrongWriter,
 };
 
 mod memory_store {
@@ -38,6 +38,15 @@ mod memory_source {
     outbox_core::source_conformance!(
         #[tokio::test(start_paused = true)]
         Some(MemorySourceFixture::new())
+    );
+}
+
+mod memory_stream_log {
+    use super::MemoryLogFixture;
+
+    outbox_core::stream_log_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryLogFixture::new())
     );
 }
 
@@ -73,6 +82,9 @@ mod wrong_stores {
     }
 
     noticed!(store, StoreMistake, MemoryStoreFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
+        announces_for_ever: AnnouncesForEver => announced_relays_are_counted_until_that_runs_out,
+        leaves_without_giving_back: LeavesWithoutGivingBack => leaving_gives_everything_back,
         grants_held_leases: GrantsHeldLeases => leases_are_exclusive,
         ignores_max: IgnoresMax => acquire_takes_no_more_than_asked,
         reuses_epochs: ReusesEpochs => each_acquisition_raises_the_epoch,
@@ -85,28 +97,73 @@ mod wrong_stores {
         fetches_out_of_order: FetchesOutOfOrder => fetch_keeps_the_order_of_each_aggregate,
         fetches_published: FetchesPublished => published_messages_are_not_fetched_again,
         ignores_partitions: IgnoresPartitions => only_leased_partitions_are_fetched,
+        ignores_partitions_of_holds: IgnoresPartitions => only_leased_partitions_give_held_messages,
         ignores_limit: IgnoresLimit => a_limited_fetch_continues_where_it_stopped,
-        ignores_exclusions: IgnoresExclusions => excluded_aggregates_are_left_out,
-        folds_case: FoldsCase => odd_aggregate_ids_stay_distinct,
-        overtakes_delayed: OvertakesDelayed => a_delayed_message_holds_back_its_aggregate,
+        ignores_bytes: IgnoresBytes => a_byte_bound_ends_a_fetch,
+        ignores_rows_in_hand: IgnoresRowsInHand => rows_in_hand_are_left_out,
+        ignores_held_rows_in_hand: IgnoresRowsInHand => held_rows_in_hand_are_left_out,
         drops_headers: DropsHeaders => fetch_returns_what_was_recorded,
         hides_unreadable: HidesUnreadable => an_unreadable_row_is_returned_as_such,
         fails_on_unreadable: FailsOnUnreadable => an_unreadable_row_is_returned_as_such,
+        folds_case: FoldsCase => odd_aggregate_ids_stay_distinct,
+        hands_out_held: HandsOutHeld => messages_of_a_held_aggregate_wait_and_others_flow,
+        looks_past_its_limit: LooksPastItsLimit => a_fetch_looks_at_no_more_than_its_limit,
+        forgets_what_waits: ForgetsWhatWaits => a_fetch_looks_at_no_more_than_its_limit,
+        sets_aside_blindly: SetsAsideBlindly => setting_aside_without_a_hold_changes_nothing,
+        loses_what_was_set_aside_late: SetsAsideBlindly => a_message_recorded_while_a_hold_drains_keeps_its_place,
+        ignores_backoff: IgnoresBackoff => a_hold_that_is_not_due_gives_nothing,
+        holds_too_long: HoldsTooLong => a_hold_without_delay_is_due_at_once,
+        keeps_the_first_hold: KeepsTheFirstHold => a_message_that_fails_again_is_held_again,
+        fetches_held_out_of_order: FetchesHeldOutOfOrder => a_due_hold_gives_its_messages_in_order,
+        ignores_held_bounds: IgnoresHeldBounds => a_held_fetch_keeps_its_bounds,
+        ignores_exclusions: IgnoresExclusions => held_aggregates_can_be_left_out,
+        starves_late_names: StarvesLateNames => the_hold_that_was_due_first_comes_first,
+        holds_for_ever: HoldsForEver => a_hold_ends_with_its_last_waiting_message,
+        holds_unsequenced: HoldsUnsequenced => unsequenced_messages_are_not_held_and_halt_nobody,
+        unsequenced_holds: UnsequencedHolds => an_unsequenced_failure_waits_by_itself,
+        counts_every_failure: CountsEveryFailure => failures_and_attempts_are_counted_apart,
+        forgets_failures: ForgetsFailures => failures_and_attempts_are_counted_apart,
+        hold_ends_halt: HoldEndsHalt => a_halted_aggregate_stays_halted,
+        overtakes_delayed: OvertakesDelayed => a_delayed_message_holds_back_its_aggregate,
+        overtakes_pending: OvertakesPending => what_waits_does_not_overtake_what_is_pending,
+        forgets_delayed: ForgetsDelayed => a_delayed_message_comes_when_its_time_has_come,
+        heeds_one_delay: HeedsOneDelay => several_delayed_messages_keep_their_order,
+        waits_for_the_latest: WaitsForTheLatest => an_older_message_does_not_wait_for_a_later_ones_delay,
+        heeds_only_the_hold: HeedsOneDelay => a_delayed_message_behind_a_hold_waits_for_its_own_time,
+        delayed_unsequenced_holds: DelayedUnsequencedHolds => a_delayed_unsequenced_message_holds_back_nobody,
         accepts_stale_epochs: AcceptsStaleEpochs => a_stale_epoch_settles_nothing,
         all_or_nothing: AllOrNothing => one_stale_lease_does_not_hold_up_the_others,
         loses_settlements: LosesSettlements => published_messages_are_not_fetched_again,
-        forgets_attempts: ForgetsAttempts => a_failed_message_stays_pending_with_an_attempt_more,
+        keeps_everything: KeepsEverything => a_published_message_is_kept_or_deleted,
+        keeps_nothing: KeepsNothing => a_published_message_is_kept_or_deleted,
         counts_changed_rows: CountsChangedRows => settling_again_changes_nothing,
+        settles_the_parked: SettlesTheParked => a_late_verdict_changes_nothing,
         refuses_odd_errors: RefusesOddErrors => a_long_error_text_can_be_settled,
         never_halts: NeverHalts => a_halted_aggregate_waits_and_others_flow,
         always_halts: AlwaysHalts => a_parked_message_without_halt_lets_its_aggregate_flow,
-        hides_parked: HidesParked => backlog_counts_what_waits_and_what_was_given_up,
-        lists_parked_backwards: ListsParkedBackwards => parked_messages_are_listed_oldest_first,
+        parking_ends_the_drain: ParkingEndsTheDrain => parking_without_halt_lets_a_hold_drain,
         retry_does_nothing: RetryDoesNothing => retry_makes_a_parked_message_pending_again,
         retry_keeps_halt: RetryKeepsHalt => retry_releases_a_halted_aggregate,
+        retry_goes_last: RetryGoesLast => a_retried_message_comes_before_its_successors,
+        retry_ends_backoff: RetryEndsBackoff => a_message_parked_without_halt_can_be_retried_under_a_hold,
+        retries_everything: RetriesEverything => retry_and_skip_take_a_selection,
         retries_anything: RetriesAnything => retry_of_what_is_not_parked_does_nothing,
         skip_does_nothing: SkipDoesNothing => skip_releases_a_halted_aggregate,
+        skip_keeps_hold: SkipKeepsHold => skip_with_nothing_behind_leaves_no_hold,
         skips_anything: SkipsAnything => skip_of_what_is_not_parked_does_nothing,
+        hides_parked: HidesParked => backlog_counts_what_waits_and_what_was_given_up,
+        hides_waiting: HidesWaiting => backlog_counts_what_waits_and_what_was_given_up,
+        lists_backwards: ListsBackwards => messages_are_listed_oldest_first,
+        ignores_event_type: IgnoresEventType => a_selection_narrows_the_list,
+        lists_held_by_name: ListsHeldByName => held_aggregates_are_listed_halted_ones_first,
+        resume_does_nothing: ResumeDoesNothing => resume_makes_a_hold_due,
+        resume_ends_halts: ResumeEndsHalts => resume_does_not_end_a_halt,
+        purge_ignores_age: PurgeIgnoresAge => purge_deletes_old_published_messages_only,
+        purges_by_recording: PurgesByRecording => a_message_published_a_moment_ago_is_not_purged,
+        purge_never_ends: PurgeNeverEnds => purge_goes_on_and_comes_to_an_end,
+        repeats_pages: RepeatsPages => published_messages_are_read_in_pages,
+        replay_keeps_message_id: ReplayKeepsMessageId => replay_copies_messages_behind_everything_recorded,
+        replay_forgets_event: ReplayForgetsEvent => a_replayed_copy_is_a_message_like_any_other,
     ]);
 }
 
@@ -137,6 +194,9 @@ mod wrong_publishers {
         ignores_message_id_at_once: IgnoresMessageId => concurrent_copies_are_stored_once,
         hides_duplicates: HidesDuplicates => the_same_id_is_stored_once,
         deduplicates_by_content: DeduplicatesByContent => equal_messages_with_different_ids_are_both_stored,
+        always_complains: AlwaysComplains => a_healthy_broker_passes_its_preflight,
+        stays_closed: StaysClosed => publishing_goes_on_after_abandoning,
+        transient_on_outage: TransientOnOutage => an_outage_condemns_no_message,
         permanent_on_outage: PermanentOnOutage => an_outage_condemns_no_message,
         transient_on_oversize: TransientOnOversize => an_oversize_payload_is_permanent,
         drops_headers: DropsHeaders => every_field_survives,
@@ -146,6 +206,21 @@ mod wrong_publishers {
         reports_wrong_position: ReportsWrongPosition => a_confirmed_message_is_stored,
         mixes_up_receipts: ReportsWrongPosition => concurrent_publishes_are_all_stored,
         stores_late: StoresLate => awaited_publishes_keep_their_order,
+    ]);
+}
+
+mod wrong_stream_logs {
+    use super::*;
+
+    fn wrong(mistake: StreamLogMistake) -> MemoryLogFixture<WrongStreamLog> {
+        MemoryLogFixture::wrapping(|broker| WrongStreamLog::new(broker, mistake))
+    }
+
+    noticed!(stream_log, StreamLogMistake, MemoryLogFixture::new(), wrong, [
+        lists_events: ListsEvents => what_was_published_is_listed,
+        reads_one_batch: ReadsOneBatch => what_was_published_is_listed,
+        ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
+        fails_on_foreign: FailsOnForeign => foreign_messages_are_not_listed,
     ]);
 }
 
@@ -180,11 +255,16 @@ mod wrong_sources {
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/publisher.rs"),
     include_str!("../../src/testing/conformance/source.rs"),
+    include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),
+    include_str!("../../src/testing/conformance/store/delay.rs"),
     include_str!("../../src/testing/conformance/store/fetch.rs"),
+    include_str!("../../src/testing/conformance/store/hold.rs"),
     include_str!("../../src/testing/conformance/store/lease.rs"),
+    include_str!("../../src/testing/conformance/store/park.rs"),
     include_str!("../../src/testing/conformance/store/record.rs"),
+    include_str!("../../src/testing/conformance/store/retention.rs"),
     include_str!("../../src/testing/conformance/store/settle.rs"),
 ];
 

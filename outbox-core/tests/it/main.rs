@@ -9,5 +9,8 @@ mod catalogue;
 mod conformance;
 mod environment;
 mod memory;
+mod memory_broker;
+mod memory_random;
 mod relay;
+mod simulation;
 mod ui;

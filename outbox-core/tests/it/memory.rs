@@ -1,33 +1,18 @@
-//! The in-memory store and broker beyond the suites: their clocks, their faults, and the helpers for users' tests.
+//! The in-memory store beyond the suites: its clock, its faults, and the helpers for users' tests.
 
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::{self, NOTED, OBSERVED, Probe};
-use outbox_core::testing::conformance::store::RowStatus;
+use outbox_core::testing::conformance::probe::{self, NOTED, Probe};
 use outbox_core::testing::{
-    DecodeEventError, DedupWindow, Ledger, LogEntry, MemoryBroker, MemoryStore, RecordError, check_order,
-    decode_event,
+    DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, check_order, decode_event,
 };
 use outbox_core::{
-    ConsumerSpec, Delivery, EventError, Events, FailureClass, Message, NewMessage, OutboxStore, OwnerId,
-    Publisher, Source, SourceError, StoreError, Subscription,
+    EventError, Events, FetchRequest, Lease, Message, MessageStatus, NewMessage, OutboxAdmin, OutboxStore,
+    OwnerId, Publisher, Selection, Settlement, StoreError, Verdict,
 };
-use tokio::time::{advance, timeout};
+use tokio::time::advance;
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn spec(name: &str) -> ConsumerSpec {
-    ConsumerSpec {
-        name: name.to_owned(),
-        events: vec![NOTED],
-        ack_wait: MINUTE,
-        in_flight_max: 10,
-    }
-}
-
-async fn class_of(broker: &MemoryBroker, message: &Message) -> FailureClass {
-    broker.publisher().publish(message).await.unwrap_err().class()
-}
 
 #[tokio::test(start_paused = true)]
 async fn leases_run_out_by_tokios_clock() {
@@ -77,7 +62,12 @@ fn recorded_events_can_be_read_back() {
     );
     open.commit().unwrap();
     assert_eq!(store.recorded::<Probe>().len(), 3);
-    assert!(store.rows().iter().all(|row| row.status == RowStatus::Pending));
+    assert!(
+        store
+            .rows()
+            .iter()
+            .all(|row| row.status == MessageStatus::Pending)
+    );
 }
 
 #[test]
@@ -120,248 +110,6 @@ async fn faults_of_the_store_say_whether_the_work_was_done() {
     assert!(store.backlog().await.is_err());
     store.set_down(false);
     store.backlog().await.unwrap();
-}
-
-#[tokio::test]
-async fn planned_refusals_store_nothing() {
-    let broker = MemoryBroker::new();
-    let message = probe::message(NOTED, "a", 1);
-    broker.fail_next(2, FailureClass::Backpressure);
-    for _ in 0..2 {
-        assert_eq!(class_of(&broker, &message).await, FailureClass::Backpressure);
-    }
-    broker.fail_matching(|message| message.aggregate.id == "a", FailureClass::Permanent);
-    assert_eq!(class_of(&broker, &message).await, FailureClass::Permanent);
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "b", 1))
-        .await
-        .unwrap();
-    broker.set_down(true);
-    assert_eq!(class_of(&broker, &message).await, FailureClass::Transient);
-    broker.clear_faults();
-    assert_eq!(broker.publisher().publish(&message).await.unwrap().position, 2);
-    assert_eq!(broker.publishes(), 6);
-}
-
-#[tokio::test]
-async fn lost_confirmations_and_ghosts_are_unknown() {
-    let broker = MemoryBroker::new();
-    let (lost, ghost) = (probe::message(NOTED, "a", 1), probe::message(NOTED, "b", 1));
-    broker.lose_acks(1);
-    assert_eq!(class_of(&broker, &lost).await, FailureClass::Unknown);
-    assert_eq!(
-        broker.log().len(),
-        1,
-        "the message is stored, only its confirmation was lost"
-    );
-    assert!(broker.publisher().publish(&lost).await.unwrap().duplicate);
-
-    broker.ghost(1);
-    assert_eq!(class_of(&broker, &ghost).await, FailureClass::Unknown);
-    assert_eq!(broker.log().len(), 1, "the ghost is still on its way");
-    broker.release_ghosts();
-    assert_eq!(broker.messages(), [lost, ghost.clone()]);
-    assert!(broker.publisher().publish(&ghost).await.unwrap().duplicate);
-}
-
-#[tokio::test(start_paused = true)]
-async fn ids_are_forgotten_outside_the_window() {
-    let again = async |broker: &MemoryBroker, message: &Message| {
-        broker.publisher().publish(message).await.unwrap().duplicate
-    };
-    let message = probe::message(NOTED, "a", 1);
-
-    let broker = MemoryBroker::new().with_dedup_window(DedupWindow::Time(MINUTE));
-    assert!(!again(&broker, &message).await);
-    advance(MINUTE / 2).await;
-    assert!(again(&broker, &message).await);
-    advance(MINUTE / 2).await;
-    assert!(!again(&broker, &message).await);
-
-    let broker = MemoryBroker::new().with_dedup_window(DedupWindow::Messages(2));
-    assert!(!again(&broker, &message).await);
-    assert!(!again(&broker, &probe::message(NOTED, "b", 1)).await);
-    assert!(again(&broker, &message).await);
-    assert!(!again(&broker, &probe::message(NOTED, "b", 2)).await);
-    assert!(!again(&broker, &message).await);
-
-    let broker = MemoryBroker::new();
-    assert!(!again(&broker, &message).await);
-    broker.forget_ids();
-    assert!(!again(&broker, &message).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_abandoned_publish_may_have_been_stored() {
-    let broker = MemoryBroker::new().with_latency(Duration::from_millis(10));
-    let publisher = broker.publisher();
-    let message = probe::message(NOTED, "a", 1);
-    assert!(
-        timeout(Duration::from_millis(5), publisher.publish(&message))
-            .await
-            .is_err()
-    );
-    assert_eq!(broker.log().len(), 0);
-    assert!(
-        timeout(Duration::from_millis(15), publisher.publish(&message))
-            .await
-            .is_err()
-    );
-    assert_eq!(broker.log().len(), 1);
-    assert!(publisher.publish(&message).await.unwrap().duplicate);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
-    let broker = MemoryBroker::new();
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "a", 1))
-        .await
-        .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
-    let delivery = subscription.next().await.unwrap();
-    broker.set_down(true);
-    assert!(matches!(
-        delivery.ack().await,
-        Err(SourceError::Interrupted { .. })
-    ));
-    assert!(matches!(
-        subscription.next().await,
-        Err(SourceError::Interrupted { .. })
-    ));
-    assert!(matches!(
-        broker.source().subscribe(&spec("d")).await,
-        Err(SourceError::Interrupted { .. })
-    ));
-    broker.set_down(false);
-    let delivery = subscription.next().await.unwrap();
-    assert_eq!(delivery.incoming().delivery_count, 2);
-    assert!(!broker.is_idle("c"));
-    delivery.ack().await.unwrap();
-    broker.until_idle("c").await;
-    assert_eq!(broker.deliveries("c"), 2);
-}
-
-/// An outage in the middle of a wait ends it; otherwise a consumer would not hear of it.
-#[tokio::test(start_paused = true)]
-async fn an_outage_ends_a_wait() {
-    let broker = MemoryBroker::new();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
-    let waiting = tokio::spawn(async move { subscription.next().await.map(|_| ()) });
-    advance(MINUTE).await;
-    broker.set_down(true);
-    assert!(matches!(
-        waiting.await.unwrap(),
-        Err(SourceError::Interrupted { .. })
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
-    let broker = MemoryBroker::new();
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "a", 1))
-        .await
-        .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
-    broker.duplicate_deliveries(1);
-    broker.lose_consumer_acks(1);
-    let mut counts = Vec::new();
-    while !broker.is_idle("c") {
-        let delivery = subscription.next().await.unwrap();
-        counts.push(delivery.incoming().delivery_count);
-        delivery.ack().await.unwrap();
-    }
-    assert_eq!(counts, [1, 2]);
-
-    broker
-        .publisher()
-        .publish(&probe::message(NOTED, "a", 2))
-        .await
-        .unwrap();
-    broker.duplicate_deliveries(1);
-    for count in 1..=2 {
-        let delivery = subscription.next().await.unwrap();
-        assert_eq!(
-            delivery.incoming().delivery_count,
-            count,
-            "a copy comes although it was acknowledged"
-        );
-        delivery.ack().await.unwrap();
-    }
-    assert!(broker.is_idle("c"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn foreign_messages_reach_consumers_as_they_are() {
-    let broker = MemoryBroker::new();
-    let headers = vec![("X-Foreign".to_owned(), "yes".to_owned())];
-    let position = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
-    let other = vec![("ce-type".to_owned(), OBSERVED.event_type())];
-    broker.inject("events.probe.1.observed", other, &b""[..]);
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
-    let delivery = subscription.next().await.unwrap();
-    assert_eq!(delivery.incoming().headers, headers);
-    assert_eq!(delivery.incoming().position, position);
-    delivery.ack().await.unwrap();
-    assert!(
-        broker.is_idle("c"),
-        "a foreign message of another type is not for this consumer"
-    );
-    assert!(matches!(broker.log()[0], LogEntry { message: Err(_), .. }));
-    assert_eq!(broker.messages(), []);
-}
-
-#[tokio::test]
-async fn consumers_that_cannot_work_are_refused() {
-    let source = MemoryBroker::new().source();
-    for name in ["", "a.b", "a b", "ü", &"x".repeat(65)] {
-        assert!(
-            matches!(
-                source.subscribe(&spec(name)).await,
-                Err(SourceError::Configuration { .. })
-            ),
-            "{name:?}"
-        );
-    }
-    let idle = ConsumerSpec {
-        in_flight_max: 0,
-        ..spec("c")
-    };
-    assert!(matches!(
-        source.subscribe(&idle).await,
-        Err(SourceError::Configuration { .. })
-    ));
-}
-
-#[tokio::test]
-async fn a_deleted_consumer_is_gone() {
-    let broker = MemoryBroker::new();
-    let mut old = broker.source().subscribe(&spec("c")).await.unwrap();
-    broker.delete_consumer("c");
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
-    // A new consumer of the same name is another one.
-    broker.source().subscribe(&spec("c")).await.unwrap();
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
-}
-
-#[test]
-fn subjects_name_the_aggregate_and_the_event() {
-    let broker = MemoryBroker::new();
-    let publish =
-        |message: &Message| futures_util::FutureExt::now_or_never(broker.publisher().publish(message));
-    publish(&probe::message(NOTED, "a.b", 1)).unwrap().unwrap();
-    publish(&Message {
-        subject: Some("fixed".to_owned()),
-        ..probe::message(NOTED, "a", 1)
-    })
-    .unwrap()
-    .unwrap();
-    let subjects: Vec<String> = broker.log().into_iter().map(|entry| entry.subject).collect();
-    assert_eq!(subjects, ["events.probe.a.b.noted", "fixed"]);
 }
 
 #[test]
@@ -426,4 +174,69 @@ async fn a_ledger_of_the_in_memory_pair_balances_after_a_drain() {
     while relay.drain().await.is_err() {}
     store.until_drained().await;
     Ledger::of(&store, &broker).assert_balanced();
+}
+
+/// Fetches everything pending and settles all of it.
+async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> Vec<Message> {
+    let request = FetchRequest {
+        leases,
+        limit: 100.try_into().unwrap(),
+        bytes: usize::MAX,
+        in_hand: &[],
+    };
+    let due = store.fetch(request).await.unwrap().due;
+    let settlements: Vec<Settlement> = due
+        .iter()
+        .map(|row| Settlement {
+            seq: row.seq,
+            partition: row.partition,
+            waited: row.waited,
+            verdict: verdict.clone(),
+        })
+        .collect();
+    store.settle(leases, &settlements).await.unwrap();
+    due.into_iter().map(|row| row.message.unwrap()).collect()
+}
+
+/// Waiting messages are not done, so a test that waits for the outbox to drain must not go on.
+#[tokio::test(start_paused = true)]
+async fn an_outbox_in_which_messages_wait_is_not_drained() {
+    let store = MemoryStore::new();
+    store.record([Probe::noted("a", 1)]).unwrap();
+    let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
+    let held = Verdict::Held {
+        delay: MINUTE,
+        error: None,
+        attempt: false,
+    };
+    settle_all(&store, &leases, held).await;
+    assert_eq!(store.rows()[0].status, MessageStatus::Waiting);
+    tokio::time::timeout(MINUTE, store.until_drained())
+        .await
+        .unwrap_err();
+}
+
+/// A message that the broker lost and that was replayed is on the stream again: the ledger counts events, not copies.
+#[tokio::test(start_paused = true)]
+async fn a_replayed_copy_balances_what_the_broker_lost() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::noted("a", 2));
+    store.record(events).unwrap();
+    let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
+    let publish_all = async || {
+        for message in settle_all(&store, &leases, Verdict::Published { keep: true }).await {
+            broker.publisher().publish(&message).await.unwrap();
+        }
+    };
+    publish_all().await;
+    Ledger::of(&store, &broker).assert_balanced();
+    broker.lose_tail(1);
+    assert_eq!(Ledger::of(&store, &broker).check().len(), 1);
+    let lost = store.rows()[1].message.id;
+    assert_eq!(store.replay(&Selection::id(lost)).await.unwrap(), 1);
+    publish_all().await;
+    Ledger::of(&store, &broker).assert_balanced();
+    assert_eq!(Ledger::of(&store, &broker).copies(), 0);
 }

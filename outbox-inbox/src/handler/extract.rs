@@ -286,7 +286,10 @@ impl fmt::Display for StableKey {
 
 impl<'a> FromContext<'a> for StableKey {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        Ok(Self::new(context.consumer, context.message.id))
+        Ok(Self::new(
+            context.consumer,
+            MessageId::from(context.message.event_id.as_uuid()),
+        ))
     }
 }
 

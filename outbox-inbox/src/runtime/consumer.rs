@@ -100,7 +100,7 @@ impl Consumer {
             sql: &self.shared.sql,
             database: &self.shared.database,
             consumer: self.name,
-            message_id: message.id,
+            message_id: outbox_core::MessageId::from(message.event_id.as_uuid()),
             attempts_max: self.shared.config.attempts_max,
             run_max: self.shared.config.handler_timeout,
         }

@@ -41,19 +41,22 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
             *value = "not a uuid".to_owned();
         }
     }
-    broker.inject("events.order.1.placed", malformed.headers, malformed.payload);
+    let (headers, payload) = malformed.received();
+    broker.inject("events.order.1.placed", headers, payload);
     // Unknown version; undecodable payload; another content type.
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
     let mut undecodable = codec::encode(&message(&placed(3)), "shop");
     undecodable.payload = raw.clone().into();
-    broker.inject("events.order.3.placed", undecodable.headers, undecodable.payload);
+    let (headers, payload) = undecodable.received();
+    broker.inject("events.order.3.placed", headers, payload);
     let mut other_type = codec::encode(&message(&placed(4)), "shop");
     for (name, value) in &mut other_type.headers {
         if name == "content-type" {
             *value = "application/protobuf".to_owned();
         }
     }
-    broker.inject("events.order.4.placed", other_type.headers, other_type.payload);
+    let (headers, payload) = other_type.received();
+    broker.inject("events.order.4.placed", headers, payload);
     publish(&broker, &placed(5)).await;
 
     let script = Script::ok();

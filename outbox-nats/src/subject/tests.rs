@@ -6,8 +6,10 @@ use outbox_core::{Aggregate, Headers, MessageId};
 use super::*;
 
 fn message(aggregate_type: &str, id: &str, name: &str) -> Message {
+    let message_id = MessageId::fresh();
     Message {
-        id: MessageId::fresh(),
+        id: message_id,
+        event_id: message_id.into(),
         aggregate: Aggregate::new(aggregate_type, id),
         sequence: Some(1),
         event_type: format!("{aggregate_type}.{name}"),

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::Publisher as _;
+use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
-use outbox_nats::{connect, connect_options, connect_with_events};
+use outbox_nats::{JetStreamPublisher, connect, connect_options, connect_with_events};
 
-use crate::environment::{Nats, PLACED, SOON, consumer, eventually, message};
+use crate::environment::{Nats, PLACED, SOON, consumer, message};
 use crate::private_server::PrivateServer;
 
 async fn assert_works(server: &PrivateServer, options: ConnectOptions) {
@@ -95,23 +95,37 @@ async fn a_server_that_is_not_there_is_reported_at_once() {
     assert_eq!(refused.unwrap_err().kind(), ConnectErrorKind::Io);
 }
 
-/// The publish itself only times out, so the event is all that tells an operator.
+fn denying(folder: &std::path::Path, permissions: &str) -> String {
+    let file = folder.join("nats.conf");
+    let user = format!("user: relay, password: secret, permissions: {{ {permissions} }}");
+    std::fs::write(&file, format!("authorization {{ users = [{{ {user} }}] }}")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn relay() -> ConnectOptions {
+    connect_options().user_and_password("relay".into(), "secret".into())
+}
+
+fn denied_message() -> Message {
+    let mut denied = message(&PLACED, "1", 1);
+    denied.subject = Some("denied.subject".to_owned());
+    denied
+}
+
+/// The server never answers such a publish; it reports it on the side. The publish takes much longer than this test may.
 #[tokio::test]
-async fn a_denied_permission_is_reported() {
+async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("nats.conf");
-    let permissions = r#"authorization { users = [{ user: relay, password: secret, permissions: { publish: { deny: ["denied.>"] } } }] }"#;
-    std::fs::write(&file, permissions).unwrap();
-    let Some(server) = PrivateServer::start(&["-c", file.to_str().unwrap()]).await else {
+    let config = denying(folder.path(), r#"publish: { deny: ["denied.>"] }"#);
+    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
         return;
     };
-    let violations = Arc::new(Mutex::new(Vec::new()));
-    let options = connect_options().user_and_password("relay".into(), "secret".into());
-    let client = connect_with_events(server.url(), options, {
-        let violations = violations.clone();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let client = connect_with_events(server.url(), relay(), {
+        let seen = seen.clone();
         move |event| {
             if let Event::ServerError(ServerError::Other(reason)) = event {
-                violations.lock().unwrap().push(reason.clone());
+                seen.lock().unwrap().push(reason.clone());
             }
         }
     })
@@ -119,20 +133,53 @@ async fn a_denied_permission_is_reported() {
     .unwrap();
     let nats = Nats::with(client);
     nats.provision().await;
-    let mut denied = message(&PLACED, "1", 1);
-    denied.subject = Some("denied.subject".to_owned());
-    let publisher = outbox_nats::JetStreamPublisher::new(
-        nats.client.clone(),
-        nats.publisher_config().ack_timeout(Duration::from_millis(300)),
-    );
-    let error = publisher.publish(&denied).await.unwrap_err();
-    assert_eq!(error.class(), outbox_core::FailureClass::Unknown);
-    eventually("the event", || async {
-        violations
-            .lock()
+    let config = nats.publisher_config().ack_timeout(Duration::from_hours(1));
+    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    for _ in 0..2 {
+        let denied = denied_message();
+        let error = tokio::time::timeout(SOON, publisher.publish(&denied))
+            .await
+            .expect("no waiting")
+            .unwrap_err();
+        assert_eq!(error.class(), FailureClass::Configuration);
+        assert!(error.to_string().contains("denied.subject"), "{error}");
+    }
+    publisher.publish(&message(&PLACED, "1", 2)).await.unwrap();
+    assert!(
+        seen.lock()
             .unwrap()
             .iter()
             .any(|text| text.contains("denied.subject"))
-    })
-    .await;
+    );
+}
+
+/// The message is stored, and the acknowledgement has nowhere to go.
+#[tokio::test]
+async fn a_denied_answer_says_what_to_grant() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = denying(folder.path(), r#"subscribe: { deny: ["_INBOX.>"] }"#);
+    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+        return;
+    };
+    let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
+    let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
+    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let error = publisher.publish(&message(&PLACED, "1", 1)).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains("_INBOX."), "{error}");
+}
+
+/// A client that somebody else made tells us nothing.
+#[tokio::test]
+async fn a_denied_permission_of_a_plain_client_is_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = denying(folder.path(), r#"publish: { deny: ["denied.>"] }"#);
+    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+        return;
+    };
+    let nats = Nats::with(relay().connect(server.url()).await.unwrap());
+    let config = nats.publisher_config().ack_timeout(Duration::from_millis(300));
+    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let error = publisher.publish(&denied_message()).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Unknown);
 }

@@ -6,8 +6,11 @@ use outbox_core::testing::LogEntry;
 use outbox_core::testing::backend_url;
 use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
 use outbox_core::testing::conformance::source::SourceFixture;
+use outbox_core::testing::conformance::stream_log::StreamLogFixture;
 use outbox_core::{Message, Publisher as _};
 use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options, provision_stream};
+
+use time::OffsetDateTime;
 
 use crate::environment::Nats;
 use crate::proxy::Proxy;
@@ -22,6 +25,14 @@ struct Fixture {
 
 impl Fixture {
     async fn new(variable: &'static str) -> Option<Self> {
+        Self::with(variable, false).await
+    }
+
+    async fn fenced(variable: &'static str) -> Option<Self> {
+        Self::with(variable, true).await
+    }
+
+    async fn with(variable: &'static str, fenced: bool) -> Option<Self> {
         let nats = Nats::from_variable(variable).await?;
         let subjects = nats
             .spec()
@@ -33,7 +44,7 @@ impl Fixture {
         let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
             .await
             .unwrap();
-        let publisher = JetStreamPublisher::new(client, nats.publisher_config());
+        let publisher = JetStreamPublisher::new(client, nats.publisher_config().fenced(fenced));
         let source = nats.source();
         Some(Self {
             nats,
@@ -96,6 +107,30 @@ impl PublisherFixture for Fixture {
     }
 }
 
+impl StreamLogFixture for Fixture {
+    type Log = JetStreamPublisher;
+
+    fn log(&self) -> &JetStreamPublisher {
+        &self.publisher
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        // The server runs on this machine.
+        OffsetDateTime::now_utc()
+    }
+
+    async fn publish(&self, message: Message) {
+        self.publisher.publish(&message).await.unwrap();
+    }
+
+    async fn publish_foreign(&self) {
+        let subject = format!("{}.foreign", self.nats.prefix);
+        let context = self.nats.jetstream();
+        let sent = context.publish(subject, "foreign".into()).await.unwrap();
+        sent.await.unwrap();
+    }
+}
+
 impl SourceFixture for Fixture {
     type Source = JetStreamSource;
 
@@ -121,6 +156,34 @@ mod publisher_on_current {
 
 mod publisher_on_old {
     outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+}
+
+mod fenced_publisher_on_current {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::fenced("OUTBOX_TEST_NATS_URL").await
+    );
+}
+
+mod fenced_publisher_on_old {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::fenced("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+}
+
+mod log_on_current {
+    outbox_core::stream_log_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
+    );
+}
+
+mod log_on_old {
+    outbox_core::stream_log_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

@@ -74,6 +74,11 @@ impl Nats {
         }
     }
 
+    /// The address of a server that others use too.
+    pub(crate) fn url(&self) -> &str {
+        self.shared.as_deref().unwrap()
+    }
+
     pub(crate) fn jetstream(&self) -> jetstream::Context {
         jetstream::new(self.client.clone())
     }
@@ -162,8 +167,10 @@ impl Drop for Nats {
 }
 
 pub(crate) fn message(event: &EventDescriptor, id: &str, sequence: u64) -> Message {
+    let message_id = MessageId::fresh();
     Message {
-        id: MessageId::fresh(),
+        id: message_id,
+        event_id: message_id.into(),
         aggregate: Aggregate::new(event.aggregate, id),
         sequence: Some(sequence),
         event_type: event.event_type(),

@@ -9,9 +9,14 @@ mod environment;
 mod private_server;
 mod proxy;
 
+mod abandoning;
 mod authentication;
 mod conformance;
 mod consuming;
+mod fencing;
+mod hints;
+mod log;
 mod outage;
+mod preflight;
 mod provisioning;
 mod publishing;

@@ -1,13 +1,28 @@
-//! A TCP proxy in front of a server, which can be cut: an outage for one test, while others use the server.
+//! A TCP proxy in front of a server, which can be cut or hold back what clients send: an outage for one test, while others use the server.
+
+use std::sync::Arc;
 
 use outbox_nats::async_nats::ServerAddr;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
+
+/// Small, so that what is held back soon fills the client's own buffers.
+const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
     url: String,
+    control: Arc<Control>,
+}
+
+struct Control {
     available: watch::Sender<bool>,
+    /// Connections below this number are held.
+    held_below: watch::Sender<usize>,
+    accepted: watch::Sender<usize>,
+    /// Connections that ended from the client's side, with all that it sent passed on.
+    drained: watch::Sender<usize>,
 }
 
 impl Proxy {
@@ -15,34 +30,31 @@ impl Proxy {
     pub(crate) async fn in_front_of(url: &str) -> Self {
         let server: ServerAddr = url.parse().unwrap();
         let upstream = (server.host().to_owned(), server.port());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(64).unwrap();
         let mut url = server.into_inner();
         url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
 
-        let (available, watching) = watch::channel(true);
+        let control = Arc::new(Control {
+            available: watch::Sender::new(true),
+            held_below: watch::Sender::new(0),
+            accepted: watch::Sender::new(0),
+            drained: watch::Sender::new(0),
+        });
+        let shared = control.clone();
         tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let mut watching = watching.clone();
-                let upstream = upstream.clone();
-                // Accepted and closed at once while cut, as a server that is starting does.
-                tokio::spawn(async move {
-                    if !*watching.borrow() {
-                        return;
-                    }
-                    let Ok(mut server) = TcpStream::connect(upstream).await else {
-                        return;
-                    };
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                        _ = watching.wait_for(|available| !available) => {}
-                    }
-                });
+            while let Ok((client, _)) = listener.accept().await {
+                let number = *shared.accepted.borrow();
+                shared.accepted.send_modify(|accepted| *accepted += 1);
+                tokio::spawn(pass(client, upstream.clone(), number, shared.clone()));
             }
         });
         Self {
             url: url.to_string(),
-            available,
+            control,
         }
     }
 
@@ -52,6 +64,73 @@ impl Proxy {
 
     /// Breaks all connections and refuses new ones, or lets them through again.
     pub(crate) fn set_available(&self, available: bool) {
-        self.available.send_replace(available);
+        self.control.available.send_replace(available);
     }
+
+    /// Reads nothing more from the present clients, as if the network had stopped. New connections are not affected.
+    pub(crate) fn hold(&self) {
+        self.control
+            .held_below
+            .send_replace(*self.control.accepted.borrow());
+    }
+
+    /// Passes on what was held back.
+    pub(crate) fn release(&self) {
+        self.control.held_below.send_replace(0);
+    }
+
+    /// Waits until so many clients have closed their connections and all that they sent was passed on.
+    pub(crate) async fn drained(&self, connections: usize) {
+        let mut drained = self.control.drained.subscribe();
+        let drained = drained.wait_for(|drained| *drained >= connections);
+        tokio::time::timeout(crate::environment::SOON, drained)
+            .await
+            .expect("closed connections")
+            .unwrap();
+    }
+}
+
+async fn pass(client: TcpStream, upstream: (String, u16), number: usize, control: Arc<Control>) {
+    let mut available = control.available.subscribe();
+    // Accepted and closed at once while cut, as a server that is starting does.
+    if !*available.borrow() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(upstream).await else {
+        return;
+    };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        () = both(from_client, to_client, from_server, to_server, number, &control) => {}
+        _ = available.wait_for(|available| !available) => {}
+    }
+}
+
+async fn both(
+    mut from_client: OwnedReadHalf,
+    mut to_client: OwnedWriteHalf,
+    mut from_server: OwnedReadHalf,
+    mut to_server: OwnedWriteHalf,
+    number: usize,
+    control: &Control,
+) {
+    let up = async {
+        let mut held_below = control.held_below.subscribe();
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(read) = from_client.read(&mut buffer).await {
+            // What was read just before the hold is held too.
+            let _ = held_below.wait_for(|held_below| number >= *held_below).await;
+            if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
+                break;
+            }
+        }
+        let _ = to_server.shutdown().await;
+    };
+    let down = async {
+        let _ = copy(&mut from_server, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    tokio::join!(up, down);
+    control.drained.send_modify(|drained| *drained += 1);
 }

@@ -1,14 +1,23 @@
 //! SQL text for the three databases.
 //!
 //! Everything here is a pure function from names and values to a [`Statement`]; nothing runs anything. What the databases say alike is in
-//! this file, what differs in shape in [`postgres`], [`mysql`] and [`sqlite`]. Invariant: only validated names and literals of ours
+//! this file and those called after an operation, what differs in shape in [`postgres`], [`mysql`] and [`sqlite`]. Invariant: only validated names and literals of ours
 //! become text, every value is bound. Times are the database's own, in microseconds since 1970 where they cross this border.
 
 #[cfg(feature = "postgres")]
+pub(crate) mod days;
+#[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 
+pub(crate) mod admin;
+pub(crate) mod fetch;
+pub(crate) mod key;
+pub(crate) mod leases;
 pub(crate) mod mysql;
+pub(crate) mod settle;
 pub(crate) mod sqlite;
+
+use std::time::Duration;
 
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{DbBackend, DbErr, Statement, Value};
@@ -23,9 +32,17 @@ pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
+    pub(crate) holds: String,
     pub(crate) leases: String,
-    /// The index of pending rows, where a query must name it.
+    pub(crate) relays: String,
+    /// The indexes of pending and of waiting rows, where a query must name them.
     pub(crate) pending: String,
+    pub(crate) waiting: String,
+    /// Where messages are partitioned by day: the table of deduplication keys, and the function that makes a day.
+    #[cfg(feature = "postgres")]
+    pub(crate) dedup_keys: String,
+    #[cfg(feature = "postgres")]
+    pub(crate) make_day: String,
 }
 
 impl Dialect {
@@ -38,8 +55,18 @@ impl Dialect {
             backend,
             messages: names.messages(backend),
             aggregates: names.aggregates(backend),
+            holds: names.holds(backend),
             leases: names.leases(backend),
+            relays: names.relays(backend),
             pending,
+            waiting: match backend {
+                DbBackend::MySql => "outbox_messages_waiting".to_owned(),
+                _ => names.unqualified("outbox_messages_waiting"),
+            },
+            #[cfg(feature = "postgres")]
+            dedup_keys: names.table(backend, "outbox_dedup_keys"),
+            #[cfg(feature = "postgres")]
+            make_day: names.table(backend, "outbox_make_day"),
         }
     }
 
@@ -50,6 +77,14 @@ impl Dialect {
             DbBackend::Postgres => "clock_timestamp()",
             DbBackend::MySql => "UTC_TIMESTAMP(6)",
             _ => "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000",
+        }
+    }
+
+    /// The clock when the statement began, the same for all its rows.
+    pub(crate) fn statement_now(&self) -> &'static str {
+        match self.backend {
+            DbBackend::Postgres => "statement_timestamp()",
+            _ => self.now(),
         }
     }
 
@@ -97,24 +132,41 @@ impl Dialect {
         }
     }
 
-    /// What a fetched row is read from, of a table `m`. The aggregate comes as bytes, so that it can be read even if it is not UTF-8.
-    pub(crate) fn columns(&self) -> String {
-        let (partition, attempts) = (self.int("m.partition_no"), self.int("m.attempts"));
-        let created = self.micros("m.created_at");
-        let (bytes, headers): (fn(&str) -> String, _) = match self.backend {
-            DbBackend::Postgres => (
-                |column| format!("convert_to({column}, 'UTF8')"),
-                "m.headers::text",
-            ),
-            DbBackend::MySql => (str::to_owned, "m.headers"),
-            _ => (|column| format!("CAST({column} AS BLOB)"), "m.headers"),
-        };
+    /// A text column as bytes, so that it can be read even if it is not UTF-8.
+    pub(crate) fn bytes(&self, column: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => format!("convert_to({column}, 'UTF8')"),
+            DbBackend::MySql => column.to_owned(),
+            _ => format!("CAST({column} AS BLOB)"),
+        }
+    }
+
+    /// 1 where the condition holds, else 0, as the 64-bit integer that is read.
+    pub(crate) fn flag(&self, condition: &str) -> String {
+        self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
+    }
+
+    /// What a fetched row is read from, of a table `m`. `payload` is an expression: null where the row has to wait.
+    pub(crate) fn columns(&self, payload: &str) -> String {
+        let now = self.statement_now();
         format!(
-            "m.seq, {partition} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {attempts} AS attempts, m.id, \
-             m.sequence, m.event_type, m.event_version, m.subject, m.content_type, m.payload, {headers} AS headers, \
-             {created} AS created_micros",
-            bytes("m.aggregate_type"),
-            bytes("m.aggregate_id"),
+            "m.seq, {partition} AS partition_no, {aggregate_type} AS aggregate_type, {aggregate_id} AS aggregate_id, \
+             {attempts} AS attempts, {failures} AS failures, m.id, m.event_id, m.sequence, m.event_type, m.event_version, \
+             m.subject, m.content_type, {payload} AS payload, {headers} AS headers, {created} AS created_micros, \
+             {now_micros} AS now_micros, {delayed} AS is_delayed",
+            partition = self.int("m.partition_no"),
+            aggregate_type = self.bytes("m.aggregate_type"),
+            aggregate_id = self.bytes("m.aggregate_id"),
+            attempts = self.int("m.attempts"),
+            failures = self.int("m.failures"),
+            headers = if self.backend == DbBackend::Postgres {
+                "m.headers::text"
+            } else {
+                "m.headers"
+            },
+            created = self.micros("m.created_at"),
+            now_micros = self.micros(now),
+            delayed = self.flag(&format!("m.available_at > {now}")),
         )
     }
 
@@ -123,7 +175,7 @@ impl Dialect {
     pub(crate) fn recorded(&self) -> Statement {
         self.sql(format!(
             "SELECT {} FROM {} m ORDER BY m.seq",
-            self.columns(),
+            self.columns("m.payload"),
             self.messages
         ))
         .statement()
@@ -177,210 +229,14 @@ impl Dialect {
         }
         sql.statement()
     }
+}
 
-    /// Which of these leases the owner still holds, locked until the transaction ends (primary key). One that ran out is not held: nobody may
-    /// have taken it yet, but its owner has stopped relying on it.
-    pub(crate) fn lock_held_leases(&self, owner: uuid::Uuid, partitions: &[i64]) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT {} AS partition_no, epoch FROM {} WHERE owner = ",
-            self.int("partition_no"),
-            self.leases
-        ));
-        sql.bind(owner).push(" AND partition_no");
-        sql.any(partitions);
-        sql.push(&format!(" AND expires_at > {} ORDER BY partition_no", self.now()));
-        if self.backend != DbBackend::Sqlite {
-            sql.push(" FOR UPDATE");
-        }
-        sql.statement()
-    }
-
-    /// Extends leases that are locked (primary key).
-    pub(crate) fn extend_leases(&self, ttl_micros: i64, partitions: &[i64]) -> Statement {
-        let mut sql = self.sql(format!("UPDATE {} SET expires_at = ", self.leases));
-        let ttl = sql.placeholder(ttl_micros);
-        sql.push(&self.now_plus(&ttl)).push(" WHERE partition_no");
-        sql.any(partitions);
-        sql.statement()
-    }
-
-    /// Gives a lease back (primary key). Waits for a settlement that is under way under it.
-    pub(crate) fn release(&self, owner: uuid::Uuid, partition: i64, epoch: i64) -> Statement {
-        let mut sql = self.sql(format!(
-            "UPDATE {} SET owner = NULL, expires_at = {} WHERE owner = ",
-            self.leases,
-            self.now()
-        ));
-        sql.bind(owner)
-            .push(" AND partition_no = ")
-            .bind(partition)
-            .push(" AND epoch = ")
-            .bind(epoch);
-        sql.statement()
-    }
-
-    /// Locks leases against takeover until the transaction ends, and reads their epochs; not of leases that were given back. Rows by
-    /// primary key, in its order, so that two settlements cannot deadlock. SQLite needs no lock: the transaction is the only writer.
-    pub(crate) fn lock_leases(&self, partitions: &[i64]) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT {} AS partition_no, epoch FROM {} WHERE partition_no",
-            self.int("partition_no"),
-            self.leases
-        ));
-        sql.any(partitions);
-        sql.push(" AND owner IS NOT NULL ORDER BY partition_no");
-        sql.push(match self.backend {
-            DbBackend::Postgres => " FOR SHARE",
-            // Also MariaDB, which knows no FOR SHARE.
-            DbBackend::MySql => " LOCK IN SHARE MODE",
-            _ => "",
-        });
-        sql.statement()
-    }
-
-    /// Marks pending rows as published.
-    pub(crate) fn settle_published(&self, partitions: &[i64], seqs: &[i64]) -> Statement {
-        let mut sql = self.sql(format!(
-            "UPDATE {} SET status = 1, published_at = {}",
-            self.messages,
-            self.now()
-        ));
-        self.where_pending(&mut sql, partitions, seqs);
-        sql.statement()
-    }
-
-    /// Adds an attempt to pending rows, with the error; a row that is parked leaves the pending ones.
-    pub(crate) fn settle_failed(
-        &self,
-        partitions: &[i64],
-        seqs: &[i64],
-        error: &str,
-        parked: bool,
-    ) -> Statement {
-        let mut sql = self.sql(format!(
-            "UPDATE {} SET attempts = attempts + 1, last_error = ",
-            self.messages
-        ));
-        sql.bind(error);
-        if parked {
-            sql.push(", status = 2");
-        }
-        self.where_pending(&mut sql, partitions, seqs);
-        sql.statement()
-    }
-
-    /// Row locks through the pending index (PostgreSQL, SQLite: it is the only one that has `seq` of pending rows; MySQL: the primary key).
-    fn where_pending(&self, sql: &mut Sql, partitions: &[i64], seqs: &[i64]) {
-        sql.push(" WHERE status = 0 AND seq");
-        sql.any(seqs);
-        sql.push(" AND ");
-        #[cfg(feature = "postgres")]
-        if self.backend == DbBackend::Postgres {
-            return postgres::push_partitions(sql, "partition_no", partitions);
-        }
-        // `+ 0` keeps the two lists from being multiplied to thousands of index ranges.
-        sql.push("partition_no + 0").any(partitions);
-    }
-
-    /// Which of these rows are parked now, sorted as head rows are locked everywhere.
-    pub(crate) fn parked_rows(&self, seqs: &[i64]) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT seq FROM {} WHERE status = 2 AND seq",
-            self.messages
-        ));
-        sql.any(seqs);
-        sql.push(" ORDER BY aggregate_type, aggregate_id, seq");
-        sql.statement()
-    }
-
-    /// Halts the aggregate of a parked row, unless it is halted already. Locks its head row by primary key; creates the row for an
-    /// aggregate that has only unsequenced messages.
-    pub(crate) fn halt(&self, seq: i64) -> Statement {
-        let mut sql = self.sql(format!(
-            "INSERT INTO {} {}(aggregate_type, aggregate_id, last_sequence, halted_by) \
-             SELECT aggregate_type, aggregate_id, 0, seq FROM {} WHERE status = 2 AND seq = ",
-            self.aggregates,
-            if self.backend == DbBackend::Postgres {
-                "AS head "
-            } else {
-                ""
-            },
-            self.messages,
-        ));
-        sql.bind(seq);
-        sql.push(match self.backend {
-            DbBackend::Postgres => {
-                " ON CONFLICT (aggregate_type, aggregate_id) \
-                 DO UPDATE SET halted_by = COALESCE(head.halted_by, EXCLUDED.halted_by)"
-            }
-            DbBackend::MySql => " ON DUPLICATE KEY UPDATE halted_by = COALESCE(halted_by, VALUES(halted_by))",
-            _ => {
-                " ON CONFLICT (aggregate_type, aggregate_id) \
-                 DO UPDATE SET halted_by = COALESCE(halted_by, excluded.halted_by)"
-            }
-        });
-        sql.statement()
-    }
-
-    /// Lets the aggregate go on that this row halts, if it does. Locks the head row, through the index of halted ones.
-    pub(crate) fn resume(&self, seq: i64) -> Statement {
-        let mut sql = self.sql(format!(
-            "UPDATE {} SET halted_by = NULL WHERE halted_by IS NOT NULL AND halted_by = ",
-            self.aggregates
-        ));
-        sql.bind(seq);
-        sql.statement()
-    }
-
-    /// A parked row by its id, locked (unique index on `id`).
-    pub(crate) fn lock_parked(&self, id: uuid::Uuid) -> Statement {
-        let mut sql = self.sql(format!("SELECT seq FROM {} WHERE id = ", self.messages));
-        sql.bind(id).push(" AND status = 2");
-        if self.backend != DbBackend::Sqlite {
-            sql.push(" FOR UPDATE");
-        }
-        sql.statement()
-    }
-
-    /// Makes a parked row pending again; the error stays for people to see.
-    pub(crate) fn retry(&self, id: uuid::Uuid) -> Statement {
-        let mut sql = self.sql(format!(
-            "UPDATE {} SET status = 0, attempts = 0 WHERE id = ",
-            self.messages
-        ));
-        sql.bind(id).push(" AND status = 2");
-        sql.statement()
-    }
-
-    /// Parked rows, oldest first, through the index of parked rows.
-    pub(crate) fn parked(&self, limit: u32) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, {} AS attempts, \
-             COALESCE(m.last_error, '') AS last_error, \
-             CASE WHEN head.halted_by = m.seq THEN {one} ELSE {zero} END AS halts \
-             FROM {} m LEFT JOIN {} head \
-             ON head.aggregate_type = m.aggregate_type AND head.aggregate_id = m.aggregate_id \
-             WHERE m.status = 2 ORDER BY m.seq LIMIT ",
-            self.int("m.attempts"),
-            self.messages,
-            self.aggregates,
-            one = self.int("1"),
-            zero = self.int("0"),
-        ));
-        sql.bind(i64::from(limit));
-        sql.statement()
-    }
-
-    /// Counts through the indexes of pending rows, parked rows and halted aggregates.
-    pub(crate) fn backlog(&self) -> Statement {
-        let (messages, aggregates) = (&self.messages, &self.aggregates);
-        self.sql(format!(
-            "SELECT (SELECT count(*) FROM {messages} WHERE status = 0) AS pending, \
-             (SELECT count(*) FROM {messages} WHERE status = 2) AS parked, \
-             (SELECT count(*) FROM {aggregates} WHERE halted_by IS NOT NULL) AS halted"
-        ))
-        .statement()
-    }
+/// Bounded by a century, which every database can add to its clock.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
+    i64::try_from(duration.as_micros())
+        .unwrap_or(CENTURY)
+        .min(CENTURY)
 }
 
 /// The keys of an aggregate as values.
@@ -393,43 +249,4 @@ pub(crate) fn unsupported(backend: DbBackend) -> DbErr {
     DbErr::Custom(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dialect(backend: DbBackend) -> Dialect {
-        Dialect::new(backend, &TableNames::new())
-    }
-
-    #[test]
-    fn lists_are_padded_where_there_are_no_arrays() {
-        let statement = dialect(DbBackend::MySql).parked_rows(&[1, 2, 3]);
-        assert_eq!(
-            statement.sql,
-            "SELECT seq FROM outbox_messages WHERE status = 2 AND seq IN (?, ?, ?, ?) \
-             ORDER BY aggregate_type, aggregate_id, seq"
-        );
-        assert_eq!(statement.values.unwrap().0, [1_i64, 2, 3, 3].map(Value::from));
-    }
-
-    #[cfg(feature = "postgres")]
-    #[test]
-    fn placeholders_are_numbered_on_postgres() {
-        let statement = dialect(DbBackend::Postgres).settle_failed(&[7], &[1, 2], "no", true);
-        assert_eq!(
-            statement.sql,
-            "UPDATE outbox_messages SET attempts = attempts + 1, last_error = $1, status = 2 \
-             WHERE status = 0 AND seq = ANY($2) AND (($3::int8 >> partition_no) & 1) <> 0"
-        );
-    }
-
-    #[test]
-    fn leases_are_locked_in_share_mode() {
-        let sql = |backend| dialect(backend).lock_leases(&[1]).sql;
-        assert!(sql(DbBackend::Postgres).ends_with("ORDER BY partition_no FOR SHARE"));
-        assert!(sql(DbBackend::MySql).ends_with("ORDER BY partition_no LOCK IN SHARE MODE"));
-        assert!(sql(DbBackend::Sqlite).ends_with("ORDER BY partition_no"));
-    }
 }

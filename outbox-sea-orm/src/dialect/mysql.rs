@@ -62,36 +62,6 @@ pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> State
     sql.statement()
 }
 
-/// Due messages, oldest first. Reads a snapshot, locks nothing.
-///
-/// FORCE INDEX keeps the planner from walking the primary key, which is the table with all its published rows. The conditions on halted and
-/// delayed aggregates are scalar subqueries on purpose, one index look-up each: as joins or `NOT IN` they are buffered, or go
-/// through all halted aggregates per row, and the whole backlog is sorted for each batch.
-pub(crate) fn fetch(dialect: &Dialect, partitions: &[i64], excluding: &[Aggregate], limit: u32) -> Statement {
-    let (messages, aggregates, now) = (&dialect.messages, &dialect.aggregates, dialect.now());
-    let mut sql = dialect.sql(format!(
-        "SELECT {columns} FROM {messages} m FORCE INDEX ({pending}) WHERE m.status = 0 AND m.partition_no",
-        columns = dialect.columns(),
-        pending = dialect.pending,
-    ));
-    sql.any(partitions);
-    sql.push(&format!(
-        " AND (m.available_at IS NULL OR m.available_at <= {now}) \
-         AND (SELECT h.halted_by FROM {aggregates} h FORCE INDEX (PRIMARY) \
-         WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NULL \
-         AND (m.sequence IS NULL OR (SELECT d.seq FROM {messages} d FORCE INDEX (outbox_messages_delayed) \
-         WHERE d.delayed_aggregate = CONCAT(m.aggregate_type, x'00', m.aggregate_id) AND d.available_at > {now} \
-         AND d.status = 0 AND d.seq < m.seq LIMIT 1) IS NULL)"
-    ));
-    if !excluding.is_empty() {
-        sql.push(" AND (m.aggregate_type, m.aggregate_id) NOT IN (");
-        sql.bind_rows(excluding.iter().map(|aggregate| keys(dialect, aggregate)));
-        sql.push(")");
-    }
-    sql.push(" ORDER BY m.seq LIMIT ").bind(i64::from(limit));
-    sql.statement()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,11 +3,12 @@
 //! Lists travel as arrays, so that each operation is one statement text however many rows it has. Arrays hold no nulls: an empty text or
 //! 0 stands for one and becomes null in the statement.
 
-use outbox_core::{Aggregate, NewMessage};
+use outbox_core::{Aggregate, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::Dialect;
+use super::key::Key;
 use crate::insert::{delay_micros, headers_json};
 use crate::sql::Sql;
 
@@ -37,49 +38,112 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
-/// Due messages, oldest first. Reads a snapshot, locks nothing.
-///
-/// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
-/// seconds per batch. Three things see to it, each of them measured with missing, stale and fresh statistics:
-///
-/// * The limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans by their
-///   ratio; a known limit above its estimate of the rows would make it sort.
-/// * The outer limit is known, and makes the whole look as cheap as it is; else the server compiles the plan (JIT), which takes longer than
-///   running it.
-/// * Conditions are in the form of `… <> 0`, which the planner believes to remove next to nothing, and leave no anti-join that it
-///   could hash, nor an `ANY` that it could look up in the index; both lose the order.
-pub(crate) fn fetch(dialect: &Dialect, partitions: &[i64], excluding: &[Aggregate], limit: u32) -> Statement {
-    let (messages, aggregates) = (&dialect.messages, &dialect.aggregates);
-    // One clock reading for the whole statement: a delay that ends halfway must not let a later message overtake.
-    let now = "statement_timestamp()";
-    let mut sql = dialect.sql(format!(
-        "SELECT * FROM (SELECT {columns} FROM {messages} m WHERE m.status = 0 AND ",
-        columns = dialect.columns(),
-    ));
-    push_partitions(&mut sql, "m.partition_no", partitions);
+/// Which of these leases the owner still holds, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
+/// them.
+pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
+    let mut sql = dialect.sql("");
+    let owner = sql.placeholder(owner);
+    let condition = format!("lease.owner = {owner} AND lease.expires_at > {}", dialect.now());
+    push_claimed(&mut sql, dialect, leases, &condition, "NO KEY UPDATE");
+    sql.push(&format!(") UPDATE {} lease SET expires_at = ", dialect.leases));
+    let ttl = sql.placeholder(ttl_micros);
+    sql.push(&dialect.now_plus(&ttl)).push(
+        " FROM held WHERE lease.partition_no = held.partition_no \
+         RETURNING lease.partition_no::int8 AS partition_no, lease.epoch",
+    );
+    sql.statement()
+}
+
+/// As [`Dialect::release`], in the order of the primary key.
+pub(crate) fn release(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease]) -> Statement {
+    let mut sql = dialect.sql("");
+    let owner = sql.placeholder(owner);
+    push_claimed(
+        &mut sql,
+        dialect,
+        leases,
+        &format!("lease.owner = {owner}"),
+        "NO KEY UPDATE",
+    );
     sql.push(&format!(
-        " AND CASE WHEN m.available_at > {now} THEN 0 \
-         WHEN (m.aggregate_type, m.aggregate_id) IN \
-         (SELECT aggregate_type, aggregate_id FROM {aggregates} WHERE halted_by IS NOT NULL) THEN 0 \
-         WHEN m.sequence IS NOT NULL AND EXISTS (SELECT FROM {messages} d WHERE d.status = 0 \
-         AND d.available_at IS NOT NULL AND d.available_at > {now} AND d.sequence IS NOT NULL \
-         AND d.aggregate_type = m.aggregate_type AND d.aggregate_id = m.aggregate_id AND d.seq < m.seq) THEN 0 "
-    ));
-    if !excluding.is_empty() {
-        sql.push("WHEN (m.aggregate_type, m.aggregate_id) IN (SELECT * FROM unnest(");
-        sql.bind(array(
-            ArrayType::String,
-            excluding.iter().map(|a| a.aggregate_type.as_str()),
-        ))
-        .push(", ");
-        sql.bind(array(ArrayType::String, excluding.iter().map(|a| a.id.as_str())))
-            .push(")) THEN 0 ");
-    }
-    let limit = sql.placeholder(i64::from(limit));
-    sql.push(&format!(
-        "ELSE 1 END <> 0 ORDER BY m.seq LIMIT (SELECT {limit}::int8)) due ORDER BY seq LIMIT {limit}::int8"
+        ") UPDATE {} lease SET owner = NULL, expires_at = {} FROM held WHERE lease.partition_no = held.partition_no",
+        dialect.leases,
+        dialect.now()
     ));
     sql.statement()
+}
+
+/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still held.
+///
+/// The lease rows are locked in share mode (primary key, in its order), so a takeover waits; whoever waited for one here compares its epoch
+/// again as it is then. The partitions are a scalar, which is evaluated, locks and all, before the first row is looked at. Rows through the
+/// pending index.
+pub(crate) fn settle_published(dialect: &Dialect, leases: &[Lease], seqs: &[i64], keep: bool) -> Statement {
+    let mut sql = dialect.sql("");
+    push_claimed(&mut sql, dialect, leases, "lease.owner IS NOT NULL", "SHARE");
+    let (messages, now) = (&dialect.messages, dialect.now());
+    sql.push(&if keep {
+        format!("), done AS (UPDATE {messages} SET status = 1, published_at = {now}")
+    } else {
+        format!("), done AS (DELETE FROM {messages}")
+    });
+    sql.push(" WHERE status = 0 AND seq").any(seqs);
+    sql.push(
+        " AND (((SELECT bit_or(1::int8 << held.partition_no) FROM held) >> partition_no) & 1) <> 0) \
+         SELECT partition_no::int8 AS partition_no FROM held",
+    );
+    sql.statement()
+}
+
+/// `WITH held AS (…`: those of these leases that have the given epochs still, locked.
+fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &str, lock: &str) {
+    sql.push("WITH held AS MATERIALIZED (SELECT lease.partition_no FROM ")
+        .push(&dialect.leases)
+        .push(" lease JOIN unnest(")
+        .bind(array(
+            ArrayType::BigInt,
+            leases.iter().map(|lease| i64::from(lease.partition)),
+        ))
+        .push("::int8[], ")
+        .bind(array(ArrayType::BigInt, leases.iter().map(|lease| lease.epoch)))
+        .push("::int8[]) AS claimed (partition_no, epoch) ON lease.partition_no = claimed.partition_no ")
+        .push("AND lease.epoch = claimed.epoch WHERE ")
+        .push(condition)
+        .push(" ORDER BY lease.partition_no FOR ")
+        .push(lock)
+        .push(" OF lease");
+}
+
+/// Forgets relays that are gone, unless another one is doing so. Announces the owner, and counts. One statement, whose parts do not see each other.
+pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64) -> Statement {
+    let (relays, now) = (&dialect.relays, dialect.now());
+    let mut sql = dialect.sql("");
+    let owner = sql.placeholder(owner);
+    let ttl = sql.placeholder(ttl_micros);
+    sql.push(&format!(
+        "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
+         WHERE expires_at <= {now} AND owner <> {owner} FOR UPDATE SKIP LOCKED)), \
+         own AS (INSERT INTO {relays} (owner, expires_at) VALUES ({owner}, {until}) \
+         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at) \
+         SELECT count(*) + 1 AS relays FROM {relays} WHERE owner <> {owner} AND expires_at > {now}",
+        until = dialect.now_plus(&ttl),
+    ));
+    sql.statement()
+}
+
+/// The parts of aggregates as two arrays.
+pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
+    let (types, ids): (Vec<_>, Vec<_>) = keys
+        .into_iter()
+        .map(|key| {
+            let [aggregate_type, id] = key.lossy();
+            (aggregate_type, id)
+        })
+        .unzip();
+    sql.bind(array(ArrayType::String, types))
+        .push("::text[], ")
+        .bind(array(ArrayType::String, ids))
+        .push("::text[]");
 }
 
 /// A condition on partitions that is a filter for sure. `= ANY` could become an index condition, which loses the order, or multiplies with
@@ -259,24 +323,6 @@ mod tests {
         let sql = acquire(&dialect, uuid::Uuid::nil(), 5, 3).sql;
         assert!(sql.starts_with("WITH free AS MATERIALIZED (SELECT"), "{sql}");
         assert!(sql.contains("LIMIT $1 FOR UPDATE SKIP LOCKED"), "{sql}");
-    }
-
-    #[test]
-    fn fetch_leaves_the_planner_no_choice() {
-        let dialect = Dialect::new(
-            DbBackend::Postgres,
-            &TableNames::new().with_schema("shop").unwrap(),
-        );
-        let sql = fetch(&dialect, &[1], &[Aggregate::new("order", "1")], 10).sql;
-        assert!(!sql.contains("JOIN") && !sql.contains("ANY"), "{sql}");
-        assert!(
-            sql.contains("FROM \"shop\".outbox_messages m WHERE m.status = 0 AND (($1::int8 >> m.partition_no) & 1) <> 0"),
-            "{sql}"
-        );
-        assert!(
-            sql.ends_with("ORDER BY m.seq LIMIT (SELECT $4::int8)) due ORDER BY seq LIMIT $4::int8"),
-            "{sql}"
-        );
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! There is one writer at a time, so no statement here locks rows. What must see and change in one go is one statement.
 
-use outbox_core::Aggregate;
+use outbox_core::{Aggregate, Lease};
 use sea_orm::{DbBackend, Statement, Value};
 
+use super::leases::push_leases;
 use super::{Dialect, keys};
 
 /// Takes free leases (primary key scan over 64 rows) and returns them.
@@ -24,6 +25,19 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
+/// Which of these leases the owner still holds, extended.
+pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
+    let mut sql = dialect.sql(format!("UPDATE {} SET expires_at = ", dialect.leases));
+    let ttl = sql.placeholder(ttl_micros);
+    sql.push(&dialect.now_plus(&ttl))
+        .push(" WHERE owner = ")
+        .bind(owner)
+        .push(&format!(" AND expires_at > {} AND ", dialect.now()));
+    push_leases(&mut sql, leases);
+    sql.push(" RETURNING partition_no, epoch");
+    sql.statement()
+}
+
 /// Counts the head rows up and returns them.
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
@@ -39,34 +53,5 @@ pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
          DO UPDATE SET last_sequence = last_sequence + excluded.last_sequence \
          RETURNING aggregate_type, aggregate_id, last_sequence",
     );
-    sql.statement()
-}
-
-/// Due messages, oldest first.
-///
-/// `INDEXED BY` keeps the planner from walking `seq` itself, which is the table with all its published rows. Both anti-joins are
-/// set or index look-ups per row.
-pub(crate) fn fetch(dialect: &Dialect, partitions: &[i64], excluding: &[Aggregate], limit: u32) -> Statement {
-    let (messages, aggregates, now) = (&dialect.messages, &dialect.aggregates, dialect.now());
-    let mut sql = dialect.sql(format!(
-        "SELECT {columns} FROM {messages} m INDEXED BY {pending} WHERE m.status = 0 AND m.partition_no",
-        columns = dialect.columns(),
-        pending = dialect.pending,
-    ));
-    sql.any(partitions);
-    sql.push(&format!(
-        " AND (m.available_at IS NULL OR m.available_at <= {now}) \
-         AND (m.aggregate_type, m.aggregate_id) NOT IN \
-         (SELECT aggregate_type, aggregate_id FROM {aggregates} WHERE halted_by IS NOT NULL) \
-         AND (m.sequence IS NULL OR NOT EXISTS (SELECT 1 FROM {messages} d WHERE d.status = 0 \
-         AND d.available_at IS NOT NULL AND d.available_at > {now} AND d.sequence IS NOT NULL \
-         AND d.aggregate_type = m.aggregate_type AND d.aggregate_id = m.aggregate_id AND d.seq < m.seq))"
-    ));
-    if !excluding.is_empty() {
-        sql.push(" AND (m.aggregate_type, m.aggregate_id) NOT IN (VALUES ");
-        sql.bind_rows(excluding.iter().map(|aggregate| keys(dialect, aggregate)));
-        sql.push(")");
-    }
-    sql.push(" ORDER BY m.seq LIMIT ").bind(i64::from(limit));
     sql.statement()
 }

@@ -6,10 +6,12 @@
 //! | have a SeaORM migrator | [`migrations`] inside its `migrations()` |
 //! | run SeaORM's command line for the outbox alone | [`OutboxMigrator`] |
 //! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
+//! | record millions of messages a day on PostgreSQL, and keep them for days | [`partitioned`] instead |
 //!
 //! The DDL is hand-written per database, because generated column types are too small or too coarse on MySQL (64 KiB payloads, whole
 //! seconds). Invariant: a migration that was released is never edited; a change is a new one. Absent: creating schemas.
 
+pub mod partitioned;
 mod run;
 mod template;
 
@@ -26,7 +28,10 @@ use crate::names::{NameError, TableNames};
 const TABLE: &str = "outbox_migrations";
 
 const UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/outbox.postgres.sql"),
+    postgres: concat!(
+        include_str!("sql/outbox.postgres.messages.sql"),
+        include_str!("sql/outbox.postgres.sql")
+    ),
     mysql: include_str!("sql/outbox.mysql.sql"),
     sqlite: include_str!("sql/outbox.sqlite.sql"),
 };

@@ -37,6 +37,9 @@ pub async fn run(
     names
         .check(backend)
         .map_err(|error| DbErr::Custom(error.to_string()))?;
+    for migration in &migrations {
+        migration.check(backend)?;
+    }
     let (db, table) = (db.clone(), names.table(backend, table));
     detached(async move {
         let options = TransactionOptions {

@@ -44,6 +44,7 @@ pub struct SqlMigration {
     up: SqlTemplates,
     down: SqlTemplates,
     names: TableNames,
+    is_for_postgres: bool,
 }
 
 impl SqlMigration {
@@ -60,7 +61,29 @@ impl SqlMigration {
             up,
             down,
             names,
+            is_for_postgres: false,
         }
+    }
+
+    /// Limits it to PostgreSQL: elsewhere it fails with [`DbErr::BackendNotSupported`].
+    #[must_use]
+    pub(super) fn for_postgres(mut self) -> Self {
+        self.is_for_postgres = true;
+        self
+    }
+
+    /// Checks that it is for this database.
+    pub(super) fn check(&self, backend: DbBackend) -> Result<(), DbErr> {
+        if !self.is_for_postgres || backend == DbBackend::Postgres {
+            return Ok(());
+        }
+        Err(DbErr::BackendNotSupported {
+            db: match backend {
+                DbBackend::MySql => "MySQL",
+                _ => "SQLite",
+            },
+            ctx: "partitions by day are PostgreSQL's only; use the ordinary migrations of outbox-sea-orm",
+        })
     }
 
     /// The SQL that creates.
@@ -82,9 +105,11 @@ impl SqlMigration {
     }
 
     async fn execute(
+        &self,
         manager: &SchemaManager<'_>,
         sql: impl FnOnce(DbBackend) -> Result<String, NameError>,
     ) -> Result<(), DbErr> {
+        self.check(manager.get_database_backend())?;
         let sql = sql(manager.get_database_backend()).map_err(|error| DbErr::Migration(error.to_string()))?;
         manager
             .get_connection()
@@ -107,11 +132,11 @@ impl MigrationName for SqlMigration {
 )]
 impl MigrationTrait for SqlMigration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        Self::execute(manager, |backend| self.up_sql(backend)).await
+        self.execute(manager, |backend| self.up_sql(backend)).await
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        Self::execute(manager, |backend| self.down_sql(backend)).await
+        self.execute(manager, |backend| self.down_sql(backend)).await
     }
 }
 

@@ -1,15 +1,30 @@
-//! What operators see and do: counts, parked messages, retry and skip.
+//! What operators see and do: lists, counts, retry, skip, replay.
 //!
-//! Invariant: rows are locked before head rows, as in settling, so an operator cannot deadlock with a relay.
+//! Invariant: holds are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use outbox_core::{Aggregate, Backlog, MessageId, ParkedMessage};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
+use outbox_core::{
+    Aggregate, Backlog, HeldAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
+    StoredMessage,
+};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TryGetable};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::begin;
+use super::fetch::{key, read_all, time_of};
+use super::held::read_key;
+use super::{begin, failed, holds, repeat_deadlocks};
 use crate::dialect::Dialect;
+use crate::dialect::key::Key;
+
+/// Messages per transaction.
+const MESSAGES_MAX: i64 = 1_000;
+
+/// Copies per statement; SQLite takes 500 parts of a union.
+const COPIES_MAX: usize = 250;
 
 pub(super) async fn backlog(db: &DatabaseConnection, dialect: &Dialect) -> Result<Backlog, DbErr> {
     let row = db
@@ -20,72 +35,281 @@ pub(super) async fn backlog(db: &DatabaseConnection, dialect: &Dialect) -> Resul
         row.try_get::<i64>("", column)
             .map(|count| u64::try_from(count).unwrap_or_default())
     };
+    let (waiting, halted) = (count("waiting")?, count("halted")?);
+    let now: i64 = row.try_get("", "now_micros")?;
+    let bounded = |count: u64| count.min(outbox_core::store::BACKLOG_COUNT_MAX);
     Ok(Backlog {
-        pending: count("pending")?,
+        pending: bounded(count("pending")? + waiting),
+        waiting,
         parked: count("parked")?,
-        halted_aggregates: count("halted")?,
+        halted_aggregates: halted,
+        held_aggregates: bounded(count("held_until")? + halted),
+        oldest_pending: row
+            .try_get::<Option<i64>>("", "oldest_micros")?
+            .map(|oldest| since(oldest, now)),
     })
 }
 
-pub(super) async fn parked(
+pub(super) async fn list(
     db: &DatabaseConnection,
     dialect: &Dialect,
+    selection: &Selection,
     limit: NonZeroU32,
-) -> Result<Vec<ParkedMessage>, DbErr> {
-    let rows = db.query_all_raw(dialect.parked(limit.get())).await?;
-    rows.iter().map(|row| read(dialect.backend, row)).collect()
+) -> Result<Vec<StoredMessage>, DbErr> {
+    let rows = db
+        .query_all_raw(dialect.list(selection, i64::from(limit.get())))
+        .await?;
+    rows.iter().map(read_stored).collect()
 }
 
-pub(super) async fn retry(db: &DatabaseConnection, dialect: &Dialect, id: MessageId) -> Result<bool, DbErr> {
-    let tx = begin(db).await?;
-    let Some(seq) = lock_parked(&tx, dialect, id).await? else {
-        return Ok(false);
-    };
-    tx.execute_raw(dialect.retry(id.as_uuid())).await?;
-    tx.execute_raw(dialect.resume(seq)).await?;
-    tx.commit().await?;
-    Ok(true)
+/// A row of a batch that an operator decides about.
+struct Selected {
+    seq: i64,
+    id: Uuid,
+    key: Option<Key>,
 }
 
-pub(super) async fn skip(db: &DatabaseConnection, dialect: &Dialect, id: MessageId) -> Result<bool, DbErr> {
-    let tx = begin(db).await?;
-    let Some(seq) = lock_parked(&tx, dialect, id).await? else {
-        return Ok(false);
-    };
-    tx.execute_raw(dialect.resume(seq)).await?;
-    tx.commit().await?;
-    Ok(true)
-}
-
-async fn lock_parked(
-    tx: &DatabaseTransaction,
+async fn select(
+    db: &DatabaseConnection,
     dialect: &Dialect,
-    id: MessageId,
-) -> Result<Option<i64>, DbErr> {
-    match tx.query_one_raw(dialect.lock_parked(id.as_uuid())).await? {
-        Some(row) => row.try_get("", "seq").map(Some),
-        None => Ok(None),
+    selection: &Selection,
+    statuses: &'static str,
+    until: Option<i64>,
+) -> Result<Vec<Selected>, DbErr> {
+    let rows = db
+        .query_all_raw(dialect.select(selection, statuses, until, MESSAGES_MAX))
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
+            Ok(Selected {
+                seq: row.try_get("", "seq")?,
+                id: row.try_get("", "id")?,
+                key: is_sequenced.then(|| read_key(row)).transpose()?,
+            })
+        })
+        .collect()
+}
+
+/// What is done with parked messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    Retry,
+    Skip,
+}
+
+/// Decides about parked messages, batch by batch.
+pub(super) async fn decide(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    mut selection: Selection,
+    decision: Decision,
+) -> Result<u64, DbErr> {
+    let mut decided = 0;
+    loop {
+        let batch = select(db, dialect, &selection, "= 2", None).await?;
+        let Some(last) = batch.last() else {
+            return Ok(decided);
+        };
+        selection.after = Some(last.seq);
+        decided += repeat_deadlocks!(decide_batch(db, dialect, &batch, decision))?;
+        outbox_core::wake::notify();
+        if (batch.len() as i64) < MESSAGES_MAX {
+            return Ok(decided);
+        }
     }
 }
 
-/// A parked row may be one that could not be read, so texts are read as far as they go.
-fn read(backend: DbBackend, row: &QueryResult) -> Result<ParkedMessage, DbErr> {
-    let text = |column| match backend {
-        DbBackend::Postgres => row.try_get::<String>("", column),
-        _ => row
-            .try_get::<Vec<u8>>("", column)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+async fn decide_batch(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    batch: &[Selected],
+    decision: Decision,
+) -> Result<u64, DbErr> {
+    let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
+    let keys: Vec<Key> = keys.into_iter().collect();
+    let seqs: Vec<i64> = batch.iter().map(|row| row.seq).collect();
+    let tx = begin(db).await?;
+    let held = holds::lock(&tx, dialect, &keys).await?;
+    let halting: Vec<i64> = held
+        .values()
+        .filter_map(|hold| hold.halted_by)
+        .filter(|seq| seqs.contains(seq))
+        .collect();
+    if !halting.is_empty() {
+        tx.execute_raw(dialect.lift_halts(&halting)).await?;
+    }
+    let held: Vec<Key> = held.into_keys().collect();
+    holds::end(&tx, dialect, &held).await?;
+    let decided = match decision {
+        Decision::Retry => {
+            // Where later messages of the aggregate wait, it waits with them, as the first of them. The holds that are left.
+            let held = holds::lock(&tx, dialect, &held).await?;
+            let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
+                .iter()
+                .partition(|row| row.key.as_ref().is_some_and(|key| held.contains_key(key)));
+            let mut retried = 0;
+            for (rows, waiting) in [(waiting, true), (pending, false)] {
+                let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+                if !seqs.is_empty() {
+                    let done = tx.execute_raw(dialect.retry(&seqs, waiting)).await?;
+                    retried += done.rows_affected();
+                }
+            }
+            retried
+        }
+        Decision::Skip => batch.len() as u64,
     };
+    tx.commit().await?;
+    Ok(decided)
+}
+
+/// Copies published and parked messages behind everything recorded so far, batch by batch.
+pub(super) async fn replay(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    mut selection: Selection,
+) -> Result<u64, DbErr> {
+    // Copies are published and then selected as well; what is recorded from now on is left out.
+    let until: i64 = db
+        .query_one_raw(dialect.last_seq())
+        .await?
+        .ok_or_else(|| DbErr::RecordNotFound("last key".to_owned()))?
+        .try_get("", "seq")?;
+    let mut copied = 0;
+    loop {
+        let batch = select(db, dialect, &selection, "IN (1, 2)", Some(until)).await?;
+        let Some(last) = batch.last() else {
+            return Ok(copied);
+        };
+        selection.after = Some(last.seq);
+        let ids: Vec<(Uuid, Uuid)> = batch
+            .iter()
+            .map(|row| (row.id, MessageId::fresh().as_uuid()))
+            .collect();
+        copied += repeat_deadlocks!(copy_batch(db, dialect, &ids))?;
+        outbox_core::wake::notify();
+        if (batch.len() as i64) < MESSAGES_MAX {
+            return Ok(copied);
+        }
+    }
+}
+
+async fn copy_batch(db: &DatabaseConnection, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
+    let tx = begin(db).await?;
+    let mut copied = 0;
+    for ids in ids.chunks(COPIES_MAX) {
+        copied += tx.execute_raw(dialect.copy(ids)).await?.rows_affected();
+    }
+    tx.commit().await?;
+    Ok(copied)
+}
+
+pub(super) async fn held(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    limit: NonZeroU32,
+) -> Result<Vec<HeldAggregate>, DbErr> {
+    let rows = db.query_all_raw(dialect.held(i64::from(limit.get()))).await?;
+    rows.iter()
+        .map(|row| {
+            let now: i64 = row.try_get("", "now_micros")?;
+            let due: Option<i64> = row.try_get("", "due_micros")?;
+            Ok(HeldAggregate {
+                aggregate: read_aggregate(row)?,
+                halted_by: row.try_get("", "halted_by")?,
+                due_in: due.map(|due| since(now, due)),
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn resume(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    aggregate: &Aggregate,
+) -> Result<bool, DbErr> {
+    let resumed = db.execute_raw(dialect.resume(aggregate)).await?.rows_affected() > 0;
+    if resumed {
+        outbox_core::wake::notify();
+    }
+    Ok(resumed)
+}
+
+pub(super) async fn published(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+    mut after: Option<MessageId>,
+    limit: NonZeroU32,
+) -> Result<Vec<Message>, StoreError> {
+    let limit = limit.get() as usize;
+    let mut messages = Vec::new();
+    // Rows that cannot be read are left out, which must not look like the end.
+    while messages.len() < limit {
+        let wanted = limit - messages.len();
+        let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64);
+        let rows = read_all(db, statement, false, usize::MAX).await?;
+        let is_last = rows.len() < wanted;
+        for (walked, row) in rows {
+            let id = row
+                .try_get::<Uuid>("", "id")
+                .map_err(failed("messages could not be read"))?;
+            after = Some(MessageId::from(id));
+            messages.extend(walked.row.message);
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(messages)
+}
+
+/// A parked row may be one that could not be read, so texts are read as far as they go.
+fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
+    let int = |column| row.try_get::<i64>("", column);
+    let id: Uuid = row.try_get("", "id")?;
+    let event_id: Option<Uuid> = row.try_get("", "event_id")?;
     let sequence: Option<i64> = row.try_get("", "sequence")?;
-    let attempts: i64 = row.try_get("", "attempts")?;
-    let halts: i64 = row.try_get("", "halts")?;
-    Ok(ParkedMessage {
-        id: MessageId::from(row.try_get::<Uuid>("", "id")?),
-        aggregate: Aggregate::new(text("aggregate_type")?, text("aggregate_id")?),
+    let published: Option<i64> = row.try_get("", "published_micros")?;
+    Ok(StoredMessage {
+        seq: int("seq")?,
+        id: id.into(),
+        event_id: event_id.unwrap_or(id).into(),
+        aggregate: read_aggregate(row)?,
         sequence: sequence.and_then(|sequence| u64::try_from(sequence).ok()),
-        event_type: text("event_type")?,
-        attempts: u32::try_from(attempts).unwrap_or_default(),
-        error: text("last_error")?,
-        halts: halts == 1,
+        event_type: text(row, "event_type")?,
+        status: match int("status")? {
+            0 => MessageStatus::Pending,
+            1 => MessageStatus::Published,
+            3 => MessageStatus::Waiting,
+            _ => MessageStatus::Parked,
+        },
+        attempts: u32::try_from(int("attempts")?).unwrap_or_default(),
+        failures: u32::try_from(int("failures")?).unwrap_or_default(),
+        error: row.try_get("", "last_error")?,
+        halts: int("halts")? == 1,
+        created_at: time(int("created_micros")?)?,
+        published_at: published.map(time).transpose()?,
     })
+}
+
+fn time(micros: i64) -> Result<OffsetDateTime, DbErr> {
+    time_of(micros).map_err(|error| DbErr::Type(format!("time out of range: {error}")))
+}
+
+fn read_aggregate(row: &QueryResult) -> Result<Aggregate, DbErr> {
+    Ok(Aggregate::new(
+        key(row, "aggregate_type")?.0,
+        key(row, "aggregate_id")?.0,
+    ))
+}
+
+fn text(row: &QueryResult, column: &str) -> Result<String, DbErr> {
+    String::try_get(row, "", column).map_err(DbErr::from)
+}
+
+/// The time between; zero if `later` is earlier.
+fn since(earlier: i64, later: i64) -> Duration {
+    Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult
 use super::begin;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
-use crate::dialect::{Dialect, mysql, sqlite, unsupported};
+use crate::dialect::{Dialect, micros, mysql, sqlite, unsupported};
 
 pub(super) async fn acquire(
     db: &DatabaseConnection,
@@ -58,19 +58,33 @@ pub(super) async fn renew(
     if leases.is_empty() {
         return Ok(Vec::new());
     }
-    let tx = begin(db).await?;
-    let rows = tx
-        .query_all_raw(dialect.lock_held_leases(owner.as_uuid(), &partitions(leases)))
-        .await?;
-    let held: Vec<Lease> = read(&rows)?
-        .into_iter()
-        .filter(|lease| leases.contains(lease))
-        .collect();
-    if !held.is_empty() {
-        tx.execute_raw(dialect.extend_leases(micros(ttl), &partitions(&held)))
-            .await?;
-    }
-    tx.commit().await?;
+    let (owner, ttl) = (owner.as_uuid(), micros(ttl));
+    let mut held = match dialect.backend {
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => read(
+            &db.query_all_raw(postgres::renew(dialect, owner, leases, ttl))
+                .await?,
+        )?,
+        DbBackend::Sqlite => read(
+            &db.query_all_raw(sqlite::renew(dialect, owner, leases, ttl))
+                .await?,
+        )?,
+        _ => {
+            let tx = begin(db).await?;
+            let rows = tx
+                .query_all_raw(dialect.lock_held_leases(owner, &partitions(leases)))
+                .await?;
+            let mut held = read(&rows)?;
+            held.retain(|lease| leases.contains(lease));
+            if !held.is_empty() {
+                tx.execute_raw(dialect.extend_leases(ttl, &partitions(&held)))
+                    .await?;
+            }
+            tx.commit().await?;
+            held
+        }
+    };
+    held.sort_by_key(|lease| lease.partition);
     Ok(held)
 }
 
@@ -80,13 +94,49 @@ pub(super) async fn release(
     owner: OwnerId,
     leases: &[Lease],
 ) -> Result<(), DbErr> {
-    let mut leases = leases.to_vec();
-    leases.sort_by_key(|lease| lease.partition);
-    let tx = begin(db).await?;
-    for lease in leases {
-        tx.execute_raw(dialect.release(owner.as_uuid(), i64::from(lease.partition), lease.epoch))
-            .await?;
+    if leases.is_empty() {
+        return Ok(());
     }
+    let tx = begin(db).await?;
+    tx.execute_raw(dialect.release(owner.as_uuid(), leases)).await?;
+    tx.commit().await
+}
+
+/// Says that a relay is alive, and counts those that are.
+pub(super) async fn announce(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    owner: OwnerId,
+    ttl: Duration,
+) -> Result<u32, DbErr> {
+    let (owner, ttl) = (owner.as_uuid(), micros(ttl));
+    let count = match dialect.backend {
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => postgres::announce(dialect, owner, ttl),
+        // Three statements and no transaction: each locks its own rows only, so that relays that announce at once cannot deadlock.
+        _ => {
+            db.execute_raw(dialect.announce(owner, ttl)).await?;
+            db.execute_raw(dialect.forget_relays()).await?;
+            dialect.count_relays()
+        }
+    };
+    let row = db
+        .query_one_raw(count)
+        .await?
+        .ok_or_else(|| DbErr::RecordNotFound("relays".to_owned()))?;
+    let count: i64 = row.try_get("", "relays")?;
+    // At least itself, even if its announcement ran out at once.
+    Ok(u32::try_from(count).unwrap_or_default().max(1))
+}
+
+/// Gives everything back and withdraws the announcement.
+pub(super) async fn leave(db: &DatabaseConnection, dialect: &Dialect, owner: OwnerId) -> Result<(), DbErr> {
+    let tx = begin(db).await?;
+    if dialect.backend != DbBackend::Sqlite {
+        tx.query_all_raw(dialect.lock_owned(owner.as_uuid())).await?;
+    }
+    tx.execute_raw(dialect.release_all(owner.as_uuid())).await?;
+    tx.execute_raw(dialect.withdraw(owner.as_uuid())).await?;
     tx.commit().await
 }
 
@@ -107,10 +157,4 @@ pub(super) fn read(rows: &[QueryResult]) -> Result<Vec<Lease>, DbErr> {
 
 pub(super) fn partitions(leases: &[Lease]) -> Vec<i64> {
     leases.iter().map(|lease| i64::from(lease.partition)).collect()
-}
-
-/// Bounded by a century, which every database can add to its clock.
-fn micros(ttl: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
-    i64::try_from(ttl.as_micros()).unwrap_or(CENTURY).min(CENTURY)
 }

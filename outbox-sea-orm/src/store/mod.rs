@@ -5,8 +5,14 @@
 //! (its owner's).
 
 mod admin;
+#[cfg(feature = "postgres")]
+mod days;
 mod fetch;
+mod held;
+mod holds;
 mod leases;
+mod preflight;
+mod purge;
 mod settle;
 
 #[cfg(test)]
@@ -17,16 +23,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Backlog, FetchRequest, FetchedRow, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId, ParkedMessage,
-    Settlement, StoreError,
+    Aggregate, Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, Message, MessageId,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,
+    StoredMessage,
 };
 use sea_orm::{
     DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel, SqliteTransactionMode,
     TransactionOptions, TransactionTrait,
 };
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
 
+use self::admin::Decision;
+use self::fetch::Bounds;
 use crate::detached::detached;
 use crate::dialect::Dialect;
+use crate::dialect::fetch::Scope;
+use crate::dialect::key::Key;
 use crate::names::{NameError, TableNames};
 
 /// The outbox of a database, for the relay and for operators.
@@ -35,12 +48,15 @@ use crate::names::{NameError, TableNames};
 ///
 /// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `seq` is not in
 ///   the order of commits.
+/// * **PostgreSQL**: works with both layouts, the ordinary one and [the one by day](crate::migration::partitioned).
 /// * **SQLite**: use WAL and a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
 ///   [`StoreError::Database`], which the relay retries.
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     db: DatabaseConnection,
     dialect: Arc<Dialect>,
+    /// Whether messages are partitioned by day, once it is known.
+    by_day: Arc<OnceCell<bool>>,
 }
 
 impl SqlStore {
@@ -51,6 +67,7 @@ impl SqlStore {
         Self {
             db,
             dialect: Arc::new(dialect),
+            by_day: Arc::default(),
         }
     }
 
@@ -62,6 +79,7 @@ impl SqlStore {
     pub fn with_names(mut self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
         self.dialect = Arc::new(Dialect::new(self.dialect.backend, names));
+        self.by_day = Arc::default();
         Ok(self)
     }
 
@@ -78,9 +96,14 @@ impl SqlStore {
         names: &TableNames,
     ) -> Result<Vec<outbox_core::Message>, StoreError> {
         let dialect = Dialect::new(db.get_database_backend(), names);
-        let rows = fetch::fetch(db, dialect.recorded()).await?;
+        let rows = fetch::read_all(db, dialect.recorded(), false, usize::MAX).await?;
         rows.into_iter()
-            .map(|row| row.message.map_err(|context| StoreError::Corrupt { context }))
+            .map(|(walked, _)| {
+                walked
+                    .row
+                    .message
+                    .map_err(|context| StoreError::Corrupt { context })
+            })
             .collect()
     }
 
@@ -90,6 +113,18 @@ impl SqlStore {
 }
 
 impl OutboxStore for SqlStore {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        let (db, dialect) = self.parts();
+        detached(async move { preflight::preflight(&db, &dialect).await }).await
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+        let (db, dialect) = self.parts();
+        detached(async move { leases::announce(&db, &dialect, owner, ttl).await })
+            .await
+            .map_err(failed("the relay could not be announced"))
+    }
+
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         let (db, dialect) = self.parts();
         detached(async move { leases::acquire(&db, &dialect, owner, ttl, max).await })
@@ -113,19 +148,46 @@ impl OutboxStore for SqlStore {
             .map_err(failed("leases could not be released"))
     }
 
-    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Vec<FetchedRow>, StoreError> {
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        let (db, dialect) = self.parts();
+        detached(async move { leases::leave(&db, &dialect, owner).await })
+            .await
+            .map_err(failed("leases could not be given back"))
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         if request.leases.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Fetched::default());
         }
-        let partitions: Vec<i64> = request
-            .leases
-            .iter()
-            .map(|lease| i64::from(lease.partition))
-            .collect();
-        let statement = fetch::statement(&self.dialect, &partitions, request.excluding, request.limit.get())
-            .map_err(failed("messages could not be fetched"))?;
+        let statement = self.dialect.walk(Scope {
+            partitions: &leases::partitions(request.leases),
+            in_hand: request.in_hand,
+            limit: i64::from(request.limit.get()),
+        });
+        let bounds = Bounds {
+            rows: request.limit.get() as usize,
+            bytes: request.bytes,
+        };
         let db = self.db.clone();
-        detached(async move { fetch::fetch(&db, statement).await }).await
+        detached(async move { fetch::fetch(&db, statement, bounds).await }).await
+    }
+
+    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+        if request.leases.is_empty() {
+            return Ok(Fetched::default());
+        }
+        let (db, dialect) = self.parts();
+        let request = held::Request {
+            partitions: leases::partitions(request.leases),
+            in_hand: request.in_hand.to_vec(),
+            excluding: request.excluding.iter().map(Key::from).collect(),
+            per_aggregate: i64::from(request.per_aggregate.get()),
+            bounds: Bounds {
+                rows: request.limit.get() as usize,
+                bytes: request.bytes,
+            },
+        };
+        detached(async move { held::fetch(&db, &dialect, request).await }).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -139,6 +201,14 @@ impl OutboxStore for SqlStore {
             .map_err(failed("messages could not be settled"))
     }
 
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        let (db, dialect) = self.parts();
+        let by_day = self.by_day.clone();
+        detached(async move { purge::purge(&db, &dialect, &by_day, request).await })
+            .await
+            .map_err(failed("published messages could not be purged"))
+    }
+
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         let (db, dialect) = self.parts();
         detached(async move { admin::backlog(&db, &dialect).await })
@@ -148,26 +218,109 @@ impl OutboxStore for SqlStore {
 }
 
 impl OutboxAdmin for SqlStore {
-    async fn parked(&self, limit: NonZeroU32) -> Result<Vec<ParkedMessage>, StoreError> {
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { admin::parked(&db, &dialect, limit).await })
+        let selection = selection.clone();
+        detached(async move { admin::list(&db, &dialect, &selection, limit).await })
             .await
-            .map_err(failed("parked messages could not be listed"))
+            .map_err(failed("messages could not be listed"))
     }
 
-    async fn retry(&self, id: MessageId) -> Result<bool, StoreError> {
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { admin::retry(&db, &dialect, id).await })
+        let selection = selection.clone();
+        detached(async move { admin::decide(&db, &dialect, selection, Decision::Retry).await })
             .await
-            .map_err(failed("the parked message could not be retried"))
+            .map_err(failed("parked messages could not be retried"))
     }
 
-    async fn skip(&self, id: MessageId) -> Result<bool, StoreError> {
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { admin::skip(&db, &dialect, id).await })
+        let selection = selection.clone();
+        detached(async move { admin::decide(&db, &dialect, selection, Decision::Skip).await })
             .await
-            .map_err(failed("the parked message could not be skipped"))
+            .map_err(failed("parked messages could not be skipped"))
     }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let (db, dialect) = self.parts();
+        let selection = selection.clone();
+        detached(async move { admin::replay(&db, &dialect, selection).await })
+            .await
+            .map_err(failed("messages could not be replayed"))
+    }
+
+    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+        let (db, dialect) = self.parts();
+        detached(async move { admin::held(&db, &dialect, limit).await })
+            .await
+            .map_err(failed("held aggregates could not be listed"))
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        let (db, dialect) = self.parts();
+        let aggregate = aggregate.clone();
+        detached(async move { admin::resume(&db, &dialect, &aggregate).await })
+            .await
+            .map_err(failed("the aggregate could not be resumed"))
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        let (db, dialect) = self.parts();
+        let recorded = (recorded_from, recorded_until);
+        detached(async move { admin::published(&db, &dialect, recorded, after, limit).await }).await
+    }
+}
+
+/// Repeats a transaction that the database has chosen as the victim of a deadlock: between operators and relays they can happen, and
+/// the whole transaction is undone then.
+macro_rules! repeat_deadlocks {
+    ($work:expr) => {{
+        let mut repeats = 0;
+        loop {
+            match $work.await {
+                Err(error)
+                    if repeats < $crate::store::DEADLOCKS_MAX && $crate::store::is_deadlock(&error) =>
+                {
+                    repeats += 1;
+                }
+                outcome => break outcome,
+            }
+        }
+    }};
+}
+use repeat_deadlocks;
+
+/// How often a transaction is repeated after deadlocks.
+const DEADLOCKS_MAX: u32 = 10;
+
+/// PostgreSQL's and InnoDB's answers to a deadlock; InnoDB's too to one with another writer of a cluster.
+fn is_deadlock(error: &DbErr) -> bool {
+    has_code(error, &["40P01", "40001"])
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn has_code(error: &DbErr, codes: &[&str]) -> bool {
+    use sea_orm::RuntimeErr;
+
+    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
+    else {
+        return false;
+    };
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| codes.contains(&&*code))
+}
+
+/// Without a driver there are no answers at all.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn has_code(_: &DbErr, _: &[&str]) -> bool {
+    false
 }
 
 /// A transaction of ours. Only to be called inside [`detached`]: on MySQL, SeaORM sends the isolation level as a statement of its own,

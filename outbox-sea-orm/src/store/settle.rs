@@ -2,18 +2,28 @@
 //!
 //! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode first, so a takeover waits until this
 //! transaction has ended, and the epochs are compared under that lock. A lease that ran out but that nobody has taken still settles:
-//! its epoch is the newest there is.
+//! its epoch is the newest there is. Head rows are not touched: a business transaction that has one locked is not waited for.
+//!
+//! A crash before the commit leaves the messages as they were: they are published again under the same id, and dropped as duplicates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use outbox_core::store::storable_error;
 use outbox_core::{Lease, Settlement, Verdict};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr};
 
-use super::{begin, leases};
-use crate::dialect::Dialect;
+use super::held::read_key;
+use super::holds::{self, Hold};
+use super::{begin, leases, repeat_deadlocks};
+use crate::dialect::key::Key;
+#[cfg(feature = "postgres")]
+use crate::dialect::postgres;
+use crate::dialect::settle::{Failure, Rows};
+use crate::dialect::{Dialect, micros};
+use crate::insert::TIME_MICROS_MAX;
 
-/// Rows per statement; a power of two, see [`Sql::any`](crate::dialect::Sql::any).
+/// Rows per statement; a power of two, see [`Sql::any`](crate::sql::Sql::any).
 const ROWS_MAX: usize = 1024;
 
 pub(super) async fn settle(
@@ -22,90 +32,340 @@ pub(super) async fn settle(
     leases: &[Lease],
     settlements: &[Settlement],
 ) -> Result<usize, DbErr> {
-    let claimed: HashMap<u16, i64> = leases
+    let claimed: BTreeMap<u16, i64> = leases
         .iter()
         .map(|lease| (lease.partition, lease.epoch))
         .collect();
-    let mut partitions: Vec<i64> = settlements
+    let partitions: BTreeSet<u16> = settlements
         .iter()
-        .filter(|settlement| claimed.contains_key(&settlement.partition))
-        .map(|settlement| i64::from(settlement.partition))
+        .map(|settlement| settlement.partition)
         .collect();
-    partitions.sort_unstable();
-    partitions.dedup();
-    if partitions.is_empty() {
+    let claimed: Vec<Lease> = partitions
+        .into_iter()
+        .filter_map(|partition| {
+            let epoch = *claimed.get(&partition)?;
+            Some(Lease { partition, epoch })
+        })
+        .collect();
+    if claimed.is_empty() {
         return Ok(0);
     }
+    #[cfg(feature = "postgres")]
+    if dialect.backend == sea_orm::DbBackend::Postgres
+        && let Some(keep) = published_only(settlements)
+    {
+        let seqs: Vec<i64> = settlements.iter().map(|settlement| settlement.seq).collect();
+        let statement = postgres::settle_published(dialect, &claimed, &seqs, keep);
+        let rows = db.query_all_raw(statement).await?;
+        return accepted_count(&rows, settlements);
+    }
+    repeat_deadlocks!(settle_all(db, dialect, &claimed, settlements))
+}
 
+/// Whether all are published pending rows, to be kept or not: what can be settled in one statement.
+#[cfg(feature = "postgres")]
+fn published_only(settlements: &[Settlement]) -> Option<bool> {
+    let keep = |settlement: &Settlement| match settlement.verdict {
+        Verdict::Published { keep } if !settlement.waited => Some(keep),
+        _ => None,
+    };
+    let first = keep(settlements.first()?)?;
+    settlements
+        .iter()
+        .all(|settlement| keep(settlement) == Some(first))
+        .then_some(first)
+}
+
+#[cfg(feature = "postgres")]
+fn accepted_count(rows: &[sea_orm::QueryResult], settlements: &[Settlement]) -> Result<usize, DbErr> {
+    let held = rows
+        .iter()
+        .map(|row| row.try_get::<i64>("", "partition_no"))
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    let is_accepted = |settlement: &&Settlement| held.contains(&i64::from(settlement.partition));
+    Ok(settlements.iter().filter(is_accepted).count())
+}
+
+async fn settle_all(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    claimed: &[Lease],
+    settlements: &[Settlement],
+) -> Result<usize, DbErr> {
     let tx = begin(db).await?;
-    let rows = tx.query_all_raw(dialect.lock_leases(&partitions)).await?;
-    let held: Vec<Lease> = leases::read(&rows)?
-        .into_iter()
-        .filter(|lease| claimed.get(&lease.partition) == Some(&lease.epoch))
-        .collect();
-    let verdicts = Verdicts::of(
-        settlements
-            .iter()
-            .filter(|settlement| held.iter().any(|lease| lease.partition == settlement.partition)),
-    );
+    let rows = tx
+        .query_all_raw(dialect.lock_leases(&leases::partitions(claimed)))
+        .await?;
+    let mut held = leases::read(&rows)?;
+    held.retain(|lease| claimed.contains(lease));
     let partitions = leases::partitions(&held);
-    for seqs in verdicts.published.chunks(ROWS_MAX) {
-        tx.execute_raw(dialect.settle_published(&partitions, seqs))
-            .await?;
+    let accepted: Vec<&Settlement> = settlements
+        .iter()
+        .filter(|settlement| partitions.contains(&i64::from(settlement.partition)))
+        .collect();
+    if accepted.is_empty() {
+        return Ok(0);
     }
-    for ((error, parked), seqs) in &verdicts.failed {
-        for seqs in seqs.chunks(ROWS_MAX) {
-            tx.execute_raw(dialect.settle_failed(&partitions, seqs, error, *parked))
-                .await?;
-        }
-    }
-    for seqs in verdicts.halting.chunks(ROWS_MAX) {
-        // Head rows last and in the order in which writers lock them.
-        for row in tx.query_all_raw(dialect.parked_rows(seqs)).await? {
-            tx.execute_raw(dialect.halt(row.try_get("", "seq")?)).await?;
-        }
-    }
-    // A crash before this line leaves the messages pending: they are published again under the same id, and dropped as duplicates.
+    let settling = Settling {
+        tx: &tx,
+        dialect,
+        partitions: &partitions,
+    };
+    settling.settle(&accepted).await?;
     tx.commit().await?;
-    Ok(verdicts.count)
+    Ok(accepted.len())
 }
 
-/// Settlements by what is to be written.
-#[derive(Default)]
-struct Verdicts {
-    count: usize,
-    published: Vec<i64>,
-    /// By error and whether the message is parked: a failing broker gives the same error for many.
-    failed: BTreeMap<(String, bool), Vec<i64>>,
-    halting: Vec<i64>,
+/// What must be known of a row to settle it.
+#[derive(Debug, Clone)]
+struct Found {
+    key: Key,
+    partition: i64,
+    is_sequenced: bool,
+    /// Until when it is delayed, if it is.
+    delayed_until: Option<i64>,
+    /// Key of the oldest waiting row of its aggregate; not looked up if this one waited and is not delayed.
+    oldest: Option<i64>,
+    now: i64,
 }
 
-impl Verdicts {
-    fn of<'a>(settlements: impl Iterator<Item = &'a Settlement>) -> Self {
-        let mut verdicts = Self::default();
-        for Settlement { seq, verdict, .. } in settlements {
-            verdicts.count += 1;
-            match verdict {
-                Verdict::Published => verdicts.published.push(*seq),
-                Verdict::Failed { error } => {
-                    verdicts
-                        .failed
-                        .entry((storable_error(error), false))
-                        .or_default()
-                        .push(*seq);
-                }
-                Verdict::Parked { error, halt } => {
-                    verdicts
-                        .failed
-                        .entry((storable_error(error), true))
-                        .or_default()
-                        .push(*seq);
-                    if *halt {
-                        verdicts.halting.push(*seq);
-                    }
+struct Settling<'a> {
+    tx: &'a DatabaseTransaction,
+    dialect: &'a Dialect,
+    partitions: &'a [i64],
+}
+
+impl Settling<'_> {
+    async fn settle(&self, settlements: &[&Settlement]) -> Result<(), DbErr> {
+        let is_published =
+            |settlement: &&&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
+        let (published, others): (Vec<&Settlement>, Vec<&Settlement>) = settlements
+            .iter()
+            .partition(|settlement| is_published(settlement));
+
+        // 1. What was published. Of rows that waited, the aggregates must be known before the rows are gone.
+        let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
+        let mut found = self.find(&waited).await?;
+        let mut groups: BTreeMap<(bool, bool), Vec<i64>> = BTreeMap::new();
+        for settlement in published {
+            if let Verdict::Published { keep } = settlement.verdict {
+                groups
+                    .entry((settlement.waited, keep))
+                    .or_default()
+                    .push(settlement.seq);
+            }
+        }
+        for ((waited, keep), seqs) in groups {
+            for seqs in seqs.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_published(self.rows(seqs, waited), keep);
+                self.tx.execute_raw(statement).await?;
+            }
+        }
+        found.extend(self.find(&others).await?);
+        if found.is_empty() {
+            return Ok(());
+        }
+
+        // 2. The holds, all of them locked in one order before the first is changed.
+        let keys: BTreeSet<Key> = found
+            .values()
+            .filter(|row| row.is_sequenced)
+            .map(|row| row.key.clone())
+            .collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
+        let mut holds = holds::lock(self.tx, self.dialect, &keys).await?;
+        let changes = Changes::decide(&others, &found, &mut holds);
+        holds::put(self.tx, self.dialect, &holds).await?;
+
+        // 3. The rows.
+        for ((failure, waited), seqs) in &changes.failed {
+            for seqs in seqs.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_failed(self.rows(seqs, *waited), failure);
+                self.tx.execute_raw(statement).await?;
+            }
+        }
+        for seqs in changes.waiting.chunks(ROWS_MAX) {
+            let statement = self.dialect.set_waiting(self.rows(seqs, false));
+            self.tx.execute_raw(statement).await?;
+        }
+
+        // 4. Holds that nothing waits for any more. Those that were locked or written above and are not halted.
+        let open: Vec<Key> = holds
+            .into_iter()
+            .filter(|(_, hold)| hold.halted_by.is_none())
+            .map(|(key, _)| key)
+            .collect();
+        holds::end(self.tx, self.dialect, &open).await
+    }
+
+    async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<i64, Found>, DbErr> {
+        let mut found = HashMap::with_capacity(settlements.len());
+        for waited in [false, true] {
+            let seqs: Vec<i64> = settlements
+                .iter()
+                .filter(|settlement| settlement.waited == waited)
+                .map(|settlement| settlement.seq)
+                .collect();
+            for seqs in seqs.chunks(ROWS_MAX) {
+                let statement = self.dialect.rows_to_settle(self.rows(seqs, waited));
+                for row in self.tx.query_all_raw(statement).await? {
+                    let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
+                    let available: Option<i64> = row.try_get("", "available_micros")?;
+                    let is_delayed = is("is_delayed")?;
+                    found.insert(
+                        row.try_get("", "seq")?,
+                        Found {
+                            key: read_key(&row)?,
+                            partition: row.try_get("", "partition_no")?,
+                            is_sequenced: is("is_sequenced")?,
+                            delayed_until: available.filter(|_| is_delayed),
+                            oldest: row.try_get("", "oldest_seq")?,
+                            now: row.try_get("", "now_micros")?,
+                        },
+                    );
                 }
             }
         }
-        verdicts
+        Ok(found)
     }
+
+    fn rows<'r>(&'r self, seqs: &'r [i64], waited: bool) -> Rows<'r> {
+        Rows {
+            partitions: self.partitions,
+            seqs,
+            waited,
+        }
+    }
+}
+
+/// What is to be written to rows.
+#[derive(Debug, Default)]
+struct Changes {
+    /// By what happened and whether they waited: a failing broker gives the same error for many.
+    failed: BTreeMap<(Failure, bool), Vec<i64>>,
+    /// Pending rows that become waiting.
+    waiting: Vec<i64>,
+    /// Keys of the oldest rows that these verdicts make waiting, by aggregate.
+    oldest: BTreeMap<Key, i64>,
+}
+
+impl Changes {
+    /// Takes the verdicts in their order. Holds are changed in memory.
+    fn decide(
+        settlements: &[&Settlement],
+        found: &HashMap<i64, Found>,
+        holds: &mut BTreeMap<Key, Hold>,
+    ) -> Self {
+        let mut changes = Self::default();
+        for settlement in settlements {
+            // A row that is not found has been settled by an earlier call.
+            let Some(row) = found.get(&settlement.seq) else {
+                continue;
+            };
+            match &settlement.verdict {
+                Verdict::Published { .. } => {}
+                Verdict::Waits => changes.waits(settlement, row, holds),
+                Verdict::Held {
+                    delay,
+                    error,
+                    attempt,
+                } => {
+                    let until = later(row.now, *delay);
+                    if row.is_sequenced {
+                        hold_until(holds, row, until);
+                        changes.becomes_oldest(settlement, row);
+                    }
+                    let failure = Failure {
+                        parked: false,
+                        attempt: *attempt,
+                        error: error.as_deref().map(storable_error),
+                        until_micros: (!row.is_sequenced).then_some(until),
+                    };
+                    changes.fail(failure, settlement);
+                }
+                Verdict::Parked { error, halt } => {
+                    if *halt && row.is_sequenced {
+                        halt_by(holds, row, settlement.seq);
+                    }
+                    let failure = Failure {
+                        parked: true,
+                        attempt: true,
+                        error: Some(storable_error(error)),
+                        until_micros: None,
+                    };
+                    changes.fail(failure, settlement);
+                }
+            }
+        }
+        changes
+    }
+
+    fn fail(&mut self, failure: Failure, settlement: &Settlement) {
+        self.failed
+            .entry((failure, settlement.waited))
+            .or_default()
+            .push(settlement.seq);
+    }
+
+    fn waits(&mut self, settlement: &Settlement, row: &Found, holds: &mut BTreeMap<Key, Hold>) {
+        if !row.is_sequenced {
+            if row.delayed_until.is_some() && !settlement.waited {
+                self.waiting.push(settlement.seq);
+            }
+            return;
+        }
+        if row.delayed_until.is_none() && (settlement.waited || !holds.contains_key(&row.key)) {
+            return;
+        }
+        // What is first in its aggregate's queue says when the hold is due. A halted one is not moved by it.
+        if self.becomes_oldest(settlement, row) {
+            hold_until(holds, row, row.delayed_until.unwrap_or(row.now));
+        }
+        if !settlement.waited {
+            self.waiting.push(settlement.seq);
+        }
+    }
+
+    /// Notes that a row waits; whether it is then the oldest waiting one of its aggregate.
+    fn becomes_oldest(&mut self, settlement: &Settlement, row: &Found) -> bool {
+        let noted = self.oldest.get(&row.key).copied();
+        let is_oldest = [row.oldest, noted]
+            .into_iter()
+            .flatten()
+            .all(|oldest| settlement.seq <= oldest);
+        if is_oldest {
+            self.oldest.insert(row.key.clone(), settlement.seq);
+        }
+        is_oldest
+    }
+}
+
+/// Holds the aggregate of a row until then. A halted one stays halted.
+fn hold_until(holds: &mut BTreeMap<Key, Hold>, row: &Found, until: i64) {
+    put(holds, row, Some(until), None);
+}
+
+/// Halts the aggregate of a row, unless it is halted already.
+fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, seq: i64) {
+    put(holds, row, None, Some(seq));
+}
+
+fn put(holds: &mut BTreeMap<Key, Hold>, row: &Found, due_micros: Option<i64>, halted_by: Option<i64>) {
+    if holds.get(&row.key).is_some_and(|hold| hold.halted_by.is_some()) {
+        return;
+    }
+    holds.insert(
+        row.key.clone(),
+        Hold {
+            partition: row.partition,
+            due_micros,
+            halted_by,
+            is_changed: true,
+        },
+    );
+}
+
+/// A time after a delay, within what every database can hold.
+fn later(now: i64, delay: Duration) -> i64 {
+    now.saturating_add(micros(delay)).min(TIME_MICROS_MAX)
 }

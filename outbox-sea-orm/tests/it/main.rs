@@ -9,8 +9,10 @@ mod shop;
 mod support;
 
 mod aggregate;
+mod days;
 mod insert;
 mod migration;
+mod operators;
 mod save;
 mod store;
 mod ui;

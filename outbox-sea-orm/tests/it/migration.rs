@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_sea_orm::migration::{self, OutboxMigrator};
+use outbox_sea_orm::migration::{self, OutboxMigrator, partitioned};
 use outbox_sea_orm::{TableNames, migrate};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DynIden, Statement};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -23,7 +23,7 @@ async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnecti
     let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
     let pool = match backend {
         Backend::Sqlite | Backend::SqliteMemory => test.db.clone(),
-        Backend::Postgres => {
+        Backend::Postgres | Backend::PostgresByDay => {
             test.execute(&format!("CREATE SCHEMA {name}")).await;
             test.connect_again(|options| {
                 options.set_schema_search_path(name);
@@ -69,11 +69,51 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_leases",
                 "outbox_messages",
                 "outbox_aggregates",
+                "outbox_holds",
+                "outbox_relays",
                 "outbox_messages_readable",
+                "outbox_parked",
+                "outbox_held",
             ] {
                 assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
             }
         }
+    }
+}
+
+/// The other layout, too; and one is not taken for the other.
+#[tokio::test]
+async fn partitioned_migrations_go_up_down_and_up_again() {
+    struct Migrator;
+
+    impl MigratorTrait for Migrator {
+        fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+            partitioned::migrations(&TableNames::new())
+        }
+
+        fn migration_table_name() -> DynIden {
+            OutboxMigrator::migration_table_name()
+        }
+    }
+
+    let Some((_test, db)) = empty(Backend::PostgresByDay, "up_down_partitioned").await else {
+        return;
+    };
+    let objects = "(SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
+                   UNION ALL SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace) objects";
+    for _ in 0..2 {
+        Migrator::up(&db, None).await.unwrap();
+        partitioned::migrate(&db).await.unwrap();
+        assert!(count(&db, "outbox_messages").await.is_some());
+        migrate(&db)
+            .await
+            .expect_err("the tables exist in another layout");
+        Migrator::down(&db, None).await.unwrap();
+        assert_eq!(
+            count(&db, objects).await,
+            Some(2),
+            "more is left than migrations and their index"
+        );
     }
 }
 
@@ -244,7 +284,7 @@ async fn the_view_shows_any_payload() {
         };
         assert_eq!(column("id")[0], id.to_string(), "{backend:?}");
         assert_eq!(column("aggregate_id"), ["ü"; 4]);
-        assert_eq!(column("status"), ["pending", "parked", "unknown", "pending"]);
+        assert_eq!(column("status"), ["pending", "parked", "waiting", "pending"]);
         assert!(column("created_at").iter().all(|time| time.starts_with("20")));
         let payloads = column("payload");
         assert!(payloads[0].contains("\"id\":\"ü\""), "{payloads:?}");
@@ -260,13 +300,15 @@ async fn the_view_shows_any_payload() {
 #[test]
 fn sql_files_are_current() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
-    for (backend, name) in [
-        (DbBackend::Postgres, "postgres"),
-        (DbBackend::MySql, "mysql"),
-        (DbBackend::Sqlite, "sqlite"),
+    let names = TableNames::new();
+    let sql = |backend| migration::sql(backend, &names).unwrap();
+    for (name, sql) in [
+        ("postgres", sql(DbBackend::Postgres)),
+        ("postgres.partitioned", partitioned::sql(&names).unwrap()),
+        ("mysql", sql(DbBackend::MySql)),
+        ("sqlite", sql(DbBackend::Sqlite)),
     ] {
         let path = folder.join(format!("outbox.{name}.sql"));
-        let sql = migration::sql(backend, &TableNames::new()).unwrap();
         if std::env::var_os("OUTBOX_BLESS").is_some() {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&path, &sql).unwrap();

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::conformance::store::{
-    HeldTransaction, Refused, RowState, RowStatus, StoreCapabilities, StoreFixture,
+    HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
 };
-use outbox_core::{Aggregate, Events, Limits, MessageId, NewMessage, OutboxStore, OwnerId, Verdict};
+use outbox_core::{
+    Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
+    Selection, Verdict,
+};
 use outbox_sea_orm::{OutboxTransaction, RecordError, SqlStore};
 use sea_orm::sqlx::Executor;
 use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
@@ -42,6 +45,13 @@ mod conformance {
         outbox_core::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::Postgres).await
+        );
+    }
+    mod postgres_by_day {
+        use super::*;
+        outbox_core::store_conformance!(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            Fixture::open(Backend::PostgresByDay).await
         );
     }
     mod mariadb {
@@ -89,7 +99,6 @@ impl StoreFixture for Fixture {
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
             overlapping_transactions: self.db.sql_backend() != DbBackend::Sqlite,
-            keeps_published: true,
         }
     }
 
@@ -190,9 +199,10 @@ async fn rows(db: &TestDb) -> Vec<RowState> {
                     .unwrap()
                     .map(|n| n.try_into().unwrap()),
                 status: match row.try_get::<i64>("", "status").unwrap() {
-                    0 => RowStatus::Pending,
-                    1 => RowStatus::Published,
-                    _ => RowStatus::Parked,
+                    0 => MessageStatus::Pending,
+                    1 => MessageStatus::Published,
+                    3 => MessageStatus::Waiting,
+                    _ => MessageStatus::Parked,
                 },
                 attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
             }
@@ -221,8 +231,10 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     let (owner, leases) = test.lease_all().await;
     let settlements = settlements(
         &test.fetch_all().await,
-        &Verdict::Failed {
-            error: "no".to_owned(),
+        &Verdict::Held {
+            delay: Duration::ZERO,
+            error: Some("no".to_owned()),
+            attempt: true,
         },
     );
 
@@ -328,7 +340,9 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
         1
     );
     assert_eq!(test.fetch_all().await.len(), 1);
-    let parked = outbox_core::OutboxAdmin::parked(&test.store(), 10.try_into().unwrap())
+    let parked = test
+        .store()
+        .list(&Selection::parked(), 10.try_into().unwrap())
         .await
         .unwrap();
     assert!(parked[0].halts && parked[0].aggregate.id == "j\u{fffd}");
@@ -463,11 +477,14 @@ mod time_zone {
             let request = outbox_core::FetchRequest {
                 leases: &leases,
                 limit: 100.try_into().unwrap(),
-                excluding: &[],
+                bytes: usize::MAX,
+                in_hand: &[],
             };
-            let rows = store.fetch(request).await.unwrap();
+            let fetched = store.fetch(request).await.unwrap();
+            let rows = fetched.due;
             assert_eq!(rows.len(), 4, "two of six messages are delayed: {rows:?}");
             for row in rows {
+                assert!(row.age < Duration::from_secs(300), "recorded {:?} ago", row.age);
                 let age = now - row.message.unwrap().created_at;
                 assert!(age.abs() < time::Duration::minutes(5), "recorded {age} ago");
             }

@@ -3,10 +3,15 @@
 //! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
 //! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::testing::backend_url;
-use outbox_core::{FetchRequest, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict};
+use outbox_core::{
+    FetchRequest, Fetched, FetchedRow, HeldRequest, IntoEvents, Lease, OutboxStore, OwnerId, Settlement,
+    Verdict,
+};
+use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use tempfile::TempDir;
@@ -20,6 +25,8 @@ pub enum Backend {
     Sqlite,
     SqliteMemory,
     Postgres,
+    /// With messages partitioned by day.
+    PostgresByDay,
     MariaDb,
 }
 
@@ -30,6 +37,7 @@ macro_rules! on_every_backend {
         $crate::on_every_backend!(@module sqlite, Sqlite, [$($name),*]);
         $crate::on_every_backend!(@module sqlite_memory, SqliteMemory, [$($name),*]);
         $crate::on_every_backend!(@module postgres, Postgres, [$($name),*]);
+        $crate::on_every_backend!(@module postgres_by_day, PostgresByDay, [$($name),*]);
         $crate::on_every_backend!(@module mariadb, MariaDb, [$($name),*]);
     };
     (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
@@ -61,9 +69,11 @@ impl TestDb {
     /// A database with the outbox's tables; `None` skips.
     pub async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
-        outbox_sea_orm::migration::migrate_with(&test.db, &test.names)
-            .await
-            .expect("tables can be created");
+        let migrated = match backend {
+            Backend::PostgresByDay => partitioned::migrate_with(&test.db, &test.names).await,
+            _ => migration::migrate_with(&test.db, &test.names).await,
+        };
+        migrated.expect("tables can be created");
         Some(test)
     }
 
@@ -80,7 +90,7 @@ impl TestDb {
                 )
             }
             Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
-            Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
+            Backend::Postgres | Backend::PostgresByDay => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
             Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
         };
         let db = connect(&url, backend, |_| {}).await;
@@ -92,7 +102,7 @@ impl TestDb {
                 TableNames::new()
             }
             Backend::SqliteMemory => TableNames::new(),
-            Backend::Postgres => {
+            Backend::Postgres | Backend::PostgresByDay => {
                 db.execute_unprepared(&format!("CREATE SCHEMA {name}"))
                     .await
                     .expect("a schema");
@@ -123,6 +133,10 @@ impl TestDb {
 
     pub fn messages(&self) -> String {
         self.names.messages(self.sql_backend())
+    }
+
+    pub fn holds(&self) -> String {
+        self.names.holds(self.sql_backend())
     }
 
     pub fn leases(&self) -> String {
@@ -185,22 +199,44 @@ impl TestDb {
             .await;
     }
 
-    pub async fn fetch(&self, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
+    pub async fn walk(&self, leases: &[Lease], limit: u32) -> Fetched {
         let limit = limit.try_into().expect("limits of tests are positive");
         self.store()
             .fetch(FetchRequest {
                 leases,
                 limit,
-                excluding: &[],
+                bytes: usize::MAX,
+                in_hand: &[],
             })
             .await
             .expect("fetch answers")
     }
 
-    /// Everything that is pending, in order.
+    pub async fn fetch_held(&self, leases: &[Lease]) -> Fetched {
+        self.store()
+            .fetch_held(HeldRequest {
+                leases,
+                limit: NonZeroU32::new(1_000).expect("positive"),
+                per_aggregate: NonZeroU32::new(100).expect("positive"),
+                bytes: usize::MAX,
+                in_hand: &[],
+                excluding: &[],
+            })
+            .await
+            .expect("fetch_held answers")
+    }
+
+    /// Everything that is pending and due, in order.
     pub async fn fetch_all(&self) -> Vec<FetchedRow> {
         let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
-        self.fetch(&leases, 1_000_000).await
+        self.walk(&leases, 1_000_000).await.due
+    }
+
+    pub async fn settle(&self, leases: &[Lease], rows: &[FetchedRow], verdict: Verdict) -> usize {
+        self.store()
+            .settle(leases, &settlements(rows, &verdict))
+            .await
+            .expect("settle answers")
     }
 }
 
@@ -209,6 +245,7 @@ pub fn settlements(rows: &[FetchedRow], verdict: &Verdict) -> Vec<Settlement> {
         .map(|row| Settlement {
             seq: row.seq,
             partition: row.partition,
+            waited: row.waited,
             verdict: verdict.clone(),
         })
         .collect()
@@ -232,7 +269,7 @@ async fn connect(
     let connections = match backend {
         Backend::SqliteMemory => 1,
         Backend::Sqlite => 4,
-        Backend::Postgres | Backend::MariaDb => 16,
+        Backend::Postgres | Backend::PostgresByDay | Backend::MariaDb => 16,
     };
     options
         .max_connections(connections)

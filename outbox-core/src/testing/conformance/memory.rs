@@ -10,8 +10,9 @@ use time::OffsetDateTime;
 use super::publisher::{PublisherCapabilities, PublisherFixture};
 use super::source::SourceFixture;
 use super::store::{HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
+use super::stream_log::StreamLogFixture;
 use crate::message::{Events, Message, MessageId};
-use crate::publisher::Publisher;
+use crate::publisher::{Publisher, StreamLog};
 use crate::source::Source;
 use crate::store::{OutboxAdmin, OutboxStore};
 use crate::testing::{LogEntry, MemoryBroker, MemoryPublisher, MemorySource, MemoryStore, MemoryTransaction};
@@ -55,7 +56,6 @@ impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
             overlapping_transactions: true,
-            keeps_published: true,
         }
     }
 
@@ -169,6 +169,59 @@ impl<P: Publisher> PublisherFixture for MemoryPublisherFixture<P> {
 
     async fn set_available(&self, available: bool) {
         self.broker.set_down(!available);
+    }
+}
+
+/// Runs the suite of stream logs over [`MemoryBroker`], or over a wrapper of it.
+#[derive(Debug)]
+pub struct MemoryLogFixture<L = MemoryBroker> {
+    broker: MemoryBroker,
+    log: L,
+}
+
+impl MemoryLogFixture {
+    /// A fresh broker.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::wrapping(|broker| broker)
+    }
+}
+
+impl Default for MemoryLogFixture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<L> MemoryLogFixture<L> {
+    /// A wrapper around the log of a fresh broker.
+    pub fn wrapping(wrap: impl FnOnce(MemoryBroker) -> L) -> Self {
+        let broker = MemoryBroker::new();
+        Self {
+            log: wrap(broker.clone()),
+            broker,
+        }
+    }
+}
+
+impl<L: StreamLog> StreamLogFixture for MemoryLogFixture<L> {
+    type Log = L;
+
+    fn log(&self) -> &L {
+        &self.log
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        self.broker.now()
+    }
+
+    async fn publish(&self, message: Message) {
+        let publisher = self.broker.publisher();
+        publisher.publish(&message).await.expect("the broker is up");
+    }
+
+    async fn publish_foreign(&self) {
+        self.broker.inject("events.foreign", Vec::new(), "not ours");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The promises of the three seams, as code: one public async function per promise, which every implementation runs.
+//! The promises of the seams, as code: one public async function per promise, which every implementation runs.
 //!
 //! A suite consists of a fixture trait, which an adapter implements to bring its back end into the states a promise talks about,
 //! and a macro that makes one test per promise:
@@ -27,6 +27,7 @@ pub mod probe;
 pub mod publisher;
 pub mod source;
 pub mod store;
+pub mod stream_log;
 
 /// Says which promise was not checked, and why. Printed rather than logged: it belongs to the output of the test.
 #[expect(

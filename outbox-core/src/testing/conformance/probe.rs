@@ -124,10 +124,12 @@ pub fn aggregate(id: impl Into<String>) -> Aggregate {
 
 /// A stored message with a fresh id, for the suites of the broker.
 #[must_use]
-pub fn message(descriptor: &EventDescriptor, id: &str, sequence: u64) -> Message {
+pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) -> Message {
+    let id = MessageId::fresh();
     Message {
-        id: MessageId::fresh(),
-        aggregate: aggregate(id),
+        id,
+        event_id: id.into(),
+        aggregate: aggregate(aggregate_id),
         sequence: Some(sequence),
         event_type: descriptor.event_type(),
         event_version: descriptor.version,

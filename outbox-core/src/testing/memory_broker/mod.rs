@@ -8,21 +8,26 @@ mod publisher;
 mod source;
 mod state;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use self::state::State;
 use crate::codec::{self, DecodeError};
-use crate::message::Message;
+use crate::message::{Message, MessageId};
+use crate::publisher::{FailureClass, PublishError, StreamLog};
 
 pub use publisher::MemoryPublisher;
 pub use source::{MemoryDelivery, MemorySource, MemorySubscription};
 
 /// A broker in memory. Clones share it.
+///
+/// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's.
 ///
 /// ```standalone_crate
 /// # use outbox_core::{Relay, DomainEvent, testing::{MemoryBroker, MemoryStore}};
@@ -130,9 +135,15 @@ impl MemoryBroker {
         headers: Vec<(String, String)>,
         payload: impl Into<Bytes>,
     ) -> u64 {
-        let position = self.lock().append(subject.into(), headers, payload.into());
+        let position = self.lock().inject(subject.into(), headers, payload.into());
         self.notify();
         position
+    }
+
+    /// The broker's clock.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.lock().now()
     }
 
     /// Everything on the log, in its order.
@@ -200,6 +211,18 @@ impl MemoryBroker {
     }
 }
 
+impl StreamLog for MemoryBroker {
+    /// While the broker is down it answers [`FailureClass::Unknown`].
+    async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
+        let state = self.lock();
+        if state.faults.down {
+            let context = "injected fault: the broker is down";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        Ok(state.message_ids(from))
+    }
+}
+
 /// Something on the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
@@ -207,7 +230,7 @@ pub struct LogEntry {
     pub position: u64,
     /// The subject it was published on.
     pub subject: String,
-    /// The message, or why it is none.
+    /// The message, with its own id and that of its event, or why it is none.
     pub message: Result<Message, DecodeError>,
 }
 

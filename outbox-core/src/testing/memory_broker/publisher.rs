@@ -1,20 +1,30 @@
 //! The way into the in-memory broker.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tokio::time::sleep;
 
 use super::MemoryBroker;
 use crate::message::Message;
-use crate::publisher::{PublishError, Publisher, Receipt};
+use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 
 /// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`]; by default it does not wait at all.
+///
+/// Clones share a connection; [`Publisher::abandon`] closes it, drops what is on its way, and opens another.
 #[derive(Debug, Clone)]
 pub struct MemoryPublisher {
     broker: MemoryBroker,
+    connection: Arc<AtomicU64>,
 }
 
 impl MemoryPublisher {
     pub(super) fn new(broker: MemoryBroker) -> Self {
-        Self { broker }
+        let connection = broker.lock().connect();
+        Self {
+            broker,
+            connection: Arc::new(AtomicU64::new(connection)),
+        }
     }
 
     /// The broker it publishes to.
@@ -22,20 +32,34 @@ impl MemoryPublisher {
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
     }
+
+    fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
+    }
 }
 
 impl Publisher for MemoryPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
-        let latency = self.broker.lock().latency;
+        let (latency, connection) = (self.broker.lock().latency, self.connection());
         if !latency.is_zero() {
             sleep(latency).await;
         }
+        if connection != self.connection() {
+            let context = "the publish was abandoned before it arrived";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
         // A caller that gives up before here leaves nothing stored, and one that gives up later leaves the message stored.
-        let result = self.broker.lock().publish(message);
+        let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {
             sleep(latency).await;
         }
         result
+    }
+
+    async fn abandon(&self) {
+        let mut state = self.broker.lock();
+        state.disconnect(self.connection());
+        self.connection.store(state.connect(), Ordering::Relaxed);
     }
 }

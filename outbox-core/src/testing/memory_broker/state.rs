@@ -1,17 +1,18 @@
 //! What the in-memory broker holds, and the rules over it.
 //!
-//! Invariants: the log only grows, and entry `n` has position `n + 1`; a consumer's `unacked` holds exactly what it was given and has not
-//! acknowledged; everything below `cursor` was given to it, or is unwanted.
+//! Invariants: positions only grow and are never given twice; a consumer's `unacked` holds exactly what it was given, has not
+//! acknowledged and is still on the log; everything up to `cursor` was given to it, or is unwanted.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::super::faults::{Faults, take_one};
 use super::{DedupWindow, LogEntry};
-use crate::codec::{self, Encoded};
+use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
 use crate::source::{ConsumerSpec, Incoming};
@@ -24,7 +25,11 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(in crate::testing) struct State {
-    log: Vec<Entry>,
+    log: BTreeMap<u64, Entry>,
+    last_position: u64,
+    started: (Instant, OffsetDateTime),
+    /// Connections of publishers so far.
+    connections: u64,
     /// Where and when each remembered id was stored.
     ids: HashMap<MessageId, (u64, Instant)>,
     consumers: HashMap<String, Consumer>,
@@ -43,6 +48,9 @@ pub(super) struct Entry {
     headers: Vec<(String, String)>,
     payload: Bytes,
     event_type: Option<String>,
+    /// `None` if it is no message of an outbox.
+    message_id: Option<MessageId>,
+    stored_at: OffsetDateTime,
 }
 
 impl Entry {
@@ -64,8 +72,8 @@ pub(super) struct Consumer {
     event_types: HashSet<String>,
     in_flight_max: usize,
     ack_wait: Duration,
-    /// Index of the next log entry to look at.
-    cursor: usize,
+    /// The position up to which it has looked.
+    cursor: u64,
     unacked: BTreeMap<u64, Unacked>,
     /// Deliveries to repeat at once, acknowledged or not: position and count.
     copies: VecDeque<(u64, u64)>,
@@ -89,7 +97,10 @@ pub(super) enum Next {
 impl Default for State {
     fn default() -> Self {
         Self {
-            log: Vec::new(),
+            log: BTreeMap::new(),
+            last_position: 0,
+            started: (Instant::now(), time::macros::datetime!(2026-01-01 00:00 UTC)),
+            connections: 0,
             ids: HashMap::new(),
             consumers: HashMap::new(),
             generations: 0,
@@ -104,10 +115,34 @@ impl Default for State {
 
 impl State {
     pub(super) fn log(&self) -> impl Iterator<Item = &Entry> {
-        self.log.iter()
+        self.log.values()
     }
 
-    pub(super) fn publish(&mut self, message: &Message) -> Result<Receipt, PublishError> {
+    pub(super) fn now(&self) -> OffsetDateTime {
+        let (instant, time) = self.started;
+        time + instant.elapsed()
+    }
+
+    /// Numbers a connection of a publisher.
+    pub(super) fn connect(&mut self) -> u64 {
+        self.connections += 1;
+        self.connections
+    }
+
+    /// Drops what is on its way from a connection.
+    pub(super) fn disconnect(&mut self, connection: u64) {
+        self.faults.on_the_way.retain(|(from, _)| *from != connection);
+    }
+
+    /// Ids of the messages that were stored at `from` or later.
+    pub(super) fn message_ids(&self, from: OffsetDateTime) -> HashSet<MessageId> {
+        self.log()
+            .filter(|entry| entry.stored_at >= from)
+            .filter_map(|entry| entry.message_id)
+            .collect()
+    }
+
+    pub(super) fn publish(&mut self, message: &Message, connection: u64) -> Result<Receipt, PublishError> {
         self.publishes += 1;
         let fail = |class, context: &str| Err(PublishError::new(class, context));
         if size_bytes(message) > self.message_bytes_max {
@@ -117,7 +152,7 @@ impl State {
             return fail(class, "injected fault: the broker refused the message");
         }
         if take_one(&mut self.faults.ghosts) {
-            self.faults.on_the_way.push(message.clone());
+            self.faults.on_the_way.push((connection, message.clone()));
             return fail(
                 FailureClass::Unknown,
                 "injected fault: no confirmation, the message is on its way",
@@ -152,8 +187,8 @@ impl State {
                 message.event_name()
             )
         });
-        let Encoded { headers, payload } = codec::encode(message, SOURCE);
-        let position = self.append(subject, headers, payload);
+        let (headers, payload) = codec::encode(message, SOURCE).received();
+        let position = self.append(subject, headers, payload, Some(message.id));
         self.ids.insert(message.id, (position, Instant::now()));
         Receipt {
             position,
@@ -164,26 +199,70 @@ impl State {
     fn remembers(&self, (position, stored_at): (u64, Instant)) -> bool {
         match self.window {
             DedupWindow::Unlimited => true,
-            DedupWindow::Messages(count) => self.log.len() as u64 - position < count as u64,
+            DedupWindow::Messages(count) => self.last_position - position < count as u64,
             DedupWindow::Time(time) => stored_at.elapsed() < time,
         }
     }
 
-    pub(super) fn append(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
-        let position = self.log.len() as u64 + 1;
+    fn append(
+        &mut self,
+        subject: String,
+        headers: Vec<(String, String)>,
+        payload: Bytes,
+        message_id: Option<MessageId>,
+    ) -> u64 {
+        self.last_position += 1;
+        let position = self.last_position;
         let is_type = |name: &str| name.eq_ignore_ascii_case("ce-type");
         let event_type = headers
             .iter()
             .find(|(name, _)| is_type(name))
             .map(|(_, value)| value.clone());
-        self.log.push(Entry {
+        let entry = Entry {
             position,
             subject,
             headers,
             payload,
             event_type,
-        });
+            message_id,
+            stored_at: self.now(),
+        };
+        self.log.insert(position, entry);
         position
+    }
+
+    /// Appends what no publisher published.
+    pub(super) fn inject(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
+        let message = codec::decode(&headers, payload.clone());
+        let message_id = message.ok().map(|message| message.id);
+        self.append(subject, headers, payload, message_id)
+    }
+
+    /// Positions of the last `count` entries.
+    pub(in crate::testing) fn tail(&self, count: usize) -> HashSet<u64> {
+        self.log.keys().rev().take(count).copied().collect()
+    }
+
+    /// Positions of messages.
+    pub(in crate::testing) fn positions(&self, ids: &[MessageId]) -> HashSet<u64> {
+        self.log()
+            .filter(|entry| entry.message_id.is_some_and(|id| ids.contains(&id)))
+            .map(|entry| entry.position)
+            .collect()
+    }
+
+    /// Loses entries, and everything that was known of them.
+    pub(in crate::testing) fn lose(&mut self, positions: &HashSet<u64>) {
+        self.log.retain(|position, _| !positions.contains(position));
+        self.ids.retain(|_, (position, _)| !positions.contains(position));
+        for consumer in self.consumers.values_mut() {
+            consumer
+                .unacked
+                .retain(|position, _| !positions.contains(position));
+            consumer
+                .copies
+                .retain(|(position, _)| !positions.contains(position));
+        }
     }
 
     pub(in crate::testing) fn forget_ids(&mut self) {
@@ -267,7 +346,9 @@ impl State {
             };
         }
         consumer.deliveries += 1;
-        let entry = &self.log[position as usize - 1];
+        let Some(entry) = self.log.get(&position) else {
+            return Next::Wait(None);
+        };
         Next::Delivery(Incoming {
             subject: entry.subject.clone(),
             headers: entry.headers.clone(),
@@ -308,25 +389,25 @@ impl Consumer {
     }
 
     /// Moves past the next wanted entry and returns its position, unless too much is unacknowledged.
-    fn advance(&mut self, log: &[Entry]) -> Option<u64> {
+    fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
         if self.unacked.len() >= self.in_flight_max {
             return None;
         }
-        let rest = &log[self.cursor..];
-        let wanted = rest
-            .iter()
-            .find(|entry| self.wants(entry))
-            .map(|entry| entry.position);
-        self.cursor = wanted.map_or(log.len(), |position| position as usize);
+        let wanted = self.coming(log).next();
+        let end = log.last_key_value().map_or(0, |(position, _)| *position);
+        self.cursor = wanted.unwrap_or(self.cursor.max(end));
         wanted
     }
 
-    fn backlog(&self, log: &[Entry]) -> u64 {
-        let coming = log[self.cursor..]
-            .iter()
-            .filter(|entry| self.wants(entry))
-            .count();
-        (self.unacked.len() + coming) as u64
+    /// Positions of what it has not looked at and wants.
+    fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
+        log.range(self.cursor + 1..)
+            .filter(|(_, entry)| self.wants(entry))
+            .map(|(position, _)| *position)
+    }
+
+    fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {
+        (self.unacked.len() + self.coming(log).count()) as u64
     }
 }
 

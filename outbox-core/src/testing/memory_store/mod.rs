@@ -8,6 +8,7 @@
 mod state;
 mod transaction;
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,14 +18,13 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use self::state::State;
-use super::conformance::store::RowStatus;
 use super::faults::take_one;
 use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, FetchRequest, FetchedRow, Lease, OutboxAdmin, OutboxStore, OwnerId, ParkedMessage, Settlement,
-    StoreError,
+    Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, MessageStatus, OutboxAdmin,
+    OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError, StoredMessage,
 };
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -53,7 +53,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when a message leaves the pending state.
+    /// Notified when messages were settled.
     settled: Notify,
 }
 
@@ -139,7 +139,8 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending: all are published or parked. Delayed messages and those behind a halted aggregate are pending.
+    /// Waits until no message is pending or waiting: all are published or parked. Delayed messages and those of a halted aggregate are
+    /// waiting.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
@@ -171,7 +172,13 @@ impl MemoryStore {
 
     /// Makes all leases run out now, as if their time had passed.
     pub fn expire_leases(&self) {
-        self.lock().expire_leases();
+        self.lock().leases.expire();
+    }
+
+    /// How many partitions each relay owns.
+    #[must_use]
+    pub fn owners(&self) -> HashMap<OwnerId, usize> {
+        self.lock().leases.owners()
     }
 
     /// Makes a stored message unreadable, as another program's bug could. Returns false if there is no such message.
@@ -179,9 +186,14 @@ impl MemoryStore {
         self.lock().corrupt(id)
     }
 
+    /// The id of the message with this key, readable or not; for a simulation's books.
+    pub(super) fn id_of(&self, seq: i64) -> Option<MessageId> {
+        self.lock().rows.get(&seq).map(|row| row.message.id)
+    }
+
     /// The leases as they stand, live or not; for stores that ignore the fence on purpose.
     pub(super) fn current_leases(&self) -> Vec<Lease> {
-        self.lock().current_leases()
+        self.lock().leases.current()
     }
 
     /// Takes a number that no message gets; for writers that leave holes on purpose.
@@ -218,20 +230,36 @@ impl MemoryStore {
 }
 
 impl OutboxStore for MemoryStore {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        self.call("check the store", |_| Vec::new())
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+        self.call("announce a relay", |state| state.leases.announce(owner, ttl))
+    }
+
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        self.call("acquire leases", |state| state.acquire(owner, ttl, max))
+        self.call("acquire leases", |state| state.leases.acquire(owner, ttl, max))
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
-        self.call("renew leases", |state| state.renew(owner, leases, ttl))
+        self.call("renew leases", |state| state.leases.renew(owner, leases, ttl))
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        self.call("release leases", |state| state.release(owner, leases))
+        self.call("release leases", |state| state.leases.release(owner, leases))
     }
 
-    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Vec<FetchedRow>, StoreError> {
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        self.call("leave", |state| state.leases.leave(owner))
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         self.call("fetch messages", |state| state.fetch(request))
+    }
+
+    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch held messages", |state| state.fetch_held(request))
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -240,26 +268,58 @@ impl OutboxStore for MemoryStore {
         result
     }
 
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.call("purge published messages", |state| state.purge(request))
+    }
+
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         self.call("count the backlog", |state| state.backlog())
     }
 }
 
 impl OutboxAdmin for MemoryStore {
-    async fn parked(&self, limit: NonZeroU32) -> Result<Vec<ParkedMessage>, StoreError> {
-        self.call("list parked messages", |state| state.parked(limit))
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("list messages", |state| state.list(selection, limit))
     }
 
-    async fn retry(&self, id: MessageId) -> Result<bool, StoreError> {
-        let result = self.call("retry a parked message", |state| state.retry(id));
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("retry parked messages", |state| state.retry(selection));
         crate::wake::notify();
         result
     }
 
-    async fn skip(&self, id: MessageId) -> Result<bool, StoreError> {
-        let result = self.call("skip a parked message", |state| state.skip(id));
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("skip parked messages", |state| state.skip(selection));
         crate::wake::notify();
         result
+    }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("replay messages", |state| state.replay(selection));
+        crate::wake::notify();
+        result
+    }
+
+    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+        self.call("list held aggregates", |state| state.held(limit))
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        let result = self.call("resume an aggregate", |state| state.resume(aggregate));
+        crate::wake::notify();
+        result
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        self.call("read published messages", |state| {
+            state.published((recorded_from, recorded_until), after, limit)
+        })
     }
 }
 
@@ -272,9 +332,11 @@ pub struct StoredRow {
     /// The message.
     pub message: Message,
     /// Where it stands.
-    pub status: RowStatus,
+    pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
+    /// Failures of any kind.
+    pub failures: u32,
     /// The last error.
     pub last_error: Option<String>,
     /// Whether its aggregate waits behind it.
@@ -283,6 +345,8 @@ pub struct StoredRow {
     pub dedup_key: Option<String>,
     /// When it may be published at the earliest, if it is delayed.
     pub available_at: Option<OffsetDateTime>,
+    /// When it was published.
+    pub published_at: Option<OffsetDateTime>,
 }
 
 impl StoredRow {

@@ -7,9 +7,11 @@
 mod publisher;
 mod source;
 mod store;
+mod stream_log;
 mod writer;
 
 pub use publisher::{PublisherMistake, WrongPublisher};
 pub use source::{SourceMistake, WrongDelivery, WrongSource, WrongSubscription};
 pub use store::{StoreMistake, WrongStore};
+pub use stream_log::{StreamLogMistake, WrongStreamLog};
 pub use writer::{WriterMistake, WrongWriter};

@@ -1,5 +1,6 @@
 //! Publishers with one mistake each.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub enum PublisherMistake {
     StoresLate,
     /// Takes an outage for the message's fault.
     PermanentOnOutage,
+    /// Says that nothing was sent when nobody can know.
+    TransientOnOutage,
     /// Takes a message that is too large for an outage.
     TransientOnOversize,
     /// Leaves the application's headers behind.
@@ -36,6 +39,10 @@ pub enum PublisherMistake {
     CutsAggregateId,
     /// Answers with a position that is not the message's.
     ReportsWrongPosition,
+    /// Finds fault with a broker that is healthy.
+    AlwaysComplains,
+    /// Closes its connection for good when publishes are abandoned.
+    StaysClosed,
 }
 
 /// A publisher with one mistake.
@@ -45,6 +52,7 @@ pub struct WrongPublisher {
     mistake: PublisherMistake,
     /// What was published, or is held back.
     kept: Mutex<Vec<Message>>,
+    is_closed: AtomicBool,
 }
 
 impl WrongPublisher {
@@ -55,6 +63,7 @@ impl WrongPublisher {
             inner,
             mistake,
             kept: Mutex::default(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +133,10 @@ impl Publisher for WrongPublisher {
             PublisherMistake::IgnoresMessageId => self.inner.broker().forget_ids(),
             _ => {}
         }
+        if self.is_closed.load(Ordering::Relaxed) {
+            let context = "the connection is closed";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
         let result = self.inner.publish(&self.spoil(message)).await;
         match self.mistake {
             PublisherMistake::HidesDuplicates => result.map(|receipt| Receipt {
@@ -137,10 +150,24 @@ impl Publisher for WrongPublisher {
             PublisherMistake::PermanentOnOutage => {
                 result.map_err(|error| PublishError::new(FailureClass::Permanent, error.to_string()))
             }
-            PublisherMistake::TransientOnOversize => {
+            PublisherMistake::TransientOnOutage | PublisherMistake::TransientOnOversize => {
                 result.map_err(|error| PublishError::new(FailureClass::Transient, error.to_string()))
             }
             _ => result,
         }
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        if self.mistake == PublisherMistake::AlwaysComplains {
+            let context = "the stream is too large; delete it";
+            return Err(PublishError::new(FailureClass::Configuration, context));
+        }
+        self.inner.preflight().await
+    }
+
+    async fn abandon(&self) {
+        let is_wrong = self.mistake == PublisherMistake::StaysClosed;
+        self.is_closed.store(is_wrong, Ordering::Relaxed);
+        self.inner.abandon().await;
     }
 }

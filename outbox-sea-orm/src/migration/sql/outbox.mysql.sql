@@ -25,29 +25,45 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     available_at   DATETIME(6) NULL COMMENT 'null: at once',
     attempts       INT NOT NULL DEFAULT 0,
     last_error     TEXT COLLATE utf8mb4_bin NULL,
-    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 parked',
+    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 parked, 3 waiting',
     published_at   DATETIME(6) NULL,
-    -- The aggregate of a delayed, sequenced row; null otherwise, which keeps its index narrow.
-    delayed_aggregate VARBINARY(1085) GENERATED ALWAYS AS
-        (IF(available_at IS NULL OR sequence IS NULL, NULL, CONCAT(aggregate_type, x'00', aggregate_id))) STORED,
+    failures       INT NOT NULL DEFAULT 0,
+    event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',
+    -- Of a waiting row: its aggregate (empty if it is unsequenced), and the time of an unsequenced one. Null otherwise, which keeps the index
+    -- narrow and untouched when an ordinary row is settled.
+    waiting_key    VARBINARY(1085) GENERATED ALWAYS AS
+        (IF(status = 3, IF(sequence IS NULL, x'', CONCAT(aggregate_type, x'00', aggregate_id)), NULL)) STORED,
+    waiting_until  DATETIME(6) GENERATED ALWAYS AS (IF(status = 3 AND sequence IS NULL, available_at, NULL)) STORED,
     PRIMARY KEY (seq),
     UNIQUE KEY outbox_messages_id (id),
     UNIQUE KEY outbox_messages_dedup_key (dedup_key),
     -- What relays read, in their order (there are no partial indexes). The partition is checked inside the index.
     KEY outbox_messages_status (status, seq, partition_no),
-    -- Delayed rows, by aggregate: what a fetch must not overtake.
-    KEY outbox_messages_delayed (delayed_aggregate, available_at)
+    -- Waiting rows: by aggregate, to fetch those of a due hold in their order, and unsequenced ones by their own time.
+    KEY outbox_messages_waiting (waiting_key, waiting_until, seq)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- The head row of each aggregate: its last sequence, and the message that halts it. Locked by whoever records a message until
--- commit; that lock is the order.
+-- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_aggregates (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     last_sequence  BIGINT NOT NULL,
+    PRIMARY KEY (aggregate_type, aggregate_id)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
+CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_holds (
+    aggregate_type VARBINARY(64) NOT NULL,
+    aggregate_id   VARBINARY(1020) NOT NULL,
+    partition_no   SMALLINT NOT NULL,
+    due_at         DATETIME(6) NULL COMMENT 'null: halted',
     halted_by      BIGINT NULL COMMENT 'seq of the parked message',
     PRIMARY KEY (aggregate_type, aggregate_id),
-    KEY outbox_aggregates_halted (halted_by)
+    KEY outbox_holds_due (due_at, partition_no),
+    KEY outbox_holds_halted (halted_by),
+    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
@@ -66,16 +82,39 @@ INSERT INTO {schema}{prefix}outbox_leases (partition_no) VALUES
     (48), (49), (50), (51), (52), (53), (54), (55), (56), (57), (58), (59), (60), (61), (62), (63)
 ON DUPLICATE KEY UPDATE epoch = epoch;
 
+-- Which relays are alive; from their number follows each one's share of the partitions.
+CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_relays (
+    owner      BINARY(16) NOT NULL,
+    expires_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (owner)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- For people. Never fails: what is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW {schema}{prefix}outbox_messages_readable AS
 SELECT seq,
        LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' ELSE 'unknown' END AS status,
+       LOWER(HEX(COALESCE(event_id, id))) AS event_id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+            ELSE 'unknown' END AS status,
        CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
        sequence, event_type, event_version, subject,
-       created_at, available_at, published_at, attempts, last_error, content_type,
+       created_at, available_at, published_at, attempts, failures, last_error, content_type,
        CASE WHEN HEX(CONVERT(payload USING utf8mb4)) = HEX(payload) THEN CONVERT(payload USING utf8mb4)
             ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload,
        headers, CONVERT(dedup_key USING utf8mb4) AS dedup_key, partition_no
 FROM {schema}{prefix}outbox_messages;
+
+-- Messages that were given up, and why.
+CREATE OR REPLACE VIEW {schema}{prefix}outbox_parked AS
+SELECT m.seq, LOWER(HEX(m.id)) AS id,
+       CONVERT(m.aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(m.aggregate_id USING utf8mb4) AS aggregate_id,
+       m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason, h.halted_by IS NOT NULL AS halts, m.created_at
+FROM {schema}{prefix}outbox_messages m LEFT JOIN {schema}{prefix}outbox_holds h ON h.halted_by = m.seq
+WHERE m.status = 2;
+
+-- Aggregates whose messages wait. Halted ones wait for an operator.
+CREATE OR REPLACE VIEW {schema}{prefix}outbox_held AS
+SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
+       halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
+FROM {schema}{prefix}outbox_holds;

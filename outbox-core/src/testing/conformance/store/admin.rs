@@ -1,213 +1,199 @@
-//! Promises to operators: what was given up is counted, listed, and can be brought back.
+//! Promises to operators: what waits and what was given up is counted, listed, and can be set going.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use super::StoreFixture;
 use super::support::{
-    ALL, commit_each, failed, fetch, first, id_of, lease_all, only, parked, settle, sorted_keys, state_of,
+    ALL, LONG, backlog, commit, commit_each, counts, fetch, fetch_held, first, held, hindered, hold_each,
+    id_of, keys, lease_all, limit, list, only, parked, published, resume, settled, with_held, with_parked,
 };
-use super::{RowStatus, StoreFixture};
-use crate::message::MessageId;
-use crate::store::{Backlog, FetchedRow, Lease, OutboxAdmin, OutboxStore, Verdict};
+use crate::message::Events;
+use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// Commits two messages of `a` and one of `b`, parks the first of `a`, and returns it with the leases.
-async fn with_parked<F: StoreFixture>(fixture: &F, halt: bool) -> (Vec<Lease>, FetchedRow) {
-    commit_each(fixture, &["a", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = first(&fetch(fixture, &leases, ALL).await, "a");
-    settle(fixture, &leases, &rows, failed()).await;
-    assert_eq!(settle(fixture, &leases, &rows, parked(halt)).await, 1);
-    let row = rows.into_iter().next().expect("there is one row");
-    (leases, row)
-}
-
-async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
-    fixture.store().backlog().await.expect("backlog answers")
-}
-
-async fn retry<F: StoreFixture>(fixture: &F, id: MessageId) -> bool {
-    fixture.store().retry(id).await.expect("retry answers")
-}
-
-async fn skip<F: StoreFixture>(fixture: &F, id: MessageId) -> bool {
-    fixture.store().skip(id).await.expect("skip answers")
-}
-
-/// The backlog counts what is pending (behind a halted aggregate, too), what is parked, and who waits.
+/// The backlog counts what is pending, what of that waits, what is parked, and who is held.
 pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fixture: &F) {
     assert_eq!(backlog(fixture).await, Backlog::default());
-    commit_each(fixture, &["a", "a", "b", "c"]).await;
-    assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 4,
-            ..Backlog::default()
-        }
-    );
+    commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
+    let expected = Backlog {
+        pending: 6,
+        ..Backlog::default()
+    };
+    assert_eq!(counts(fixture).await, expected);
+    assert!(backlog(fixture).await.oldest_pending.is_some());
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settle(fixture, &leases, &first(&rows, "a"), parked(true)).await;
-    settle(fixture, &leases, &only(&rows, "b"), parked(false)).await;
-    settle(fixture, &leases, &only(&rows, "c"), Verdict::Published).await;
+    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    settled(fixture, &leases, &only(&rows, "b"), parked(false)).await;
+    settled(fixture, &leases, &only(&rows, "c"), published()).await;
+    settled(fixture, &leases, &first(&rows, "d"), hindered(LONG)).await;
+    fetch(fixture, &leases, ALL).await;
+    let expected = Backlog {
+        pending: 3,
+        waiting: 3,
+        parked: 2,
+        halted_aggregates: 1,
+        held_aggregates: 2,
+        // What waits is not late: it has not come up.
+        oldest_pending: None,
+    };
+    assert_eq!(backlog(fixture).await, expected);
+    assert!(resume(fixture, &aggregate("d")).await);
     assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 1,
-            parked: 2,
-            halted_aggregates: 1
-        }
+        backlog(fixture).await.held_aggregates,
+        1,
+        "a hold that is due does not count"
     );
 }
 
-/// The list of parked messages says what is needed to decide, oldest first, and no more than asked for.
-pub async fn parked_messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, true).await;
+/// The list says what is needed to decide, oldest first, and no more than asked for.
+pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
-    assert_eq!(settle(fixture, &leases, &rows, parked(false)).await, 1);
+    settled(fixture, &leases, &rows, parked(false)).await;
 
-    let listed = fixture
-        .store()
-        .parked(NonZeroU32::MAX)
-        .await
-        .expect("parked answers");
-    assert_eq!(
-        listed.iter().map(|message| message.id).collect::<Vec<_>>(),
-        [id_of(&row), id_of(&rows[0])]
-    );
-    let message = &listed[0];
-    assert_eq!((&message.aggregate, message.sequence), (&row.aggregate, Some(1)));
-    assert_eq!(
-        (message.event_type.as_str(), message.attempts),
-        ("probe.noted", 2)
-    );
-    assert_eq!(
-        (message.error.as_str(), message.halts),
-        ("refused for good", true)
-    );
+    let listed = list(fixture, &Selection::parked()).await;
+    let ids: Vec<_> = listed.iter().map(|message| message.id).collect();
+    assert_eq!(ids, [id_of(&row), id_of(&rows[0])]);
+    let message = row.message.as_ref().expect("the row is readable");
+    let expected = StoredMessage {
+        seq: row.seq,
+        id: message.id,
+        event_id: message.id.into(),
+        aggregate: row.aggregate.clone(),
+        sequence: Some(1),
+        event_type: "probe.noted".to_owned(),
+        status: MessageStatus::Parked,
+        attempts: 1,
+        failures: listed[0].failures,
+        error: Some("refused for good".to_owned()),
+        halts: true,
+        created_at: message.created_at,
+        published_at: None,
+    };
+    assert_eq!(listed[0], expected);
     assert!(!listed[1].halts);
-    let one = fixture
-        .store()
-        .parked(NonZeroU32::MIN)
-        .await
-        .expect("parked answers");
-    assert_eq!(one, listed[..1]);
+    let one = fixture.store().list(&Selection::parked(), NonZeroU32::MIN).await;
+    assert_eq!(one.expect("list answers"), listed[..1]);
 }
 
-/// A retried message is pending again, as if it had never failed, and is handed out.
-pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, false).await;
-    assert!(retry(fixture, id_of(&row)).await);
-    let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        sorted_keys(&rows),
-        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
-    );
-    assert_eq!(
-        first(&rows, "a"),
-        [row],
-        "first in its aggregate again, with no attempts used"
-    );
-    assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 3,
-            ..Backlog::default()
-        }
-    );
-}
-
-/// A retried message no longer halts its aggregate, and goes before everything that waited.
-pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, true).await;
-    commit_each(fixture, &["a"]).await;
-    assert!(retry(fixture, id_of(&row)).await);
-    let rows = fetch(fixture, &leases, ALL).await;
-    let of_a: Vec<_> = super::support::keys(&rows)
-        .into_iter()
-        .filter(|(id, _)| *id == "a")
-        .collect();
-    assert_eq!(of_a, [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
-    assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 4,
-            ..Backlog::default()
-        }
-    );
-    // It can be given up again.
-    assert_eq!(
-        settle(fixture, &leases, &first(&rows, "a"), parked(true)).await,
-        1
-    );
-    assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 3,
-            parked: 1,
-            halted_aggregates: 1
-        }
-    );
-}
-
-/// Only parked messages can be retried; others are left as they are.
-pub async fn retry_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
+/// Commits messages that differ in everything that a selection can ask for, and settles them differently.
+async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
+    let events = [
+        Probe::noted("a", 1),
+        Probe::observed("a", 2),
+        Probe::noted("b", 3),
+        Probe::sampled("b", 4),
+        Probe::noted("c", 5),
+    ];
+    for event in events {
+        commit(fixture, Events::new().with(event)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settle(fixture, &leases, &only(&rows, "a"), Verdict::Published).await;
-    settle(fixture, &leases, &only(&rows, "b"), failed()).await;
-    for row in [
-        MessageId::fresh(),
-        id_of(&only(&rows, "a")[0]),
-        id_of(&only(&rows, "b")[0]),
-    ] {
-        assert!(!retry(fixture, row).await, "{row} was retried");
+    settled(fixture, &leases, &rows[..1], published()).await;
+    settled(fixture, &leases, &rows[2..3], hindered(LONG)).await;
+    settled(fixture, &leases, &rows[3..4], parked(false)).await;
+    let all = list(fixture, &Selection::all()).await;
+    let statuses: Vec<_> = all.iter().map(|message| message.status).collect();
+    let expected = {
+        use MessageStatus::{Parked, Pending, Published, Waiting};
+        [Published, Pending, Waiting, Parked, Pending]
+    };
+    assert_eq!(statuses, expected);
+    all
+}
+
+/// Each criterion of a selection narrows the list, and several together narrow it further.
+pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
+    let all = with_variety(fixture).await;
+    type Wanted = Box<dyn Fn(&StoredMessage) -> bool + Send>;
+    let mut cases: Vec<(Selection, Wanted)> = vec![
+        (Selection::all().aggregate_type("probe"), Box::new(|_| true)),
+        (Selection::all().aggregate_type("other"), Box::new(|_| false)),
+        (
+            Selection::all().event_type("probe.observed"),
+            Box::new(|message| message.event_type == "probe.observed"),
+        ),
+        (
+            Selection::all()
+                .aggregate(&aggregate("b"))
+                .event_type("probe.noted"),
+            Box::new(|message| message.aggregate.id == "b" && message.sequence.is_some()),
+        ),
+    ];
+    for one in all.clone() {
+        let (seq, id, status, time) = (one.seq, one.id, one.status, one.created_at);
+        let key = one.aggregate;
+        cases.push((Selection::id(id), Box::new(move |m| m.id == id)));
+        cases.push((
+            Selection::all().status(status),
+            Box::new(move |m| m.status == status),
+        ));
+        cases.push((
+            Selection::all().aggregate(&key),
+            Box::new(move |m| m.aggregate == key),
+        ));
+        cases.push((Selection::all().after(seq), Box::new(move |m| m.seq > seq)));
+        cases.push((
+            Selection::all().recorded_from(time),
+            Box::new(move |m| m.created_at >= time),
+        ));
+        cases.push((
+            Selection::all().recorded_until(time),
+            Box::new(move |m| m.created_at < time),
+        ));
     }
-    let rest = fetch(fixture, &leases, ALL).await;
-    assert_eq!(only(&rest, "b")[0].attempts, 1);
-    assert_eq!(rest.len(), 1);
+    for (selection, is_wanted) in cases {
+        let expected: Vec<_> = all.iter().filter(|message| is_wanted(message)).cloned().collect();
+        assert_eq!(list(fixture, &selection).await, expected, "{selection:?}");
+    }
 }
 
-/// A skipped message stays parked, and its aggregate goes on without it.
-pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, true).await;
-    assert!(skip(fixture, id_of(&row)).await);
-    let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(sorted_keys(&rows), [("a", Some(2)), ("b", Some(1))]);
-    assert_eq!(
-        backlog(fixture).await,
-        Backlog {
-            pending: 2,
-            parked: 1,
-            halted_aggregates: 0
-        }
-    );
-    let state = state_of(fixture, id_of(&row))
-        .await
-        .expect("parked rows are kept");
-    assert_eq!(state.status, RowStatus::Parked);
-    let listed = fixture
-        .store()
-        .parked(NonZeroU32::MAX)
-        .await
-        .expect("parked answers");
-    assert_eq!((listed.len(), listed[0].halts), (1, false));
-    // Changing one's mind is allowed.
-    assert!(retry(fixture, id_of(&row)).await);
-    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 3);
-}
-
-/// Only parked messages can be skipped; others are left as they are.
-pub async fn skip_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
+/// Held aggregates are listed with what they wait for: halted ones first, then by the end of their hold.
+pub async fn held_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settle(fixture, &leases, &only(&rows, "a"), Verdict::Published).await;
-    for row in [
-        MessageId::fresh(),
-        id_of(&only(&rows, "a")[0]),
-        id_of(&only(&rows, "b")[0]),
-    ] {
-        assert!(!skip(fixture, row).await, "{row} was skipped");
-    }
-    assert_eq!(sorted_keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+    settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;
+    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
+    let listed = held(fixture).await;
+    let order: Vec<_> = listed.iter().map(|held| held.aggregate.id.as_str()).collect();
+    assert_eq!(order, ["c", "b", "a"]);
+    let by: Vec<_> = listed.iter().map(|held| held.halted_by).collect();
+    assert_eq!(by, [Some(only(&rows, "c")[0].seq), None, None]);
+    assert_eq!(listed[0].due_in, None);
+    assert_eq!(listed[1].due_in, Some(Duration::ZERO));
+    assert!(
+        listed[2]
+            .due_in
+            .is_some_and(|due_in| due_in > LONG / 2 && due_in <= LONG)
+    );
+    let two = fixture.store().held(limit(2)).await.expect("held answers");
+    assert_eq!(two.len(), 2);
+}
+
+/// An operator can end a back-off, of this aggregate alone.
+pub async fn resume_makes_a_hold_due<F: StoreFixture>(fixture: &F) {
+    let leases = hold_each(fixture, &["a", "b", "a"], LONG).await;
+    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert!(resume(fixture, &aggregate("a")).await);
+    assert_eq!(
+        keys(&fetch_held(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2))]
+    );
+    assert!(!resume(fixture, &aggregate("x")).await, "x is not held");
+}
+
+/// What is halted waits for a decision on the message that halts it, and for nothing else.
+pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
+    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
+    let rows = first(&fetch_held(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, parked(true)).await;
+    assert!(!resume(fixture, &aggregate("a")).await);
+    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(backlog(fixture).await.halted_aggregates, 1);
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::support::{
-    ALL, commit, commit_each, fetch, fetch_excluding, first, id_of, keys, lease_all, of, only, parked,
-    settle, sorted_keys,
+    ALL, LONG, commit, commit_each, fetch, first, id_of, keys, lease_all, limit, look, of, only, parked,
+    pending, published, settle, sorted_keys,
 };
 use super::{HeldTransaction, StoreFixture};
 use crate::context::MessageContext;
 use crate::message::{Events, NewMessage};
-use crate::store::Verdict;
-use crate::testing::conformance::probe::{Probe, aggregate};
+use crate::store::FetchRequest;
+use crate::testing::conformance::probe::Probe;
 use crate::testing::conformance::skip;
 
 /// A message comes out as it went in, with its number, its time and what the relay needs to settle it.
@@ -48,7 +48,9 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert_eq!(message, expected);
     assert_eq!(row.aggregate, expected.aggregate);
     assert_eq!(row.partition, expected.aggregate.partition());
-    assert_eq!(row.attempts, 0);
+    assert_eq!((row.attempts, row.failures), (0, 0));
+    assert!(row.sequenced && !row.waited);
+    assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
 /// Messages of one aggregate come in the order of their numbers, 1, 2, 3 … without holes.
@@ -85,7 +87,15 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
     let (_, leases) = lease_all(fixture).await;
     let mut next: BTreeMap<String, u64> = BTreeMap::new();
     for _ in 0..30 {
-        let rows = fetch(fixture, &leases, 7).await;
+        let request = FetchRequest {
+            limit: limit(7),
+            ..pending(&leases)
+        };
+        let fetched = look(fixture, request).await;
+        let rows = fetched.due;
+        if rows.len() < 7 {
+            assert!(!fetched.more, "no bound ended the fetch");
+        }
         assert!(rows.len() <= 7, "asked for 7 messages, got {}", rows.len());
         assert_eq!(
             keys(&rows),
@@ -97,7 +107,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
             assert_eq!(sequence, Some(*expected), "of {id}");
             *expected += 1;
         }
-        settle(fixture, &leases, &rows, Verdict::Published).await;
+        settle(fixture, &leases, &rows, published()).await;
         if rows.is_empty() {
             break;
         }
@@ -156,7 +166,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
         [("early", Some(1))],
         "uncommitted messages are invisible and hold nobody up"
     );
-    settle(fixture, &leases, &rows, Verdict::Published).await;
+    settle(fixture, &leases, &rows, published()).await;
 
     late.commit().await;
     never.roll_back().await;
@@ -169,118 +179,60 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     let done = first(&rows, "a");
-    assert_eq!(settle(fixture, &leases, &done, Verdict::Published).await, 1);
+    assert_eq!(settle(fixture, &leases, &done, published()).await, 1);
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(sorted_keys(&rest), [("a", Some(2)), ("b", Some(1))]);
-    assert_eq!(settle(fixture, &leases, &rest, Verdict::Published).await, 2);
+    assert_eq!(settle(fixture, &leases, &rest, published()).await, 2);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Behind a message that was parked with `halt`, its aggregate waits, also with what is recorded later; others go on.
-pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
+/// Rows that the relay has in hand are left out; what follows them comes, because they count as returned before.
+pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
+    let in_hand = [first(&rows, "a")[0].seq, only(&rows, "c")[0].seq];
+    let request = FetchRequest {
+        in_hand: &in_hand,
+        ..pending(&leases)
+    };
+    let rest = look(fixture, request).await;
     assert_eq!(
-        settle(fixture, &leases, &first(&rows, "a"), parked(true)).await,
-        1
-    );
-    commit_each(fixture, &["a", "c"]).await;
-    let rest = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        sorted_keys(&rest),
-        [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
-    );
-}
-
-/// Without `halt`, only the parked message itself is held back.
-pub async fn a_parked_message_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "b", "a"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        settle(fixture, &leases, &first(&rows, "a"), parked(false)).await,
-        1
-    );
-    let rest = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        sorted_keys(&rest),
+        sorted_keys(&rest.due),
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
     );
-}
-
-/// The relay can ask for everything but the aggregates that back off.
-pub async fn excluded_aggregates_are_left_out<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "a", "c", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch_excluding(
-        fixture,
-        &leases,
-        ALL,
-        &[aggregate("a"), aggregate("b"), aggregate("x")],
-    )
-    .await;
-    assert_eq!(keys(&rows), [("c", Some(1))]);
-    // As many as a relay may have waiting after an outage.
-    let many: Vec<_> = (0..500)
-        .map(|n| aggregate(format!("x{n}")))
-        .chain([aggregate("a")])
-        .collect();
-    let rows = fetch_excluding(fixture, &leases, ALL, &many).await;
-    assert_eq!(
-        sorted_keys(&rows),
-        [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
-    );
-    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 5);
-}
-
-/// A delayed message is not due before its time, and nothing of its aggregate overtakes it.
-pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
-    let now = fixture.now().await;
-    let delayed = |id: &str, delay: Duration| {
-        NewMessage::from_event(&Probe::noted(id, 0))
-            .expect("the probe can be encoded")
-            .available_at(now + delay)
+    // They do not use the limit up, however many they are.
+    let all: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+    commit_each(fixture, &["d"]).await;
+    let request = FetchRequest {
+        in_hand: &all,
+        limit: limit(1),
+        ..pending(&leases)
     };
-    commit_each(fixture, &["a", "b"]).await;
-    let hour = Duration::from_secs(3600);
-    commit(
-        fixture,
-        Events::new()
-            .with(delayed("a", hour))
-            .with(delayed("c", hour))
-            .with(delayed("past", Duration::ZERO)),
-    )
-    .await;
-    let moment = Duration::from_secs(3);
-    commit(fixture, Events::new().with(delayed("soon", moment))).await;
-    commit_each(fixture, &["a", "b", "c", "soon", "past"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let due = [
-        ("a", Some(1)),
-        ("b", Some(1)),
-        ("b", Some(2)),
-        ("past", Some(1)),
-        ("past", Some(2)),
-    ];
-    assert_eq!(sorted_keys(&fetch(fixture, &leases, ALL).await), due);
+    assert_eq!(keys(&look(fixture, request).await.due), [("d", Some(1))]);
+}
 
-    // Some clocks tick in whole seconds, so the moment is awaited rather than computed.
-    let mut rows = Vec::new();
-    for _ in 0..100 {
-        rows = fetch(fixture, &leases, ALL).await;
-        if !of(&rows, "soon").is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+/// A fetch ends with the row that exceeds the bound on payload bytes, so that one message that is larger alone still comes.
+pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
+    let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
+    for n in 0..4 {
+        commit(fixture, Events::new().with(large(n))).await;
     }
-    let soon: Vec<_> = keys(&rows).into_iter().filter(|(id, _)| *id == "soon").collect();
-    assert_eq!(
-        soon,
-        [("soon", Some(1)), ("soon", Some(2))],
-        "a delayed message became due"
-    );
-    assert_eq!(rows.len(), due.len() + soon.len());
+    let (_, leases) = lease_all(fixture).await;
+    for (bytes, expected) in [(0, 1), (1, 1), (1500, 2), (2500, 3)] {
+        let request = FetchRequest {
+            bytes,
+            ..pending(&leases)
+        };
+        let fetched = look(fixture, request).await;
+        assert_eq!(
+            (fetched.due.len(), fetched.more),
+            (expected, true),
+            "{bytes} bytes"
+        );
+    }
+    let fetched = look(fixture, pending(&leases)).await;
+    assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
 /// A row that cannot be read is handed out as such, so that the relay can park it; it neither fails the fetch nor hides others.

@@ -1,6 +1,7 @@
-//! Promises on leases: exclusive, fenced by epochs, and free again.
+//! Promises on leases and announcements: exclusive, fenced by epochs, and free again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -179,4 +180,66 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
         [],
         "partitions of the successor were freed"
     );
+}
+
+async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
+    fixture
+        .store()
+        .announce(owner, ttl)
+        .await
+        .expect("announce answers")
+}
+
+/// A store that is set up has nothing to complain about that would stop a relay.
+pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
+    fixture
+        .store()
+        .preflight()
+        .await
+        .expect("the store of the fixture is healthy");
+}
+
+/// Each relay that announced itself counts once, however often it does, until that runs out.
+pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
+    let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
+    assert_eq!(announce(fixture, first, TTL).await, 1);
+    assert_eq!(announce(fixture, first, TTL).await, 1);
+    assert_eq!(announce(fixture, second, Duration::from_secs(3)).await, 2);
+    assert_eq!(announce(fixture, first, TTL).await, 2);
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if announce(fixture, first, TTL).await == 1 {
+            assert_eq!(
+                announce(fixture, second, TTL).await,
+                2,
+                "it may announce itself again"
+            );
+            return;
+        }
+    }
+    panic!("a relay that fell silent is counted for ever");
+}
+
+/// A relay that stops gives back what it holds and no longer counts; others keep what they have.
+pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
+    let kept = store.acquire(stays, TTL, 10).await.expect("acquire answers");
+    announce(fixture, stays, TTL).await;
+    let given = acquire(fixture, leaves).await;
+    assert_eq!(announce(fixture, leaves, TTL).await, 2);
+
+    store.leave(leaves).await.expect("leave answers");
+    assert_eq!(announce(fixture, stays, TTL).await, 1);
+    let renewed = store.renew(stays, &kept, TTL).await.expect("renew answers");
+    assert_eq!(partitions(&renewed), partitions(&kept));
+    let revived = store.renew(leaves, &given, TTL).await.expect("renew answers");
+    assert_eq!(revived, [], "a lease that was given back was renewed");
+    let mut taken = BTreeSet::new();
+    for _ in 0..given.len() {
+        taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
+    }
+    assert_eq!(&taken | &partitions(&kept), all_partitions());
+    // Leaving twice, or without having been there, is no error.
+    store.leave(leaves).await.expect("leave answers");
 }

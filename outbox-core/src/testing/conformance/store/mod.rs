@@ -4,47 +4,79 @@
 //! how an application records; a fixture commits events in whatever way its integration offers.
 
 mod admin;
+mod delay;
 mod fetch;
+mod hold;
 mod lease;
+mod park;
 mod record;
+mod retention;
 mod settle;
 mod support;
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 
 use time::OffsetDateTime;
 
 use crate::message::{Aggregate, Events, MessageId};
-use crate::store::{OutboxAdmin, OutboxStore};
+use crate::store::{MessageStatus, OutboxAdmin, OutboxStore};
 
 pub use admin::{
-    backlog_counts_what_waits_and_what_was_given_up, parked_messages_are_listed_oldest_first,
-    retry_makes_a_parked_message_pending_again, retry_of_what_is_not_parked_does_nothing,
-    retry_releases_a_halted_aggregate, skip_of_what_is_not_parked_does_nothing,
-    skip_releases_a_halted_aggregate,
+    a_selection_narrows_the_list, backlog_counts_what_waits_and_what_was_given_up,
+    held_aggregates_are_listed_halted_ones_first, messages_are_listed_oldest_first,
+    resume_does_not_end_a_halt, resume_makes_a_hold_due,
+};
+pub use delay::{
+    a_delayed_message_behind_a_hold_waits_for_its_own_time, a_delayed_message_comes_when_its_time_has_come,
+    a_delayed_message_holds_back_its_aggregate, a_delayed_unsequenced_message_holds_back_nobody,
+    an_older_message_does_not_wait_for_a_later_ones_delay, several_delayed_messages_keep_their_order,
+    what_waits_does_not_overtake_what_is_pending,
 };
 pub use fetch::{
-    a_delayed_message_holds_back_its_aggregate, a_halted_aggregate_waits_and_others_flow,
-    a_late_commit_is_not_skipped, a_limited_fetch_continues_where_it_stopped,
-    a_parked_message_without_halt_lets_its_aggregate_flow, an_unreadable_row_is_returned_as_such,
-    excluded_aggregates_are_left_out, fetch_keeps_the_order_of_each_aggregate,
+    a_byte_bound_ends_a_fetch, a_late_commit_is_not_skipped, a_limited_fetch_continues_where_it_stopped,
+    an_unreadable_row_is_returned_as_such, fetch_keeps_the_order_of_each_aggregate,
     fetch_returns_what_was_recorded, only_leased_partitions_are_fetched,
-    published_messages_are_not_fetched_again,
+    published_messages_are_not_fetched_again, rows_in_hand_are_left_out,
+};
+pub use hold::{
+    a_due_hold_gives_its_messages_in_order, a_fetch_looks_at_no_more_than_its_limit,
+    a_halted_aggregate_stays_halted, a_halted_aggregate_waits_and_others_flow, a_held_fetch_keeps_its_bounds,
+    a_hold_ends_with_its_last_waiting_message, a_hold_that_is_not_due_gives_nothing,
+    a_hold_without_delay_is_due_at_once, a_message_recorded_while_a_hold_drains_keeps_its_place,
+    a_message_that_fails_again_is_held_again, an_unsequenced_failure_waits_by_itself,
+    failures_and_attempts_are_counted_apart, held_aggregates_can_be_left_out, held_rows_in_hand_are_left_out,
+    messages_of_a_held_aggregate_wait_and_others_flow, only_leased_partitions_give_held_messages,
+    setting_aside_without_a_hold_changes_nothing, the_hold_that_was_due_first_comes_first,
+    unsequenced_messages_are_not_held_and_halt_nobody,
 };
 pub use lease::{
-    a_lease_that_ran_out_can_be_taken_over, a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
-    each_acquisition_raises_the_epoch, leases_are_exclusive, leases_are_renewed_only_while_held,
+    a_healthy_store_passes_its_preflight, a_lease_that_ran_out_can_be_taken_over,
+    a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
+    announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
+    leases_are_exclusive, leases_are_renewed_only_while_held, leaving_gives_everything_back,
     released_partitions_are_free_at_once,
+};
+pub use park::{
+    a_message_parked_without_halt_can_be_retried_under_a_hold,
+    a_parked_message_without_halt_lets_its_aggregate_flow, a_retried_message_comes_before_its_successors,
+    parking_without_halt_lets_a_hold_drain, retry_and_skip_take_a_selection,
+    retry_makes_a_parked_message_pending_again, retry_of_what_is_not_parked_does_nothing,
+    retry_releases_a_halted_aggregate, skip_of_what_is_not_parked_does_nothing,
+    skip_releases_a_halted_aggregate, skip_with_nothing_behind_leaves_no_hold,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
     a_rollback_leaves_no_trace_and_no_hole, an_event_that_cannot_be_stored_is_refused,
     concurrent_writers_leave_no_hole, odd_aggregate_ids_stay_distinct, unsequenced_messages_take_no_number,
 };
+pub use retention::{
+    a_message_published_a_moment_ago_is_not_purged, a_replayed_copy_is_a_message_like_any_other,
+    published_messages_are_read_in_pages, purge_deletes_old_published_messages_only,
+    purge_goes_on_and_comes_to_an_end, replay_copies_messages_behind_everything_recorded,
+};
 pub use settle::{
-    a_failed_message_stays_pending_with_an_attempt_more, a_long_error_text_can_be_settled,
+    a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
     a_released_lease_settles_nothing, a_stale_epoch_settles_nothing,
     one_stale_lease_does_not_hold_up_the_others, settling_again_changes_nothing,
 };
@@ -104,8 +136,6 @@ pub type Refused = Box<dyn Error + Send + Sync>;
 pub struct StoreCapabilities {
     /// Two write transactions can be open at once. SQLite has one writer at a time, which makes late commits impossible.
     pub overlapping_transactions: bool,
-    /// Published rows stay in the table for a while. False if the store deletes what it settles.
-    pub keeps_published: bool,
 }
 
 /// One row of the outbox, as the suite compares it.
@@ -118,30 +148,9 @@ pub struct RowState {
     /// Its number within the aggregate.
     pub sequence: Option<u64>,
     /// Where it stands.
-    pub status: RowStatus,
+    pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
-}
-
-/// Where a message stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RowStatus {
-    /// To be published.
-    Pending,
-    /// On the stream.
-    Published,
-    /// Given up.
-    Parked,
-}
-
-impl fmt::Display for RowStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pending => "pending",
-            Self::Published => "published",
-            Self::Parked => "parked",
-        })
-    }
 }
 
 /// Makes one test per promise of a store. Takes the attributes of the tests, and an expression, which may await, for an
@@ -166,6 +175,9 @@ macro_rules! store_conformance {
             released_partitions_are_free_at_once,
             a_lease_that_ran_out_can_be_taken_over,
             a_stale_release_frees_nothing,
+            a_healthy_store_passes_its_preflight,
+            announced_relays_are_counted_until_that_runs_out,
+            leaving_gives_everything_back,
             a_rollback_leaves_no_trace_and_no_hole,
             concurrent_writers_leave_no_hole,
             a_deduplication_key_is_refused_twice,
@@ -179,24 +191,65 @@ macro_rules! store_conformance {
             only_leased_partitions_are_fetched,
             a_late_commit_is_not_skipped,
             published_messages_are_not_fetched_again,
-            a_halted_aggregate_waits_and_others_flow,
-            a_parked_message_without_halt_lets_its_aggregate_flow,
-            excluded_aggregates_are_left_out,
-            a_delayed_message_holds_back_its_aggregate,
+            rows_in_hand_are_left_out,
+            a_byte_bound_ends_a_fetch,
             an_unreadable_row_is_returned_as_such,
+            messages_of_a_held_aggregate_wait_and_others_flow,
+            a_fetch_looks_at_no_more_than_its_limit,
+            a_hold_that_is_not_due_gives_nothing,
+            a_due_hold_gives_its_messages_in_order,
+            a_hold_without_delay_is_due_at_once,
+            a_message_that_fails_again_is_held_again,
+            a_held_fetch_keeps_its_bounds,
+            held_aggregates_can_be_left_out,
+            held_rows_in_hand_are_left_out,
+            only_leased_partitions_give_held_messages,
+            the_hold_that_was_due_first_comes_first,
+            a_hold_ends_with_its_last_waiting_message,
+            a_message_recorded_while_a_hold_drains_keeps_its_place,
+            setting_aside_without_a_hold_changes_nothing,
+            unsequenced_messages_are_not_held_and_halt_nobody,
+            an_unsequenced_failure_waits_by_itself,
+            failures_and_attempts_are_counted_apart,
+            a_halted_aggregate_waits_and_others_flow,
+            a_halted_aggregate_stays_halted,
+            a_delayed_message_holds_back_its_aggregate,
+            a_delayed_message_comes_when_its_time_has_come,
+            several_delayed_messages_keep_their_order,
+            a_delayed_message_behind_a_hold_waits_for_its_own_time,
+            an_older_message_does_not_wait_for_a_later_ones_delay,
+            what_waits_does_not_overtake_what_is_pending,
+            a_delayed_unsequenced_message_holds_back_nobody,
             a_stale_epoch_settles_nothing,
             a_released_lease_settles_nothing,
             one_stale_lease_does_not_hold_up_the_others,
-            a_failed_message_stays_pending_with_an_attempt_more,
+            a_published_message_is_kept_or_deleted,
             settling_again_changes_nothing,
+            a_late_verdict_changes_nothing,
             a_long_error_text_can_be_settled,
-            backlog_counts_what_waits_and_what_was_given_up,
-            parked_messages_are_listed_oldest_first,
+            a_parked_message_without_halt_lets_its_aggregate_flow,
+            parking_without_halt_lets_a_hold_drain,
             retry_makes_a_parked_message_pending_again,
             retry_releases_a_halted_aggregate,
+            a_retried_message_comes_before_its_successors,
+            a_message_parked_without_halt_can_be_retried_under_a_hold,
             retry_of_what_is_not_parked_does_nothing,
             skip_releases_a_halted_aggregate,
+            skip_with_nothing_behind_leaves_no_hold,
             skip_of_what_is_not_parked_does_nothing,
+            retry_and_skip_take_a_selection,
+            backlog_counts_what_waits_and_what_was_given_up,
+            messages_are_listed_oldest_first,
+            a_selection_narrows_the_list,
+            held_aggregates_are_listed_halted_ones_first,
+            resume_makes_a_hold_due,
+            resume_does_not_end_a_halt,
+            purge_deletes_old_published_messages_only,
+            a_message_published_a_moment_ago_is_not_purged,
+            purge_goes_on_and_comes_to_an_end,
+            published_messages_are_read_in_pages,
+            replay_copies_messages_behind_everything_recorded,
+            a_replayed_copy_is_a_message_like_any_other,
         ]);
     };
 }

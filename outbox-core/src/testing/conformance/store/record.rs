@@ -1,13 +1,17 @@
 //! Promises on what is recorded: all or nothing, numbered without holes, and distinct.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::support::{commit, commit_each, fetch, fetch_excluding, keys, lease_all, settle, sorted_keys};
-use super::{RowStatus, StoreFixture};
+use super::StoreFixture;
+use super::support::{
+    commit, commit_each, fetch, fetch_held, held, hindered, keys, lease_all, look_held, parked, published,
+    settle, settled, sorted_keys, waiting,
+};
 use crate::message::Events;
-use crate::store::Verdict;
+use crate::store::{HeldRequest, MessageStatus};
 use crate::testing::conformance::probe::{Probe, aggregate, odd_aggregate_ids};
 
 /// Events of a transaction that is rolled back never appear, and their numbers are used by the next.
@@ -104,7 +108,7 @@ pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
         sorted_keys(&rows),
         [("a", None), ("a", Some(1)), ("a", Some(2)), ("b", None)]
     );
-    assert_eq!(settle(fixture, &leases, &rows, Verdict::Published).await, 4);
+    assert_eq!(settle(fixture, &leases, &rows, published()).await, 4);
     assert_eq!(fetch(fixture, &leases, 100).await, []);
 }
 
@@ -141,10 +145,7 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
             *sequence += 1;
         }
         fetched += rows.len() as u64;
-        assert_eq!(
-            settle(fixture, &leases, &rows, Verdict::Published).await,
-            rows.len()
-        );
+        assert_eq!(settle(fixture, &leases, &rows, published()).await, rows.len());
     }
     assert_eq!(fetched, MESSAGES);
 }
@@ -166,23 +167,32 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rows.len(), expected.len());
     assert_eq!(keys(&rows).into_iter().collect::<BTreeSet<_>>(), expected);
 
-    // Leaving one aggregate out, or halting it, concerns nobody who looks like it.
-    let rest = fetch_excluding(fixture, &leases, 1_000, &[aggregate("a")]).await;
-    let expected: BTreeSet<_> = expected.into_iter().filter(|(id, _)| *id != "a").collect();
-    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), expected);
+    // Holding one aggregate, leaving it out, or halting it, concerns nobody who looks like it.
+    let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
     let first: Vec<_> = rows
         .iter()
         .find(|row| row.aggregate.id == "a")
         .cloned()
         .into_iter()
         .collect();
-    let halt = Verdict::Parked {
-        error: "refused for good".to_owned(),
-        halt: true,
-    };
-    assert_eq!(settle(fixture, &leases, &first, halt).await, 1);
+    let others: BTreeSet<_> = expected.iter().copied().filter(|key| !is_a(key)).collect();
+    settled(fixture, &leases, &first, hindered(Duration::ZERO)).await;
     let rest = fetch(fixture, &leases, 1_000).await;
-    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
+    assert_eq!(
+        keys(&fetch_held(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2))]
+    );
+    let look_alike = [aggregate("A"), aggregate("a "), aggregate("a\u{308}")];
+    let request = HeldRequest {
+        excluding: &look_alike,
+        ..waiting(&leases)
+    };
+    assert_eq!(look_held(fixture, request).await.due.len(), 2);
+    settled(fixture, &leases, &first, parked(true)).await;
+    assert_eq!(held(fixture).await.len(), 1);
+    let rest = fetch(fixture, &leases, 1_000).await;
+    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
 }
 
 /// What could never be stored or published is refused when it is recorded, together with everything in the same call.
@@ -206,5 +216,8 @@ pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture:
     assert_eq!(fixture.rows().await, []);
     commit_each(fixture, &["a"]).await;
     let rows = fixture.rows().await;
-    assert_eq!((rows[0].sequence, rows[0].status), (Some(1), RowStatus::Pending));
+    assert_eq!(
+        (rows[0].sequence, rows[0].status),
+        (Some(1), MessageStatus::Pending)
+    );
 }

@@ -1,13 +1,32 @@
 //! Promises on verdicts: fenced by the lease, recorded once, and safe to repeat.
 
+use std::time::Duration;
+
+use super::StoreFixture;
 use super::support::{
-    ALL, acquire, assert_published, commit, commit_each, failed, fetch, id_of, lease_all, only, parked,
-    settle, state_of,
+    ALL, LONG, acquire, ageless, commit, commit_delayed, commit_each, failed, fetch, held, hindered, id_of,
+    lease_all, list, only, parked, published, settle, settled, shown, skip, state_of, status_of,
 };
-use super::{RowStatus, StoreFixture};
 use crate::message::Events;
-use crate::store::{ERROR_CHARS_MAX, OutboxAdmin, OutboxStore, OwnerId, Verdict};
+use crate::store::{ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Verdict};
 use crate::testing::conformance::probe::Probe;
+
+fn deleted() -> Verdict {
+    Verdict::Published { keep: false }
+}
+
+/// One verdict of each kind.
+fn each_verdict() -> [Verdict; 7] {
+    [
+        Verdict::Waits,
+        hindered(LONG),
+        failed(Duration::ZERO),
+        parked(true),
+        parked(false),
+        published(),
+        deleted(),
+    ]
+}
 
 /// A relay that was paused until somebody else took over can record nothing.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
@@ -17,16 +36,21 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     fixture.expire_leases().await;
     let (_, current) = lease_all(fixture).await;
 
-    for verdict in [Verdict::Published, failed(), parked(true)] {
+    for verdict in each_verdict() {
         assert_eq!(
             settle(fixture, &stale, &rows, verdict.clone()).await,
             0,
             "{verdict:?} was accepted"
         );
+        let untouched = fetch(fixture, &current, ALL).await;
+        assert_eq!(
+            ageless(&untouched),
+            ageless(&rows),
+            "a stale {verdict:?} changed a row"
+        );
     }
-    let untouched = fetch(fixture, &current, ALL).await;
-    assert_eq!(untouched, rows, "a stale verdict changed a row");
-    assert_eq!(settle(fixture, &current, &rows, Verdict::Published).await, 2);
+    assert_eq!(held(fixture).await, [], "a stale verdict held an aggregate");
+    assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
 /// A lease that was given back counts as stale, although nobody has taken the partition over yet.
@@ -39,11 +63,10 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
         .release(owner, &leases)
         .await
         .expect("release answers");
-    assert_eq!(settle(fixture, &leases, &rows, Verdict::Published).await, 0);
-    let row = state_of(fixture, id_of(&rows[0]))
-        .await
-        .expect("the row is still there");
-    assert_eq!(row.status, RowStatus::Pending);
+    for verdict in each_verdict() {
+        assert_eq!(settle(fixture, &leases, &rows, verdict).await, 0);
+    }
+    assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
 /// Verdicts are refused partition by partition: one that went to somebody else does not hold up the others.
@@ -69,70 +92,79 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
     let taken = acquire(fixture, OwnerId::fresh()).await;
     assert_eq!(taken.len(), 1, "exactly the released partition is free");
 
-    let lost_rows: Vec<_> = rows.iter().filter(|row| row.partition == lost).collect();
-    let accepted = settle(fixture, &leases, &rows, Verdict::Published).await;
+    let is_lost = |row: &&FetchedRow| row.partition == lost;
+    let lost_rows: Vec<_> = rows.iter().filter(is_lost).cloned().collect();
+    let accepted = settle(fixture, &leases, &rows, published()).await;
     assert_eq!(
         accepted,
         rows.len() - lost_rows.len(),
         "verdicts of the lost partition are refused, and only those"
     );
     let rest = fetch(fixture, &taken, ALL).await;
-    assert_eq!(rest.iter().collect::<Vec<_>>(), lost_rows);
-    let nothing = settle(fixture, &leases, &[], Verdict::Published).await;
+    assert_eq!(ageless(&rest), ageless(&lost_rows));
+    let nothing = settle(fixture, &leases, &[], published()).await;
     assert_eq!(nothing, 0);
 }
 
-/// A failure leaves the message where it is and counts.
-pub async fn a_failed_message_stays_pending_with_an_attempt_more<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    for attempts in 0..3 {
-        let rows = fetch(fixture, &leases, ALL).await;
-        assert_eq!(only(&rows, "a")[0].attempts, attempts);
-        assert_eq!(only(&rows, "b")[0].attempts, 0);
-        assert_eq!(settle(fixture, &leases, &only(&rows, "a"), failed()).await, 1);
-    }
-    let rows = only(&fetch(fixture, &leases, ALL).await, "a");
-    let row = state_of(fixture, id_of(&rows[0]))
-        .await
-        .expect("the row is still there");
-    assert_eq!((row.status, row.attempts), (RowStatus::Pending, 3));
-    // Giving up uses an attempt as well: the one that failed.
-    assert_eq!(settle(fixture, &leases, &rows, parked(true)).await, 1);
-    let row = state_of(fixture, id_of(&rows[0]))
-        .await
-        .expect("the row is still there");
-    assert_eq!((row.status, row.attempts), (RowStatus::Parked, 4));
-}
-
-/// After an answer was lost the relay sends its verdicts again, and is told that they hold. A late verdict of another kind changes nothing.
-pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
+/// A published message is kept as such if that is asked for, and else deleted.
+pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let (published, given_up) = (only(&rows, "a"), only(&rows, "b"));
+    let (kept, gone) = (only(&rows, "a"), super::support::first(&rows, "b"));
+    settled(fixture, &leases, &kept, published()).await;
+    settled(fixture, &leases, &gone, deleted()).await;
+    let shown = shown(fixture, &kept[0]).await;
+    assert_eq!(shown.status, MessageStatus::Published);
+    assert!(shown.published_at.is_some());
+    assert_eq!(state_of(fixture, id_of(&gone[0])).await, None);
+    assert_eq!(list(fixture, &Selection::all()).await.len(), 2);
+    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
+}
+
+/// After an answer was lost the relay sends its verdicts again, and is told that they hold.
+pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d"]).await;
+    commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
+    commit_each(fixture, &["e"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let verdicts = [
+        ("a", published()),
+        ("b", deleted()),
+        ("c", parked(true)),
+        ("d", hindered(LONG)),
+    ];
+    let mut states = Vec::new();
     for _ in 0..2 {
-        let accepted = settle(fixture, &leases, &published, Verdict::Published).await;
-        assert_eq!(accepted, 1, "the partition is held, whatever happened to the row");
-        assert_eq!(settle(fixture, &leases, &given_up, parked(true)).await, 1);
+        for (id, verdict) in &verdicts {
+            let accepted = settle(fixture, &leases, &only(&rows, id), verdict.clone()).await;
+            assert_eq!(accepted, 1, "the partition is held, whatever happened to the row");
+        }
+        let mut shown = list(fixture, &Selection::all()).await;
+        // A failure counts each time.
+        shown.iter_mut().for_each(|message| message.failures = 0);
+        states.push((shown, super::support::counts(fixture).await));
     }
-    settle(fixture, &leases, &published, failed()).await;
-    settle(fixture, &leases, &published, parked(true)).await;
-    assert_published(fixture, id_of(&published[0])).await;
-    let row = state_of(fixture, id_of(&given_up[0]))
-        .await
-        .expect("parked rows are kept");
-    assert_eq!((row.status, row.attempts), (RowStatus::Parked, 1));
+    assert_eq!(states[0], states[1]);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    assert_eq!(
-        fixture
-            .store()
-            .backlog()
-            .await
-            .expect("backlog answers")
-            .halted_aggregates,
-        1
-    );
+}
+
+/// A late verdict on a message that was settled before changes nothing, and halts nobody whom an operator has set free.
+pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "a"), published()).await;
+    settled(fixture, &leases, &only(&rows, "b"), deleted()).await;
+    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
+    assert_eq!(skip(fixture, &Selection::parked()).await, 1);
+    let before = list(fixture, &Selection::all()).await;
+    for verdict in each_verdict() {
+        assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
+        assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
+    }
+    assert_eq!(held(fixture).await, []);
 }
 
 /// Whatever an error says, it can be recorded: too long, with NUL, in any script. Else the failure path would fail itself.
@@ -141,23 +173,18 @@ pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let error = "NUL \0 ü 😀 'quoted' \"twice\" \\ ".repeat(500);
     let rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(
-        settle(fixture, &leases, &rows, Verdict::Failed { error: error.clone() }).await,
-        1
-    );
-    assert_eq!(
-        settle(fixture, &leases, &rows, Verdict::Parked { error, halt: true }).await,
-        1
-    );
-    let listed = fixture
-        .store()
-        .parked(std::num::NonZeroU32::MIN)
-        .await
-        .expect("parked answers");
-    let kept = &listed[0].error;
-    assert!(
-        kept.starts_with("NUL  ü 😀"),
-        "the beginning of the error is kept: {kept:?}"
-    );
-    assert!(kept.chars().count() <= ERROR_CHARS_MAX);
+    let held = Verdict::Held {
+        delay: Duration::ZERO,
+        error: Some(error.clone()),
+        attempt: true,
+    };
+    for verdict in [held, Verdict::Parked { error, halt: true }] {
+        settled(fixture, &leases, &rows, verdict).await;
+        let kept = shown(fixture, &rows[0]).await.error.unwrap_or_default();
+        assert!(
+            kept.starts_with("NUL  ü 😀"),
+            "the beginning of the error is kept: {kept:?}"
+        );
+        assert!(kept.chars().count() <= ERROR_CHARS_MAX);
+    }
 }

@@ -1,11 +1,15 @@
 //! What the promises of the store have in common.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{RowState, RowStatus, StoreFixture};
-use crate::message::{Aggregate, Events, MessageId, PARTITIONS};
-use crate::store::{FetchRequest, FetchedRow, Lease, OutboxStore, OwnerId, Settlement, Verdict};
+use super::{RowState, StoreFixture};
+use crate::message::{Aggregate, Events, MessageId, NewMessage, PARTITIONS};
+use crate::store::{
+    Backlog, FetchRequest, Fetched, FetchedRow, HeldAggregate, HeldRequest, Lease, MessageStatus,
+    OutboxAdmin, OutboxStore, OwnerId, Selection, Settlement, StoredMessage, Verdict,
+};
 use crate::testing::conformance::probe::Probe;
 
 /// Longer than any promise takes, so that leases run out only when the fixture makes them.
@@ -13,6 +17,12 @@ pub(super) const TTL: Duration = Duration::from_secs(300);
 
 /// More than any promise but the one on large batches records.
 pub(super) const ALL: u32 = 1_000;
+
+/// Longer than any promise takes: a hold that does not become due.
+pub(super) const LONG: Duration = Duration::from_secs(3600);
+
+/// A hold that becomes due while a promise waits for it.
+pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 /// Leases of all partitions, taken by a fresh owner.
 pub(super) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
@@ -40,26 +50,91 @@ pub(super) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec
         .expect("acquire answers")
 }
 
-pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
-    fetch_excluding(fixture, leases, limit, &[]).await
+/// A request for everything that is pending.
+pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
+    FetchRequest {
+        leases,
+        limit: limit(ALL),
+        bytes: usize::MAX,
+        in_hand: &[],
+    }
 }
 
-pub(super) async fn fetch_excluding<F: StoreFixture>(
-    fixture: &F,
-    leases: &[Lease],
-    limit: u32,
-    excluding: &[Aggregate],
-) -> Vec<FetchedRow> {
-    let limit = NonZeroU32::new(limit).expect("limits of the suite are positive");
+/// A request for everything whose hold is due.
+pub(super) fn waiting(leases: &[Lease]) -> HeldRequest<'_> {
+    HeldRequest {
+        leases,
+        limit: limit(ALL),
+        per_aggregate: limit(ALL),
+        bytes: usize::MAX,
+        in_hand: &[],
+        excluding: &[],
+    }
+}
+
+pub(super) fn limit(limit: u32) -> NonZeroU32 {
+    NonZeroU32::new(limit).expect("limits of the suite are positive")
+}
+
+/// Fetches, and settles nothing.
+pub(super) async fn look<F: StoreFixture>(fixture: &F, request: FetchRequest<'_>) -> Fetched {
+    fixture.store().fetch(request).await.expect("fetch answers")
+}
+
+/// Fetches what is held, and settles nothing.
+pub(super) async fn look_held<F: StoreFixture>(fixture: &F, request: HeldRequest<'_>) -> Fetched {
     fixture
         .store()
-        .fetch(FetchRequest {
-            leases,
-            limit,
-            excluding,
-        })
+        .fetch_held(request)
         .await
-        .expect("fetch answers")
+        .expect("fetch_held answers")
+}
+
+/// Fetches up to `limit` pending rows and settles those that have to wait, as a relay does; returns those that are due.
+pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
+    let request = FetchRequest {
+        limit: limit(rows),
+        ..pending(leases)
+    };
+    let fetched = look(fixture, request).await;
+    apply(fixture, leases, &fetched.waits).await;
+    fetched.due
+}
+
+/// Fetches what is held, and settles what has to wait on; returns what is due.
+pub(super) async fn fetch_held<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+    let fetched = look_held(fixture, waiting(leases)).await;
+    apply(fixture, leases, &fetched.waits).await;
+    fetched.due
+}
+
+/// As [`fetch_held`], until there is something: some clocks tick in whole seconds, so a moment is awaited rather than computed.
+pub(super) async fn until_held_is_due<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+    for _ in 0..200 {
+        let rows = fetch_held(fixture, leases).await;
+        if !rows.is_empty() {
+            return rows;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("nothing that was held became due");
+}
+
+/// Settles what a fetch said.
+pub(super) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settlements: &[Settlement]) {
+    if settlements.is_empty() {
+        return;
+    }
+    let accepted = fixture
+        .store()
+        .settle(leases, settlements)
+        .await
+        .expect("settle answers");
+    assert_eq!(
+        accepted,
+        settlements.len(),
+        "settlements of held partitions are accepted"
+    );
 }
 
 /// Settles rows with one verdict and returns how many were accepted.
@@ -74,6 +149,7 @@ pub(super) async fn settle<F: StoreFixture>(
         .map(|row| Settlement {
             seq: row.seq,
             partition: row.partition,
+            waited: row.waited,
             verdict: verdict.clone(),
         })
         .collect();
@@ -84,9 +160,36 @@ pub(super) async fn settle<F: StoreFixture>(
         .expect("settle answers")
 }
 
-pub(super) fn failed() -> Verdict {
-    Verdict::Failed {
-        error: "refused".to_owned(),
+/// As [`settle`] where all must be accepted.
+pub(super) async fn settled<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+    rows: &[FetchedRow],
+    verdict: Verdict,
+) {
+    let accepted = settle(fixture, leases, rows, verdict.clone()).await;
+    assert_eq!(accepted, rows.len(), "{verdict:?} was not accepted");
+}
+
+pub(super) fn published() -> Verdict {
+    Verdict::Published { keep: true }
+}
+
+/// A failure that was the message's own fault and may be tried again after `delay`.
+pub(super) fn failed(delay: Duration) -> Verdict {
+    Verdict::Held {
+        delay,
+        error: Some("refused".to_owned()),
+        attempt: true,
+    }
+}
+
+/// A failure that was not the message's fault.
+pub(super) fn hindered(delay: Duration) -> Verdict {
+    Verdict::Held {
+        delay,
+        error: Some("out of reach".to_owned()),
+        attempt: false,
     }
 }
 
@@ -106,6 +209,14 @@ pub(super) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
 
 pub(super) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
+}
+
+/// Commits an event that is delayed.
+pub(super) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, delay: Duration) {
+    let message = NewMessage::from_event(&event)
+        .expect("the probe can be encoded")
+        .available_at(fixture.now().await + delay);
+    commit(fixture, Events::new().with(message)).await;
 }
 
 /// Aggregate ids and sequences, in the order of the rows.
@@ -150,21 +261,109 @@ pub(super) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {:?}", keys(rows)))]
 }
 
+/// Rows without what passes by itself: their ages.
+pub(super) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
+    let ageless = |row: &FetchedRow| FetchedRow {
+        age: Duration::ZERO,
+        ..row.clone()
+    };
+    rows.iter().map(ageless).collect()
+}
+
 pub(super) fn id_of(row: &FetchedRow) -> MessageId {
     row.message.as_ref().expect("the row is readable").id
 }
 
-/// Where a message stands; `None` if it is gone, as published ones may be.
+/// Where a message stands; `None` if it is gone.
 pub(super) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
     fixture.rows().await.into_iter().find(|row| row.id == id)
 }
 
-/// Checks that a message is published: kept as such, or gone if the store deletes what it settles.
-pub(super) async fn assert_published<F: StoreFixture>(fixture: &F, id: MessageId) {
-    let status = state_of(fixture, id).await.map(|row| row.status);
-    let expected = fixture
-        .capabilities()
-        .keeps_published
-        .then_some(RowStatus::Published);
-    assert_eq!(status, expected, "message {id}");
+/// Where a message that must be there stands.
+pub(super) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
+    let state = state_of(fixture, id_of(row)).await;
+    state.expect("the row is still there").status
+}
+
+pub(super) async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
+    fixture.store().backlog().await.expect("backlog answers")
+}
+
+/// The backlog without what passes by itself: the age of the oldest message.
+pub(super) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
+    Backlog {
+        oldest_pending: None,
+        ..backlog(fixture).await
+    }
+}
+
+pub(super) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) -> Vec<StoredMessage> {
+    fixture
+        .store()
+        .list(selection, NonZeroU32::MAX)
+        .await
+        .expect("list answers")
+}
+
+/// One message as operators see it.
+pub(super) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
+    let mut listed = list(fixture, &Selection::id(id_of(row))).await;
+    assert_eq!(listed.len(), 1, "a message is listed once by its id");
+    listed.remove(0)
+}
+
+pub(super) async fn retry<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+    fixture.store().retry(selection).await.expect("retry answers")
+}
+
+pub(super) async fn skip<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+    fixture.store().skip(selection).await.expect("skip answers")
+}
+
+pub(super) async fn resume<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> bool {
+    fixture.store().resume(aggregate).await.expect("resume answers")
+}
+
+/// Commits `ids`, leases everything, fails the first message of `a` and holds the aggregate for `delay`. Returns the leases; what follows
+/// in `a` waits as well.
+pub(super) async fn with_held<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+    commit_each(fixture, ids).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;
+    fetch(fixture, &leases, ALL).await;
+    leases
+}
+
+/// Commits `ids`, leases everything, and parks the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
+pub(super) async fn with_parked<F: StoreFixture>(
+    fixture: &F,
+    ids: &[&str],
+    halt: bool,
+) -> (Vec<Lease>, FetchedRow) {
+    commit_each(fixture, ids).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = first(&fetch(fixture, &leases, ALL).await, "a");
+    settled(fixture, &leases, &rows, parked(halt)).await;
+    let row = rows.into_iter().next().expect("there is one row");
+    (leases, row)
+}
+
+/// Commits `ids`, leases everything and holds each of their aggregates for `delay`; everything waits then.
+pub(super) async fn hold_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+    commit_each(fixture, ids).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let mut held = HashSet::new();
+    for row in &rows {
+        if held.insert(&row.aggregate) {
+            settled(fixture, &leases, std::slice::from_ref(row), hindered(delay)).await;
+        }
+    }
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "everything is held");
+    leases
+}
+
+pub(super) async fn held<F: StoreFixture>(fixture: &F) -> Vec<HeldAggregate> {
+    fixture.store().held(NonZeroU32::MAX).await.expect("held answers")
 }

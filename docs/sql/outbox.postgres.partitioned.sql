@@ -1,0 +1,221 @@
+-- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
+
+-- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
+-- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
+CREATE SEQUENCE outbox_messages_seq;
+
+CREATE TABLE outbox_messages (
+    seq            bigint NOT NULL DEFAULT nextval('outbox_messages_seq'),
+    id             uuid NOT NULL,
+    partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    sequence       bigint,
+    event_type     text COLLATE "C" NOT NULL,
+    event_version  bigint NOT NULL,
+    subject        text,
+    content_type   text NOT NULL,
+    payload        bytea NOT NULL,
+    headers        json NOT NULL,
+    dedup_key      text COLLATE "C",
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
+    available_at   timestamptz,                  -- null: at once
+    attempts       integer NOT NULL DEFAULT 0,
+    last_error     text,
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    published_at   timestamptz,
+    failures       integer NOT NULL DEFAULT 0,
+    event_id       uuid,                         -- null: the same as id; set in replayed copies
+    -- An id is random enough to be unique; a unique index must contain the day's column, so nothing checks it.
+    CONSTRAINT outbox_messages_id PRIMARY KEY (id, created_at)
+) PARTITION BY RANGE (created_at);
+
+ALTER SEQUENCE outbox_messages_seq OWNED BY outbox_messages.seq;
+
+-- What has no day: rows that outlived theirs because they are not published, and all rows while nobody makes days.
+CREATE TABLE outbox_messages_default PARTITION OF outbox_messages DEFAULT WITH (
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_analyze_scale_factor = 0.02
+);
+
+-- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
+CREATE TABLE outbox_dedup_keys (
+    dedup_key text COLLATE "C" NOT NULL,
+    day       date,                              -- null: of a row in the default partition
+    CONSTRAINT outbox_messages_dedup_key PRIMARY KEY (dedup_key)
+);
+
+CREATE INDEX outbox_dedup_keys_day
+    ON outbox_dedup_keys (day) WHERE day IS NOT NULL;
+
+CREATE FUNCTION outbox_keep_dedup_key() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM outbox_dedup_keys WHERE dedup_key = OLD.dedup_key;
+    ELSE
+        INSERT INTO outbox_dedup_keys (dedup_key, day) VALUES (NEW.dedup_key,
+            CASE WHEN TG_TABLE_NAME <> 'outbox_messages_default' THEN (NEW.created_at AT TIME ZONE 'UTC')::date END);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- Rows without a key cost nothing.
+CREATE TRIGGER outbox_messages_key_inserted AFTER INSERT ON outbox_messages
+    FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL) EXECUTE FUNCTION outbox_keep_dedup_key();
+
+CREATE TRIGGER outbox_messages_key_deleted AFTER DELETE ON outbox_messages
+    FOR EACH ROW WHEN (OLD.dedup_key IS NOT NULL) EXECUTE FUNCTION outbox_keep_dedup_key();
+
+-- Makes the partition of a day (UTC) if it is missing; whether it did. Relays call it each minute for today and three days ahead.
+-- A day that has rows in the default partition already (nobody has called this for long) stays there. Locks: the parent against
+-- other DDL but neither reads nor writes, then the default partition against everything, in the order in which statements lock them.
+CREATE FUNCTION outbox_make_day(day date) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    begins timestamptz := day::timestamp AT TIME ZONE 'UTC';
+    ends   timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
+    name   text := 'outbox_messages_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    FOR attempt IN 1 .. 2 LOOP
+        IF to_regclass(name) IS NOT NULL OR EXISTS (
+            SELECT FROM outbox_messages_default WHERE created_at >= begins AND created_at < ends)
+        THEN
+            RETURN false;
+        END IF;
+        -- Then again: until it is locked, others can do the same, and rows come.
+        LOCK TABLE ONLY outbox_messages IN SHARE UPDATE EXCLUSIVE MODE;
+        LOCK TABLE outbox_messages_default IN ACCESS EXCLUSIVE MODE;
+    END LOOP;
+    EXECUTE 'CREATE TABLE ' || name || ' (LIKE outbox_messages INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ('
+        -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+        'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_scale_factor = 0.02, '
+        -- Keeps the pages that are made next.
+        'vacuum_truncate = false)';
+    -- A megabyte of empty pages. An empty table that was analysed is read as a whole and sorted, by plans that are cached and stay so for a minute
+    -- after midnight.
+    EXECUTE 'INSERT INTO ' || name || ' (seq, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
+        'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
+        USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
+    EXECUTE 'DELETE FROM ' || name;
+    EXECUTE format('ALTER TABLE outbox_messages ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                   name, begins, ends);
+    RETURN true;
+END
+$$;
+
+SELECT outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 3) AS n;
+
+-- What relays read, in their order. Its size is the backlog, not the history. The partition is checked inside the index.
+CREATE INDEX outbox_messages_pending
+    ON outbox_messages (seq, partition_no) WHERE status = 0;
+
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by their own time; and by key, to settle them. All
+-- three are empty while nothing fails and nothing is delayed.
+CREATE INDEX outbox_messages_waiting
+    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+
+CREATE INDEX outbox_messages_waiting_until
+    ON outbox_messages (available_at) WHERE status = 3 AND sequence IS NULL;
+
+CREATE INDEX outbox_messages_waiting_seq
+    ON outbox_messages (seq, partition_no) WHERE status = 3;
+
+CREATE INDEX outbox_messages_parked
+    ON outbox_messages (seq) WHERE status = 2;
+
+-- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
+CREATE TABLE outbox_aggregates (
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    last_sequence  bigint NOT NULL,
+    CONSTRAINT outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
+) WITH (
+    -- Room on the page, so that counting up stays a heap-only update.
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.05
+);
+
+-- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
+CREATE TABLE outbox_holds (
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    partition_no   smallint NOT NULL,
+    due_at         timestamptz,                  -- null: halted
+    halted_by      bigint,                       -- seq of the parked message
+    CONSTRAINT outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
+    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+) WITH (
+    -- Comes and goes in bursts.
+    autovacuum_vacuum_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.1,
+    -- Keeps the pages that are made next.
+    vacuum_truncate = false
+);
+
+-- Some empty pages. A table of none or few is read as a whole for each look-up, by plans that are cached and stay so for a minute after a burst of
+-- 10,000 holds: half a second per fetch then (measured), where the index takes 2 ms.
+INSERT INTO outbox_holds (aggregate_type, aggregate_id, partition_no, due_at)
+SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
+DELETE FROM outbox_holds;
+
+CREATE INDEX outbox_holds_due
+    ON outbox_holds (due_at, partition_no) WHERE due_at IS NOT NULL;
+
+CREATE INDEX outbox_holds_halted
+    ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+
+-- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+CREATE TABLE outbox_leases (
+    partition_no smallint NOT NULL,
+    owner        uuid,
+    epoch        bigint NOT NULL DEFAULT 0,
+    expires_at   timestamptz NOT NULL DEFAULT '-infinity',
+    CONSTRAINT outbox_leases_pk PRIMARY KEY (partition_no)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+
+INSERT INTO outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
+
+-- Which relays are alive; from their number follows each one's share of the partitions.
+CREATE TABLE outbox_relays (
+    owner      uuid NOT NULL,
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT outbox_relays_pk PRIMARY KEY (owner)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+
+-- Bytes as text for people. Never fails: what is not UTF-8 (or holds NUL) is shown escaped.
+CREATE FUNCTION outbox_readable(bytes bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+    RETURN convert_from(bytes, 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+    RETURN encode(bytes, 'escape');
+END
+$$;
+
+CREATE VIEW outbox_messages_readable AS
+SELECT seq, id, COALESCE(event_id, id) AS event_id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+            ELSE 'unknown' END AS status,
+       aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
+       created_at, available_at, published_at, attempts, failures, last_error,
+       content_type, outbox_readable(payload) AS payload, headers, dedup_key, partition_no
+FROM outbox_messages;
+
+-- Messages that were given up, and why.
+CREATE VIEW outbox_parked AS
+SELECT m.seq, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
+       h.aggregate_id IS NOT NULL AS halts, m.created_at
+FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+WHERE m.status = 2;
+
+-- Aggregates whose messages wait. Halted ones wait for an operator.
+CREATE VIEW outbox_held AS
+SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
+FROM outbox_holds;

@@ -1,0 +1,203 @@
+//! How a relay is doing, for probes and people.
+//!
+//! A probe asks three questions: does it live (else restart it), is something wrong that it copes with (tell somebody), and is it stuck (tell somebody
+//! now)? Invariant: reading the health never waits for the relay. Absent here: HTTP; the answer has an exit for every probe format.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How a relay is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Health {
+    /// Running, nothing is wrong.
+    Alive,
+    /// Running, and coping with trouble: see the reasons. Restarting it does not help.
+    Degraded {
+        /// What is wrong, each in a sentence.
+        reasons: Vec<String>,
+    },
+    /// Not running, or without progress although messages are due. Restarting it may help if it does not run; else look at broker and database.
+    Stuck {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Health {
+    /// Whether a liveness probe should pass: anything but stuck.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !matches!(self, Self::Stuck { .. })
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alive => f.write_str("alive"),
+            Self::Degraded { reasons } => write!(f, "degraded: {}", reasons.join("; ")),
+            Self::Stuck { reason } => write!(f, "stuck: {reason}"),
+        }
+    }
+}
+
+/// Answers for a relay that runs elsewhere. Clones are alike; see [`Relay::health`](crate::Relay::health).
+#[derive(Debug, Clone)]
+pub struct HealthCheck {
+    vitals: Arc<Mutex<Vitals>>,
+    /// Without a turn of its loop for this long, a relay does not run.
+    silence_max: Duration,
+    stuck_after: Duration,
+}
+
+/// What the relay reports.
+#[derive(Debug, Default)]
+pub(crate) struct Vitals {
+    /// The last turn of the loop.
+    pub(crate) turned_at: Option<Instant>,
+    pub(crate) store_failing: Option<Trouble>,
+    pub(crate) broker_failing: Option<Trouble>,
+    /// Since when messages are due and none was confirmed.
+    pub(crate) waiting_since: Option<Instant>,
+    /// Halted aggregates, as far as this relay knows: it counts them if it owns the partition that goes with it.
+    pub(crate) halted: u64,
+}
+
+/// Something that fails.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    since: Instant,
+    /// The last failure.
+    noted_at: Instant,
+    reason: String,
+}
+
+/// Trouble that was not noted again for this long is over: whatever failed is not tried any more. Longer than the longest back-off.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
+
+impl Trouble {
+    /// Notes a failure, keeping since when it lasts.
+    pub(crate) fn note(trouble: &mut Option<Self>, reason: impl Into<String>) {
+        let now = Instant::now();
+        let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
+        *trouble = Some(Self {
+            since,
+            noted_at: now,
+            reason: reason.into(),
+        });
+    }
+
+    fn lasting(trouble: &Option<Self>) -> Option<&Self> {
+        trouble
+            .as_ref()
+            .filter(|trouble| trouble.noted_at.elapsed() < FORGOTTEN_AFTER)
+    }
+}
+
+impl HealthCheck {
+    pub(crate) fn new(silence_max: Duration, stuck_after: Duration) -> Self {
+        Self {
+            vitals: Arc::default(),
+            silence_max,
+            stuck_after,
+        }
+    }
+
+    pub(crate) fn update(&self, update: impl FnOnce(&mut Vitals)) {
+        update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// How the relay is doing now.
+    #[must_use]
+    pub fn now(&self) -> Health {
+        let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(turned_at) = vitals.turned_at else {
+            return Health::Stuck {
+                reason: "the relay is not running".to_owned(),
+            };
+        };
+        if turned_at.elapsed() > self.silence_max {
+            let reason = format!("the relay has not done anything for {:?}", turned_at.elapsed());
+            return Health::Stuck { reason };
+        }
+        let troubles = [
+            ("database", &vitals.store_failing),
+            ("broker", &vitals.broker_failing),
+        ];
+        let lasting = || {
+            troubles
+                .iter()
+                .filter_map(|(what, trouble)| Some((what, Trouble::lasting(trouble)?)))
+        };
+        let mut reasons: Vec<String> = lasting()
+            .map(|(what, Trouble { since, reason, .. })| {
+                format!("{what} fails since {:?}: {reason}", since.elapsed())
+            })
+            .collect();
+        let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
+        if vitals.waiting_since.is_some_and(is_long) || lasting().any(|(_, trouble)| is_long(trouble.since)) {
+            let reason = format!(
+                "nothing was published for {:?}, although messages may be due; {}",
+                self.stuck_after,
+                reasons.join("; ")
+            );
+            return Health::Stuck { reason };
+        }
+        if vitals.halted > 0 {
+            reasons.push(format!(
+                "{} aggregates were halted by messages that cannot be published; retry or skip them",
+                vitals.halted
+            ));
+        }
+        if reasons.is_empty() {
+            Health::Alive
+        } else {
+            Health::Degraded { reasons }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn health_tells_alive_from_degraded_from_stuck() {
+        let check = HealthCheck::new(Duration::from_secs(30), Duration::from_secs(300));
+        assert!(!check.now().is_alive(), "not started");
+        check.update(|vitals| vitals.turned_at = Some(Instant::now()));
+        assert_eq!(check.now(), Health::Alive);
+        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, "no answer"));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, "still no answer"));
+        assert_eq!(
+            check.now().to_string(),
+            "degraded: broker fails since 10s: still no answer"
+        );
+        check.update(|vitals| vitals.waiting_since = Some(Instant::now()));
+        tokio::time::advance(Duration::from_secs(300)).await;
+        check.update(|vitals| vitals.turned_at = Some(Instant::now()));
+        assert!(
+            check
+                .now()
+                .to_string()
+                .starts_with("stuck: nothing was published for 300s")
+        );
+        check.update(|vitals| {
+            vitals.waiting_since = None;
+            vitals.broker_failing = None;
+        });
+        assert_eq!(check.now(), Health::Alive);
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert!(
+            check
+                .now()
+                .to_string()
+                .starts_with("stuck: the relay has not done anything")
+        );
+    }
+}

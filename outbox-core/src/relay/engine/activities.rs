@@ -1,0 +1,195 @@
+//! Starts the activities of a run: fetching, sending and settling, as far as there is room for them.
+//!
+//! Invariant: memory is bounded here. What was fetched and not sent is at most one and a half batches, and as much in bytes; what was sent
+//! and not settled at most four batches.
+
+use std::num::NonZeroU32;
+
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
+use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::relay::intake::Look;
+use crate::relay::schedule::{Key, Queued};
+use crate::store::{FetchRequest, HeldRequest, OutboxStore};
+use crate::telemetry;
+
+/// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
+const SETTLE_BATCH: usize = 512;
+/// Messages of one held aggregate per fetch.
+const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
+/// A lane with more messages than this in memory, while others starve, goes on from the store.
+const LANE_MAX: usize = 512;
+/// So many of them stay in memory; with fewer, more are fetched.
+const LANE_KEPT: usize = 128;
+
+impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
+    pub(super) fn may_fetch(&self) -> bool {
+        let leased = |now| {
+            self.ownership
+                .deadlines()
+                .is_some_and(|deadlines| now < deadlines.start)
+        };
+        self.fetching.is_none() && self.has_room() && !self.hand.is_setting_aside() && leased(Instant::now())
+    }
+
+    /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
+    pub(super) fn has_room(&self) -> bool {
+        let batch = self.config.batch.get() as usize;
+        self.schedule.queued() <= batch / 2
+            && self.schedule.bytes() <= self.config.buffer_bytes / 2
+            && self.may_send()
+    }
+
+    /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
+    pub(super) fn may_send(&self) -> bool {
+        let unsettled = self.hand.unsettled() + self.in_settlement.len();
+        self.settle_after.is_none()
+            && unsettled < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
+    }
+
+    /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
+    pub(super) fn look(&self) -> Option<Look> {
+        match self.mode {
+            Mode::Drain if self.hand.is_empty() => self.intake.not_ended(),
+            _ => self.intake.due(self.breaker.is_refusing()),
+        }
+    }
+
+    pub(super) fn fetch(&mut self, look: Look) {
+        let alone = self.hand.is_empty();
+        let (number, in_hand) = self.hand.begin_fetch();
+        self.intake.begin(look);
+        let excluding = match look {
+            Look::Walk => Vec::new(),
+            Look::Held => self.schedule.crowded(LANE_KEPT),
+        };
+        let (crowded, generation) = (!excluding.is_empty(), self.generation);
+        let (store, leases) = (&self.relay.store, self.ownership.kept());
+        let (limit, bytes) = (self.config.batch, self.config.buffer_bytes);
+        self.fetching = Some(Box::pin(async move {
+            let began = Instant::now();
+            let result = match look {
+                Look::Walk => {
+                    let request = FetchRequest {
+                        leases: &leases,
+                        limit,
+                        bytes,
+                        in_hand: &in_hand,
+                    };
+                    store.fetch(request).await
+                }
+                Look::Held => {
+                    let request = HeldRequest {
+                        leases: &leases,
+                        limit,
+                        per_aggregate: PER_AGGREGATE,
+                        bytes,
+                        in_hand: &in_hand,
+                        excluding: &excluding,
+                    };
+                    store.fetch_held(request).await
+                }
+            };
+            Found {
+                look,
+                number,
+                generation,
+                alone,
+                crowded,
+                took: began.elapsed(),
+                result,
+            }
+        }));
+    }
+
+    /// Sends what may be sent now.
+    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Key, Queued)) {
+        let Some(deadlines) = self.ownership.deadlines() else {
+            return;
+        };
+        let mut room = self
+            .breaker
+            .window(self.config.window)
+            .saturating_sub(on_their_way);
+        if self.stopping.is_some() || !self.may_send() || Instant::now() >= deadlines.start {
+            return;
+        }
+        while room > 0 {
+            let Some((key, queued)) = self.schedule.next() else {
+                self.make_room();
+                return;
+            };
+            if queued.row.message.is_ok() {
+                room -= 1;
+                send(key, queued);
+            } else {
+                self.unreadable(key, queued.row);
+            }
+        }
+    }
+
+    /// Nothing may be sent, since all that is in memory waits behind what is on its way: if it is that of few aggregates, the longest lane goes
+    /// on from the store, and the memory is free for others.
+    pub(super) fn make_room(&mut self) {
+        if self.has_room() {
+            return;
+        }
+        if let Some(key) = self.schedule.longest(LANE_MAX) {
+            let rest = self.schedule.shorten(key, LANE_KEPT);
+            self.hold_rest(key, rest);
+        }
+    }
+
+    pub(super) fn start_settling(&mut self, nothing_on_its_way: bool) {
+        let now = Instant::now();
+        if self.settling.is_some() || self.hand.unsettled() == 0 {
+            return;
+        }
+        if let Some(after) = self.settle_after {
+            if now < after && self.stopping.is_none() {
+                return;
+            }
+        } else {
+            let lingered = self
+                .hand
+                .since()
+                .is_some_and(|since| since + SETTLE_LINGER <= now);
+            if !(nothing_on_its_way || lingered || self.hand.unsettled() >= SETTLE_BATCH) {
+                return;
+            }
+        }
+        let unsettled = self.hand.begin_settle();
+        self.in_settlement.clone_from(&unsettled.settlements);
+        let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
+        self.settling = Some(Box::pin(async move {
+            let began = Instant::now();
+            let result = store.settle(&leases, &unsettled.settlements).await;
+            Settled {
+                unsettled,
+                took: began.elapsed(),
+                result,
+            }
+        }));
+    }
+}
+
+/// Publishes one message.
+pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> Landed {
+    let sent_at = Instant::now();
+    let result = match &queued.row.message {
+        Ok(message) => {
+            let span = telemetry::publish_span(message);
+            publisher.publish(message).instrument(span).await
+        }
+        // Not sent: the caller has looked.
+        Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
+    };
+    Landed {
+        key,
+        queued,
+        sent_at,
+        result,
+    }
+}

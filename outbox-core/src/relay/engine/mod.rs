@@ -1,0 +1,343 @@
+//! One run of a relay: a loop that keeps fetching, publishing, settling and the upkeep of leases going, all at once.
+//!
+//! Nothing is spawned: each activity is a future that the loop polls, at most one of each kind but for the publishes, of which there are up to `window`.
+//! So a dropped run is a crash and nothing else, and a simulation sees every step. Invariants: nothing is sent after the leases could have run
+//! out, nor while the store takes no verdicts; what was fetched before everything was forgotten is thrown away.
+//!
+//! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
+//! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
+//! [`results`].
+
+mod activities;
+mod results;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use activities::send;
+
+use super::config::RelayConfig;
+use super::hand::{Hand, Unsettled};
+use super::intake::{Intake, Look};
+use super::ownership::{Ownership, Upkeep};
+use super::policy::Breaker;
+use super::retention::{self, Purge};
+use super::schedule::{Key, Queued, Schedule};
+use super::{Relay, RelayError, RelayReport};
+use crate::publisher::{PublishError, Publisher, Receipt};
+use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, StoreError};
+use crate::{telemetry, wake};
+
+const SETTLE_LINGER: Duration = Duration::from_millis(20);
+/// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
+const SETTLE_GRACE: Duration = Duration::from_secs(2);
+/// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A future of one activity, if it is under way.
+type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;
+
+/// Whether a run goes on when everything is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Until it is told to stop; trouble is waited out.
+    Run,
+    /// Until nothing is due; the first trouble ends it.
+    Drain,
+}
+
+pub(super) struct Engine<'a, S, P> {
+    relay: &'a Relay<S, P>,
+    config: &'a RelayConfig,
+    mode: Mode,
+    rng: fastrand::Rng,
+    ownership: Ownership,
+    schedule: Schedule,
+    hand: Hand,
+    intake: Intake,
+    breaker: Breaker,
+    purge: Purge,
+    backlog_at: Instant,
+    /// The gauges show what this relay counted.
+    counts_backlog: bool,
+    /// Raised when everything is forgotten.
+    generation: u64,
+    /// Failures of the store since its last success.
+    store_failures: u32,
+    /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
+    settle_after: Option<Instant>,
+    stopping: Option<Stopping>,
+    fetching: Slot<'a, Found>,
+    settling: Slot<'a, Settled>,
+    /// What `settling` is about.
+    in_settlement: Vec<Settlement>,
+    keeping: Slot<'a, Result<Upkeep, StoreError>>,
+    releasing: Slot<'a, Result<(), StoreError>>,
+    purging: Slot<'a, Result<Purged, StoreError>>,
+    counting: Slot<'a, Result<Backlog, StoreError>>,
+    report: RelayReport,
+}
+
+/// Until when a shutdown waits.
+#[derive(Debug, Clone, Copy)]
+struct Stopping {
+    /// For confirmations.
+    confirm: Instant,
+    /// For anything.
+    end: Instant,
+}
+
+/// What a fetch brought.
+struct Found {
+    look: Look,
+    number: u64,
+    generation: u64,
+    /// Nothing was in hand when it began.
+    alone: bool,
+    /// It left out lanes that had enough.
+    crowded: bool,
+    took: Duration,
+    result: Result<Fetched, StoreError>,
+}
+
+/// What the store said to verdicts.
+struct Settled {
+    unsettled: Unsettled,
+    took: Duration,
+    result: Result<usize, StoreError>,
+}
+
+/// A publish that is over.
+struct Landed {
+    key: Key,
+    queued: Queued,
+    sent_at: Instant,
+    result: Result<Receipt, PublishError>,
+}
+
+impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
+    pub(super) fn new(relay: &'a Relay<S, P>, mode: Mode) -> Self {
+        let config = &relay.config;
+        let mut rng = config
+            .seed
+            .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        Self {
+            relay,
+            config,
+            mode,
+            ownership: Ownership::new(OwnerId::fresh(), config.lease_ttl),
+            schedule: Schedule::default(),
+            hand: Hand::default(),
+            intake: Intake::new(config),
+            breaker: Breaker::new(config.backoff),
+            purge: Purge::new(config.retention, &mut rng),
+            backlog_at: Instant::now(),
+            counts_backlog: false,
+            generation: 0,
+            store_failures: 0,
+            settle_after: None,
+            stopping: None,
+            fetching: None,
+            settling: None,
+            in_settlement: Vec::new(),
+            keeping: None,
+            releasing: None,
+            purging: None,
+            counting: None,
+            report: RelayReport::default(),
+            rng,
+        }
+    }
+
+    /// Runs until `shutdown` is cancelled, or until everything is drained, and gives the leases back.
+    pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<RelayReport, RelayError> {
+        let (publisher, owner) = (&self.relay.publisher, self.ownership.owner());
+        tracing::info!(%owner, "relay started");
+        let mut outcome = Ok(());
+        let mut flights = FuturesUnordered::new();
+        let mut commits = wake::Listener::new();
+        loop {
+            self.turn();
+            if self.is_over(flights.is_empty()) {
+                break;
+            }
+            self.start();
+            self.launch(flights.len(), |key, queued| {
+                flights.push(send(publisher, key, queued));
+            });
+            self.start_settling(flights.is_empty());
+            let confirm_by = self.confirm_by();
+            let next_at = self.next_at();
+            let step = tokio::select! {
+                biased;
+                () = shutdown.cancelled(), if self.stopping.is_none() => {
+                    self.stop();
+                    Ok(())
+                }
+                settled = done(&mut self.settling) => self.settled(settled),
+                found = done(&mut self.fetching) => self.found(found),
+                kept = done(&mut self.keeping) => match self.kept(kept) {
+                    Ok(true) => {
+                        flights.clear();
+                        self.abandon().await;
+                        Ok(())
+                    }
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                // Dropping what is on its way leaves its outcome unknown, which is what staying pending means.
+                () = sleep_until(confirm_by), if !flights.is_empty() => {
+                    flights.clear();
+                    self.overdue().await;
+                    Ok(())
+                }
+                Some(landed) = flights.next(), if !flights.is_empty() => {
+                    let mut step = self.landed(landed);
+                    while let Some(Some(landed)) = flights.next().now_or_never() {
+                        step = step.and(self.landed(landed));
+                    }
+                    step
+                }
+                released = done(&mut self.releasing) => self.released(released),
+                purged = done(&mut self.purging) => self.purged(purged),
+                counted = done(&mut self.counting) => self.counted(counted),
+                () = commits.notified() => {
+                    self.intake.wake();
+                    Ok(())
+                }
+                () = sleep_until(next_at) => Ok(()),
+            };
+            if let Err(error) = step {
+                outcome = Err(error);
+                self.stop();
+            }
+        }
+        let unconfirmed = flights.len();
+        drop(flights);
+        self.leave(unconfirmed).await;
+        tracing::info!(%owner, report = ?self.report, "relay stopped");
+        outcome.map(|()| self.report)
+    }
+
+    /// Reports that the loop turns.
+    fn turn(&self) {
+        self.relay.health.update(|vitals| {
+            vitals.turned_at = Some(Instant::now());
+            if self.hand.is_empty() {
+                vitals.waiting_since = None;
+            } else {
+                vitals.waiting_since.get_or_insert_with(Instant::now);
+            }
+        });
+    }
+
+    fn is_over(&self, nothing_on_its_way: bool) -> bool {
+        let quiet = nothing_on_its_way && self.hand.unsettled() == 0 && self.settling.is_none();
+        match self.stopping {
+            Some(stopping) => quiet || Instant::now() >= stopping.end,
+            None => {
+                let nothing_owned = self.ownership.leases().is_empty() && !self.ownership.is_due();
+                self.mode == Mode::Drain
+                    && quiet
+                    && self.keeping.is_none()
+                    && (nothing_owned || (self.hand.is_empty() && self.intake.has_ended()))
+            }
+        }
+    }
+
+    /// Stops taking on work. What is on its way may still be confirmed and settled.
+    fn stop(&mut self) {
+        let now = Instant::now();
+        let confirm = now + self.config.shutdown_timeout;
+        self.stopping = Some(Stopping {
+            confirm,
+            end: confirm + SETTLE_GRACE,
+        });
+    }
+
+    /// Until when confirmations are waited for.
+    fn confirm_by(&self) -> Instant {
+        let now = Instant::now();
+        let leased = self
+            .ownership
+            .deadlines()
+            .map_or(now, |deadlines| deadlines.confirm);
+        self.stopping
+            .map_or(leased, |stopping| leased.min(stopping.confirm))
+    }
+
+    /// When the loop has something to do that nothing else wakes it for.
+    fn next_at(&self) -> Instant {
+        let mut next = Instant::now() + self.config.poll_max;
+        let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
+        at(self.stopping.map(|stopping| stopping.end));
+        if self.settling.is_none() && self.hand.unsettled() > 0 {
+            at(self
+                .settle_after
+                .or_else(|| self.hand.since().map(|since| since + SETTLE_LINGER)));
+        }
+        if self.stopping.is_some() {
+            return next;
+        }
+        if self.keeping.is_none() {
+            at(Some(self.ownership.upkeep_at()));
+        }
+        if self.may_fetch() {
+            at(Some(self.intake.next_at()));
+        }
+        if self.schedule.is_ready() {
+            at(self.breaker.pause_end());
+        }
+        if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {
+            at(self.purge.next_at());
+        }
+        next
+    }
+
+    /// Starts what is due, but for sending and settling.
+    fn start(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let store = &self.relay.store;
+        if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
+            self.keeping = Some(Box::pin(self.ownership.plan().run(store)));
+        }
+        self.give_up_surplus();
+        if self.may_fetch()
+            && let Some(look) = self.look()
+        {
+            self.fetch(look);
+        }
+        if !self.ownership.keeps(retention::PARTITION) {
+            return;
+        }
+        if self.purging.is_none()
+            && let Some(request) = self.purge.due()
+        {
+            self.purging = Some(Box::pin(store.purge(request)));
+        }
+        if self.counting.is_none() && self.backlog_at <= now {
+            self.backlog_at = now + telemetry::BACKLOG_INTERVAL;
+            self.counting = Some(Box::pin(store.backlog()));
+        }
+    }
+}
+
+/// Waits for the activity, if there is one, and clears its slot. Cancel-safe.
+async fn done<T>(slot: &mut Slot<'_, T>) -> T {
+    match slot {
+        Some(activity) => {
+            let output = activity.as_mut().await;
+            *slot = None;
+            output
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,417 @@
+//! What follows from what the activities of a run brought.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::{Engine, Found, LEAVE_TIMEOUT, Landed, Mode, Settled};
+use crate::health::Trouble;
+use crate::publisher::Publisher;
+use crate::relay::config::Retention;
+use crate::relay::intake::Look;
+use crate::relay::ownership::Upkeep;
+use crate::relay::policy::{self, Outcome};
+use crate::relay::retention;
+use crate::relay::schedule::Key;
+use crate::relay::{ParkedMessage, RelayError};
+use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, StoreError, Verdict};
+use crate::{FailureClass, telemetry};
+
+/// How soon after a fetch that left out crowded lanes they are looked at again.
+const CROWDED_PAUSE: Duration = Duration::from_millis(5);
+
+impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
+    pub(super) fn found(&mut self, found: Found) -> Result<(), RelayError> {
+        let Found {
+            look,
+            number,
+            generation,
+            ..
+        } = found;
+        telemetry::fetch(found.took);
+        let fetched = match found.result {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                let pause = self.store_failed(error)?;
+                self.intake.postpone(pause);
+                return Ok(());
+            }
+        };
+        self.store_answered();
+        if generation != self.generation {
+            self.intake.restart();
+            return Ok(());
+        }
+        let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
+        self.intake.end(look, any, fetched.more, found.alone);
+        if look == Look::Held && found.crowded {
+            self.intake.hold(CROWDED_PAUSE);
+        }
+        let mut waits = fetched.waits;
+        waits.retain(|settlement| self.ownership.keeps(settlement.partition));
+        self.hand.set_aside(waits);
+        for row in fetched.due {
+            if self.ownership.keeps(row.partition) && self.hand.take(number, &row) {
+                self.schedule.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn landed(&mut self, landed: Landed) -> Result<(), RelayError> {
+        let Landed {
+            key,
+            queued,
+            sent_at,
+            result,
+        } = landed;
+        let row = &queued.row;
+        let error = match result {
+            Ok(receipt) => {
+                self.breaker.confirmed();
+                self.report.duplicates += u64::from(receipt.duplicate);
+                telemetry::published(
+                    receipt.duplicate,
+                    sent_at.elapsed(),
+                    row.age + queued.fetched_at.elapsed(),
+                );
+                let keep = self.config.retention != Retention::Delete;
+                self.hand.settle(row, Verdict::Published { keep });
+                self.schedule.proceed(key);
+                self.relay.health.update(|vitals| {
+                    vitals.broker_failing = None;
+                    vitals.waiting_since = None;
+                });
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        telemetry::failed(error.class());
+        self.report.failed += 1;
+        tracing::debug!(seq = row.seq, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
+        let alive = self.breaker.is_alive_since(sent_at);
+        let outcome = policy::judge(&error, row, alive, self.config, &mut self.rng);
+        let pause = match error.class() {
+            FailureClass::Unknown if !alive => self.breaker.silent(&mut self.rng),
+            FailureClass::Permanent => None,
+            _ => self.breaker.refused(row.failures > 0, &mut self.rng),
+        };
+        let reason = policy::describe(&error);
+        if let Some(pause) = pause {
+            tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
+        }
+        if error.class() != FailureClass::Permanent {
+            self.relay
+                .health
+                .update(|vitals| Trouble::note(&mut vitals.broker_failing, reason.as_str()));
+        }
+        let mut step = Ok(());
+        if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Parked { .. })) {
+            step = Err(RelayError::Broker(reason));
+        }
+        match outcome {
+            Outcome::Again if self.ownership.keeps(queued.row.partition) => {
+                self.schedule.put_back(key, queued)
+            }
+            Outcome::Again => {
+                self.hand.drop_row(queued.row.seq);
+                self.schedule.close(key);
+            }
+            Outcome::Settled(verdict) => self.refused(key, queued.row, verdict),
+        }
+        step
+    }
+
+    pub(super) fn unreadable(&mut self, key: Key, row: FetchedRow) {
+        if let Err(reason) = &row.message {
+            let verdict = policy::park(format!("row cannot be read: {reason}"), &row, self.config);
+            self.refused(key, row, verdict);
+        }
+    }
+
+    /// A message waits, or is given up; what is behind it waits with it, unless it goes on.
+    fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
+        match &verdict {
+            Verdict::Parked { error, halt } => {
+                tracing::error!(seq = row.seq, aggregate = %row.aggregate, reason = %error, halted = halt, "message parked");
+                self.hand.parked(ParkedMessage {
+                    seq: row.seq,
+                    id: row.message.as_ref().ok().map(|message| message.id),
+                    event_type: row
+                        .message
+                        .as_ref()
+                        .ok()
+                        .map(|message| message.event_type.clone()),
+                    aggregate: row.aggregate.clone(),
+                    error: error.clone(),
+                    halts: *halt,
+                });
+                if !halt {
+                    self.hand.settle(&row, verdict);
+                    self.schedule.proceed(key);
+                    return;
+                }
+            }
+            Verdict::Held { delay, .. } => self.intake.hold(*delay),
+            Verdict::Published { .. } | Verdict::Waits => {}
+        }
+        self.hand.settle(&row, verdict);
+        self.close(key);
+    }
+
+    /// Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
+    fn close(&mut self, key: Key) {
+        self.hand.close(key);
+        for row in self.schedule.close(key) {
+            self.hand.settle(&row, Verdict::Waits);
+        }
+    }
+
+    /// The rest of a lane goes on from the store, behind what stays in memory.
+    pub(super) fn hold_rest(&mut self, key: Key, rest: Vec<FetchedRow>) {
+        let mut rest = rest.into_iter();
+        let Some(first) = rest.next() else { return };
+        self.hand.close(key);
+        self.intake.hold(CROWDED_PAUSE);
+        let due_at_once = Verdict::Held {
+            delay: Duration::ZERO,
+            error: None,
+            attempt: false,
+        };
+        self.hand.settle(&first, due_at_once);
+        for row in rest {
+            self.hand.settle(&row, Verdict::Waits);
+        }
+    }
+
+    pub(super) fn settled(&mut self, settled: Settled) -> Result<(), RelayError> {
+        telemetry::settle(settled.took);
+        self.in_settlement.clear();
+        let Settled {
+            unsettled, result, ..
+        } = settled;
+        let accepted = match result {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                self.hand.not_settled(unsettled);
+                let pause = self.store_failed(error)?;
+                self.settle_after = Some(Instant::now() + pause);
+                return Ok(());
+            }
+        };
+        self.store_answered();
+        self.settle_after = None;
+        if accepted < unsettled.settlements.len() {
+            // Their partitions have a new owner, who sends them again and settles them itself.
+            let refused = unsettled.settlements.len() - accepted;
+            tracing::warn!(refused, "leases were lost before settling");
+            self.ownership.doubt();
+        }
+        self.hand.settled(&unsettled);
+        let published = unsettled
+            .settlements
+            .iter()
+            .filter(|settlement| matches!(settlement.verdict, Verdict::Published { .. }))
+            .count();
+        self.report.published += published.min(accepted) as u64;
+        for parked in &unsettled.parked {
+            self.report.parked += 1;
+            telemetry::parked();
+            if self.ownership.keeps(retention::PARTITION) {
+                // Until the backlog is counted again, which this relay does.
+                self.relay
+                    .health
+                    .update(|vitals| vitals.halted += u64::from(parked.halts));
+            }
+            if let Some(hook) = &self.relay.on_parked {
+                hook(parked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if leases were lost whose messages may be on their way: then everything is forgotten.
+    pub(super) fn kept(&mut self, kept: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
+        let upkeep = match kept {
+            Ok(upkeep) => upkeep,
+            Err(error) => {
+                let pause = self.store_failed(error)?;
+                self.ownership.postpone(pause);
+                return Ok(false);
+            }
+        };
+        self.store_answered();
+        let change = self.ownership.apply(upkeep);
+        let owned = self.ownership.leases().len();
+        telemetry::leases(owned, self.ownership.alive());
+        if !self.ownership.keeps(retention::PARTITION) {
+            self.forget_backlog();
+        }
+        if change.taken > 0 {
+            tracing::info!(partitions = change.taken, owned, "leases acquired");
+            self.intake.restart();
+        }
+        if !change.leaving.is_empty() {
+            // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
+            self.generation += 1;
+        }
+        for partition in change.leaving {
+            for row in self.schedule.take_partition(partition) {
+                self.hand.drop_row(row.seq);
+            }
+        }
+        if change.lost == 0 {
+            return Ok(false);
+        }
+        telemetry::leases_lost(change.lost);
+        tracing::warn!(
+            lost = change.lost,
+            "leases were lost; the relay was paused or the database away"
+        );
+        self.forget();
+        Ok(true)
+    }
+
+    /// Gives back partitions that are too many, once nothing of them is on its way.
+    pub(super) fn give_up_surplus(&mut self) {
+        if self.releasing.is_some() {
+            return;
+        }
+        let free: Vec<u16> = self
+            .ownership
+            .leaving()
+            .filter(|partition| {
+                !self.schedule.has_out(*partition)
+                    && !self.hand.has_unsettled(*partition)
+                    && !self.in_settlement.iter().any(|s| s.partition == *partition)
+            })
+            .collect();
+        if free.is_empty() {
+            return;
+        }
+        let leases = self.ownership.give_up(&free);
+        let (store, owner) = (&self.relay.store, self.ownership.owner());
+        tracing::info!(partitions = free.len(), "leases given back to share the work");
+        self.releasing = Some(Box::pin(async move { store.release(owner, &leases).await }));
+    }
+
+    pub(super) fn released(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
+        if let Err(error) = released {
+            tracing::warn!(
+                error = &error as &dyn Error,
+                "leases could not be released; they run out"
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn purged(&mut self, purged: Result<Purged, StoreError>) -> Result<(), RelayError> {
+        match purged {
+            Ok(purged) => {
+                telemetry::purged(purged.deleted);
+                self.purge.done(purged, &mut self.rng);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn Error,
+                    "published messages could not be purged"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn counted(&mut self, counted: Result<Backlog, StoreError>) -> Result<(), RelayError> {
+        match counted {
+            Ok(backlog) => {
+                telemetry::backlog(&backlog);
+                self.counts_backlog = true;
+                self.relay
+                    .health
+                    .update(|vitals| vitals.halted = backlog.halted_aggregates);
+            }
+            Err(error) => tracing::warn!(error = &error as &dyn Error, "the backlog could not be counted"),
+        }
+        Ok(())
+    }
+
+    /// Another relay counts the backlog.
+    fn forget_backlog(&mut self) {
+        if std::mem::take(&mut self.counts_backlog) {
+            telemetry::backlog(&Backlog::default());
+            self.relay.health.update(|vitals| vitals.halted = 0);
+        }
+    }
+
+    /// The leases may have run out, or a shutdown has waited long enough, with messages on their way.
+    pub(super) async fn overdue(&mut self) {
+        self.forget();
+        if self.stopping.is_none() {
+            tracing::warn!("leases could not be renewed in time; publishing stops until they are");
+            self.ownership.doubt();
+        }
+        self.abandon().await;
+    }
+
+    /// Throws away what is in memory: all of it is in the store.
+    fn forget(&mut self) {
+        self.generation += 1;
+        self.schedule = Default::default();
+        self.hand.forget(&self.in_settlement);
+        self.intake.restart();
+    }
+
+    /// Keeps what is on its way from arriving later, as far as possible.
+    pub(super) async fn abandon(&mut self) {
+        if timeout(LEAVE_TIMEOUT, self.relay.publisher.abandon())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "the broker's connection could not be closed in time; late copies carry their ids"
+            );
+        }
+    }
+
+    /// The end: gives the leases back.
+    pub(super) async fn leave(&mut self, unconfirmed: usize) {
+        if unconfirmed > 0 {
+            self.abandon().await;
+        }
+        let left = timeout(LEAVE_TIMEOUT, self.relay.store.leave(self.ownership.owner())).await;
+        match left {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn Error,
+                "leases could not be released; they run out"
+            ),
+            Err(_) => tracing::warn!("leases could not be released in time; they run out"),
+        }
+        telemetry::leases(0, 0);
+        self.forget_backlog();
+        self.relay.health.update(|vitals| *vitals = Default::default());
+    }
+
+    /// The store failed; returns how long to wait before the next try.
+    fn store_failed(&mut self, error: StoreError) -> Result<Duration, RelayError> {
+        if self.mode == Mode::Drain {
+            return Err(error.into());
+        }
+        self.store_failures = self.store_failures.saturating_add(1);
+        let pause = self.config.backoff.delay(self.store_failures, &mut self.rng);
+        let reason = policy::describe(&error);
+        tracing::warn!(%reason, ?pause, "outbox store failed, relay pauses");
+        self.relay
+            .health
+            .update(|vitals| Trouble::note(&mut vitals.store_failing, reason));
+        Ok(pause)
+    }
+
+    fn store_answered(&mut self) {
+        if self.store_failures > 0 {
+            self.store_failures = 0;
+            self.relay.health.update(|vitals| vitals.store_failing = None);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What is in the relay's hands: fetched and not settled yet.
+//!
+//! Invariants: a row is in hand from the fetch that returned it until the store took its verdict, or until everything is forgotten; a verdict that the store
+//! did not take stays and goes first. A lane that a verdict closed stays closed until every fetch that could have missed the verdict is over: what
+//! such a fetch returns of it must wait as well. Absent here: I/O.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+
+use tokio::time::Instant;
+
+use super::ParkedMessage;
+use super::schedule::Key;
+use crate::store::{FetchedRow, Settlement, Verdict};
+
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    /// Keys of the rows in hand.
+    rows: HashSet<i64>,
+    unsettled: Unsettled,
+    /// When the oldest of the unsettled verdicts was given.
+    since: Option<Instant>,
+    /// Lanes that a verdict closed, and the last fetch that may not have seen it; none while it is unsettled.
+    closed: HashMap<Key, Option<u64>>,
+    /// Number of the last fetch that was started.
+    fetches: u64,
+    /// What is on its way to the store sets something aside.
+    setting_aside: bool,
+}
+
+/// Verdicts on their way to the store, and what is to happen once they are there.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    pub(super) settlements: Vec<Settlement>,
+    pub(super) closed: Vec<Key>,
+    pub(super) parked: Vec<ParkedMessage>,
+    /// Something that a fetch returned is to wait.
+    sets_aside: bool,
+}
+
+impl Hand {
+    /// A fetch begins; returns its number and the rows that it is to leave out.
+    pub(super) fn begin_fetch(&mut self) -> (u64, Vec<i64>) {
+        self.fetches += 1;
+        let fetch = self.fetches;
+        self.closed
+            .retain(|_, seen| seen.is_none_or(|last| last >= fetch));
+        let mut rows: Vec<i64> = self.rows.iter().copied().collect();
+        rows.sort_unstable();
+        (fetch, rows)
+    }
+
+    /// Takes a row that a fetch returned. False if it may not go out, because its lane was closed meanwhile: then it waits.
+    pub(super) fn take(&mut self, fetch: u64, row: &FetchedRow) -> bool {
+        let closed = self
+            .closed
+            .get(&Key::of(row))
+            .is_some_and(|seen| seen.is_none_or(|last| last >= fetch));
+        if closed {
+            self.set_aside(vec![Settlement {
+                seq: row.seq,
+                partition: row.partition,
+                waited: row.waited,
+                verdict: Verdict::Waits,
+            }]);
+        } else {
+            self.rows.insert(row.seq);
+        }
+        !closed
+    }
+
+    /// Gives a verdict on a row in hand.
+    pub(super) fn settle(&mut self, row: &FetchedRow, verdict: Verdict) {
+        self.rows.insert(row.seq);
+        self.add(Settlement {
+            seq: row.seq,
+            partition: row.partition,
+            waited: row.waited,
+            verdict,
+        });
+    }
+
+    /// Sets aside what a fetch said has to wait. It is not in hand: a fetch that left it out would take its successors for due.
+    pub(super) fn set_aside(&mut self, waits: Vec<Settlement>) {
+        self.unsettled.sets_aside |= !waits.is_empty();
+        waits.into_iter().for_each(|settlement| self.add(settlement));
+    }
+
+    /// Whether something is being set aside; until it is, a walk would only meet it again.
+    pub(super) fn is_setting_aside(&self) -> bool {
+        self.setting_aside || self.unsettled.sets_aside
+    }
+
+    fn add(&mut self, settlement: Settlement) {
+        self.since.get_or_insert_with(Instant::now);
+        self.unsettled.settlements.push(settlement);
+    }
+
+    /// A verdict closes this lane.
+    pub(super) fn close(&mut self, key: Key) {
+        self.closed.insert(key, None);
+        self.unsettled.closed.push(key);
+    }
+
+    /// To be told once it is settled.
+    pub(super) fn parked(&mut self, message: ParkedMessage) {
+        self.unsettled.parked.push(message);
+    }
+
+    /// A row goes back to the store without a verdict.
+    pub(super) fn drop_row(&mut self, seq: i64) {
+        self.rows.remove(&seq);
+    }
+
+    /// Verdicts to be settled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.unsettled.settlements.len()
+    }
+
+    /// When the oldest unsettled verdict was given.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// Takes all verdicts, to settle them.
+    pub(super) fn begin_settle(&mut self) -> Unsettled {
+        self.since = None;
+        self.setting_aside = self.unsettled.sets_aside;
+        mem::take(&mut self.unsettled)
+    }
+
+    /// The store took these verdicts.
+    pub(super) fn settled(&mut self, settled: &Unsettled) {
+        self.setting_aside = false;
+        for settlement in &settled.settlements {
+            self.rows.remove(&settlement.seq);
+        }
+        for key in &settled.closed {
+            // Closed again meanwhile, by a verdict that is still here?
+            if !self.unsettled.closed.contains(key) {
+                self.closed.insert(*key, Some(self.fetches));
+            }
+        }
+    }
+
+    /// The store did not take these verdicts: they go first next time.
+    pub(super) fn not_settled(&mut self, mut unsettled: Unsettled) {
+        unsettled.settlements.append(&mut self.unsettled.settlements);
+        unsettled.closed.append(&mut self.unsettled.closed);
+        unsettled.parked.append(&mut self.unsettled.parked);
+        unsettled.sets_aside |= self.unsettled.sets_aside;
+        self.setting_aside = false;
+        self.unsettled = unsettled;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether anything of this partition awaits its settlement.
+    pub(super) fn has_unsettled(&self, partition: u16) -> bool {
+        self.unsettled
+            .settlements
+            .iter()
+            .any(|settlement| settlement.partition == partition)
+    }
+
+    /// Everything without a verdict goes back to the store. `settling` is on its way there.
+    pub(super) fn forget(&mut self, settling: &[Settlement]) {
+        let kept = self.unsettled.settlements.iter().chain(settling);
+        // What is only set aside is not in hand; if a verdict closed its lane, that is not forgotten.
+        let kept = kept.filter(|settlement| settlement.verdict != Verdict::Waits);
+        self.rows = kept.map(|settlement| settlement.seq).collect();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.unsettled.settlements.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::message::Aggregate;
+
+    fn row(seq: i64) -> FetchedRow {
+        FetchedRow {
+            seq,
+            partition: 0,
+            aggregate: Aggregate::new("thing", "a"),
+            sequenced: true,
+            attempts: 0,
+            failures: 0,
+            waited: false,
+            age: Duration::ZERO,
+            message: Err("not needed".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_fetch_that_began_before_a_hold_was_settled_does_not_overtake_it() {
+        let mut hand = Hand::default();
+        let (first, _) = hand.begin_fetch();
+        assert!(hand.take(first, &row(1)));
+        let (second, in_hand) = hand.begin_fetch();
+        assert_eq!(in_hand, [1]);
+        hand.settle(&row(1), Verdict::Waits);
+        hand.close(Key::of(&row(1)));
+        let settling = hand.begin_settle();
+        assert!(!hand.take(second, &row(2)), "not settled yet");
+        hand.settled(&settling);
+        assert!(!hand.take(second, &row(3)), "the fetch began before");
+        let (third, in_hand) = hand.begin_fetch();
+        assert!(in_hand.is_empty(), "what waits is looked at again: {in_hand:?}");
+        assert!(hand.take(third, &row(2)));
+    }
+
+    #[test]
+    fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
+        let mut hand = Hand::default();
+        hand.settle(&row(1), Verdict::Published { keep: true });
+        let settling = hand.begin_settle();
+        hand.set_aside(vec![Settlement {
+            seq: 2,
+            partition: 0,
+            waited: false,
+            verdict: Verdict::Waits,
+        }]);
+        hand.settled(&settling);
+        assert!(hand.is_setting_aside());
+        let settling = hand.begin_settle();
+        assert!(hand.is_setting_aside());
+        hand.settled(&settling);
+        assert!(!hand.is_setting_aside());
+    }
+
+    #[test]
+    fn verdicts_that_were_not_taken_go_first() {
+        let mut hand = Hand::default();
+        hand.settle(&row(1), Verdict::Published { keep: true });
+        let settling = hand.begin_settle();
+        hand.settle(&row(2), Verdict::Published { keep: true });
+        hand.not_settled(settling);
+        hand.forget(&[]);
+        let seqs: Vec<_> = hand.begin_settle().settlements.iter().map(|s| s.seq).collect();
+        assert_eq!(seqs, [1, 2]);
+        assert_eq!(hand.begin_fetch().1, [1, 2]);
+    }
+}

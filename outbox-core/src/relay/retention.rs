@@ -1,0 +1,109 @@
+//! Deletes published messages that were kept long enough, a few at a time.
+//!
+//! Invariants: one relay does it, the owner of partition 0, so purges do not meet each other but for a moment after a takeover; what is parked, pending or
+//! waiting is never deleted (the store's promise). A crash leaves some deleted and the rest for the next round.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::config::Retention;
+use crate::message::MessageId;
+use crate::store::{PurgeRequest, Purged};
+
+/// Messages looked at per statement.
+const BATCH: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+/// Between two statements of a round: at most 20,000 messages a second, and never a statement after another without a pause.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Between two rounds.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// The owner of this partition purges.
+pub(super) const PARTITION: u16 = 0;
+
+#[derive(Debug)]
+pub(super) struct Purge {
+    older_than: Option<Duration>,
+    after: Option<MessageId>,
+    next_at: Instant,
+}
+
+impl Purge {
+    pub(super) fn new(retention: Retention, rng: &mut fastrand::Rng) -> Self {
+        Self {
+            older_than: match retention {
+                Retention::KeepFor(time) => Some(time),
+                Retention::Keep | Retention::Delete => None,
+            },
+            after: None,
+            // Relays that start together do not begin together.
+            next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
+        }
+    }
+
+    /// When the next statement is due, if anything is ever deleted.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.older_than.map(|_| self.next_at)
+    }
+
+    /// The next statement, if it is due.
+    pub(super) fn due(&mut self) -> Option<PurgeRequest> {
+        let older_than = self.older_than?;
+        (self.next_at <= Instant::now()).then(|| {
+            self.next_at = Instant::now() + INTERVAL;
+            PurgeRequest {
+                older_than,
+                after: self.after,
+                limit: BATCH,
+            }
+        })
+    }
+
+    /// What a statement deleted.
+    pub(super) fn done(&mut self, purged: Purged, rng: &mut fastrand::Rng) {
+        self.after = purged.next;
+        let pause = if purged.next.is_some() { PAUSE } else { INTERVAL };
+        self.next_at = Instant::now() + pause.mul_f64(0.5 + rng.f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_goes_on_where_it_stopped_and_then_rests() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut purge = Purge::new(Retention::KeepFor(Duration::from_secs(3600)), &mut rng);
+        tokio::time::sleep_until(purge.next_at().unwrap()).await;
+        assert_eq!(purge.due().unwrap().after, None);
+        assert_eq!(purge.due(), None, "one at a time");
+        let id = MessageId::fresh();
+        purge.done(
+            Purged {
+                deleted: 1000,
+                next: Some(id),
+            },
+            &mut rng,
+        );
+        tokio::time::sleep_until(purge.next_at().unwrap()).await;
+        assert_eq!(purge.due().unwrap().after, Some(id));
+        purge.done(
+            Purged {
+                deleted: 3,
+                next: None,
+            },
+            &mut rng,
+        );
+        assert!(purge.next_at().unwrap() >= Instant::now() + INTERVAL / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_deleted_unless_a_time_is_set() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for retention in [Retention::Keep, Retention::Delete] {
+            assert_eq!(Purge::new(retention, &mut rng).next_at(), None);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a relay reports: metrics, through the `metrics` facade (feature `metrics`; empty without it), and links of its spans to the traces
+//! that recorded the messages.
+//!
+//! Invariant: names, units and labels are part of the public interface, and listed in [`METRICS`]; no label has unbounded values. Absent here: an
+//! exporter and a tracer, which the application chooses.
+//!
+//! # Traces
+//!
+//! A message carries the W3C trace context of the request that recorded it ([`MessageContext`](crate::MessageContext)) to its consumers. The relay
+//! publishes it later, perhaps in another process, in a span `publish` (level debug) of its own, which OpenTelemetry asks to be *linked* to
+//! that context. `tracing` knows no links to other processes, so an application with a tracer says once how to make one:
+//!
+//! ```
+//! outbox_core::telemetry::link_spans(|span, traceparent, tracestate| {
+//!     // With tracing-opentelemetry: span.add_link(span_context_of(traceparent, tracestate));
+//!     # let _ = (span, traceparent, tracestate);
+//! });
+//! ```
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::message::Message;
+use crate::publisher::FailureClass;
+use crate::store::Backlog;
+
+/// A metric of the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Its label, if it has one, and the values.
+    pub label: Option<(&'static str, &'static str)>,
+    /// What it says.
+    pub description: &'static str,
+}
+
+macro_rules! metrics {
+    ($($constant:ident = $name:literal, $kind:literal, $label:expr, $description:literal;)*) => {
+        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] const $constant: &str = $name;)*
+
+        /// All metrics, with their units and labels.
+        ///
+        /// | name | kind | meaning |
+        /// |---|---|---|
+        $(#[doc = concat!("| `", $name, "` | ", $kind, " | ", $description, " |")])*
+        pub const METRICS: &[Metric] = &[$(Metric { name: $name, kind: $kind, label: $label, description: $description },)*];
+    };
+}
+
+metrics! {
+    PENDING = "outbox_pending", "gauge", None, "messages not yet published, waiting ones included; counted to one million";
+    WAITING = "outbox_waiting", "gauge", None, "of those, messages that wait for their aggregate or their time";
+    OLDEST = "outbox_oldest_pending_age_seconds", "gauge", None, "age of the oldest pending message that does not wait; 0 if there is none";
+    PARKED = "outbox_parked", "gauge", None, "messages given up";
+    HALTED = "outbox_halted_aggregates", "gauge", None, "aggregates that wait until an operator acts";
+    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are held: halted, delayed or backing off";
+    LEASES = "outbox_leases_held", "gauge", None, "partitions that this relay owns, of 64";
+    RELAYS = "outbox_relays_alive", "gauge", None, "relays that are alive, this one included";
+    PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
+    DUPLICATES = "outbox_duplicates_total", "counter", None, "of those, messages that the broker had from an earlier attempt";
+    FAILURES = "outbox_publish_failures_total", "counter", Some(("class", "unknown, transient, backpressure, configuration, permanent, unclassified")), "publishes that failed, by label `class`";
+    PARKINGS = "outbox_parkings_total", "counter", None, "messages given up since the start";
+    LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
+    WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
+    PUBLISH = "outbox_publish_seconds", "histogram", None, "from sending a message to its confirmation";
+    LATENCY = "outbox_commit_to_stream_seconds", "histogram", None, "from recording a message to its confirmation";
+    FETCH = "outbox_fetch_seconds", "histogram", None, "one fetch";
+    SETTLE = "outbox_settle_seconds", "histogram", None, "one settlement";
+    PURGED = "outbox_purged_total", "counter", None, "published messages deleted after their retention";
+}
+
+/// Links a span to the trace context of a `traceparent` and `tracestate` header.
+pub type LinkSpan = fn(&tracing::Span, &str, Option<&str>);
+
+static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
+
+/// Sets how spans are linked to traces of other processes. Counts once per process; returns false if it was set before.
+pub fn link_spans(link: LinkSpan) -> bool {
+    LINK_SPAN.set(link).is_ok()
+}
+
+/// The span of one publish, linked to what recorded the message.
+pub(crate) fn publish_span(message: &Message) -> tracing::Span {
+    let span = tracing::debug_span!(
+        "publish",
+        otel.kind = "producer",
+        messaging.message.id = %message.id,
+        event_type = %message.event_type,
+        aggregate = %message.aggregate,
+        sequence = message.sequence,
+    );
+    if !span.is_disabled()
+        && let Some(link) = LINK_SPAN.get()
+        && let Some(traceparent) = message.headers.get("traceparent")
+    {
+        link(&span, traceparent, message.headers.get("tracestate"));
+    }
+    span
+}
+
+/// How often the backlog is counted: for the metrics, or else for the health only.
+pub(crate) const BACKLOG_INTERVAL: Duration =
+    Duration::from_secs(if cfg!(feature = "metrics") { 15 } else { 60 });
+
+#[cfg(feature = "metrics")]
+mod facade {
+    use super::{
+        BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED, LATENCY, LEASES,
+        LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS, SETTLE,
+        WAITING, WAKEUPS,
+    };
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
+    fn gauge(name: &'static str, value: u64) {
+        metrics::gauge!(name).set(value as f64);
+    }
+
+    pub(crate) fn describe() {
+        for metric in METRICS {
+            let unit = if metric.name.ends_with("_seconds") {
+                metrics::Unit::Seconds
+            } else {
+                metrics::Unit::Count
+            };
+            match metric.kind {
+                "gauge" => metrics::describe_gauge!(metric.name, unit, metric.description),
+                "counter" => metrics::describe_counter!(metric.name, unit, metric.description),
+                _ => metrics::describe_histogram!(metric.name, unit, metric.description),
+            }
+        }
+    }
+
+    pub(crate) fn backlog(backlog: &Backlog) {
+        gauge(PENDING, backlog.pending);
+        gauge(WAITING, backlog.waiting);
+        gauge(PARKED, backlog.parked);
+        gauge(HALTED, backlog.halted_aggregates);
+        gauge(BLOCKED, backlog.held_aggregates);
+        metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
+    }
+
+    pub(crate) fn leases(held: usize, relays: u32) {
+        gauge(LEASES, held as u64);
+        gauge(RELAYS, u64::from(relays));
+    }
+
+    pub(crate) fn published(duplicate: bool, publish: Duration, latency: Duration) {
+        metrics::counter!(PUBLISHED).increment(1);
+        if duplicate {
+            metrics::counter!(DUPLICATES).increment(1);
+        }
+        metrics::histogram!(PUBLISH).record(publish.as_secs_f64());
+        metrics::histogram!(LATENCY).record(latency.as_secs_f64());
+    }
+
+    pub(crate) fn failed(class: FailureClass) {
+        metrics::counter!(FAILURES, "class" => class.as_str()).increment(1);
+    }
+
+    pub(crate) fn parked() {
+        metrics::counter!(PARKINGS).increment(1);
+    }
+
+    pub(crate) fn leases_lost(leases: usize) {
+        metrics::counter!(LEASES_LOST).increment(leases as u64);
+    }
+
+    pub(crate) fn found(by_wake: bool) {
+        metrics::counter!(WAKEUPS, "by" => if by_wake { "wake" } else { "poll" }).increment(1);
+    }
+
+    pub(crate) fn fetch(took: Duration) {
+        metrics::histogram!(FETCH).record(took.as_secs_f64());
+    }
+
+    pub(crate) fn settle(took: Duration) {
+        metrics::histogram!(SETTLE).record(took.as_secs_f64());
+    }
+
+    pub(crate) fn purged(messages: u64) {
+        metrics::counter!(PURGED).increment(messages);
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod facade {
+    use super::{Backlog, Duration, FailureClass};
+
+    pub(crate) fn describe() {}
+    pub(crate) fn backlog(_: &Backlog) {}
+    pub(crate) fn leases(_: usize, _: u32) {}
+    pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
+    pub(crate) fn failed(_: FailureClass) {}
+    pub(crate) fn parked() {}
+    pub(crate) fn leases_lost(_: usize) {}
+    pub(crate) fn found(_: bool) {}
+    pub(crate) fn fetch(_: Duration) {}
+    pub(crate) fn settle(_: Duration) {}
+    pub(crate) fn purged(_: u64) {}
+}
+
+pub(crate) use facade::*;

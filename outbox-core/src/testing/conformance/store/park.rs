@@ -1,0 +1,198 @@
+//! Promises on what was given up: it can be brought back in its place, or left behind for good.
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, ageless, backlog, commit_each, counts, fetch, fetch_held, first, held, hindered, id_of, keys,
+    of, only, parked, published, retry, settled, shown, skip, sorted_keys, status_of, with_held, with_parked,
+};
+use crate::message::MessageId;
+use crate::store::{Backlog, MessageStatus, Selection};
+use crate::testing::conformance::probe::aggregate;
+
+/// Without `halt`, only the parked message itself is held back.
+pub async fn a_parked_message_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
+    let (leases, _) = with_parked(fixture, &["a", "a", "b", "a"], false).await;
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rest),
+        [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
+    );
+    assert_eq!(held(fixture).await, []);
+}
+
+/// A message that is parked without `halt` while its aggregate is held leaves the others where they are; the hold ends with the last.
+pub async fn parking_without_halt_lets_a_hold_drain<F: StoreFixture>(fixture: &F) {
+    let leases = with_held(fixture, &["a", "a"], std::time::Duration::ZERO).await;
+    let rows = first(&fetch_held(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, parked(false)).await;
+    let rest = fetch_held(fixture, &leases).await;
+    assert_eq!(keys(&rest), [("a", Some(2))]);
+    settled(fixture, &leases, &rest, parked(false)).await;
+    assert_eq!(held(fixture).await, []);
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(3))]);
+}
+
+/// A retried message is pending again, as if it had never used an attempt, and is handed out.
+pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "a", "b"], false).await;
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
+    );
+    let retried = first(&rows, "a").remove(0);
+    assert_eq!((retried.seq, retried.attempts), (row.seq, 0));
+    let expected = Backlog {
+        pending: 3,
+        ..Backlog::default()
+    };
+    assert_eq!(counts(fixture).await, expected);
+}
+
+/// A retried message no longer halts its aggregate, and can be given up again.
+pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "a", "b"], true).await;
+    assert_eq!(retry(fixture, &Selection::parked()).await, 1);
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
+    );
+    assert_eq!(held(fixture).await, []);
+    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.parked, backlog.halted_aggregates), (1, 1));
+    assert!(shown(fixture, &row).await.halts);
+}
+
+/// A retried message goes before everything of its aggregate that waits, and before what is recorded later.
+pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "a", "a"], true).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    // Held messages first: a relay may ask in either order.
+    let waiting = fetch_held(fixture, &leases).await;
+    if let Some(first) = waiting.first() {
+        assert_eq!(first.seq, row.seq, "a successor came first: {:?}", keys(&waiting));
+    }
+    let mut arrived = Vec::new();
+    for _ in 0..10 {
+        let found = fetch(fixture, &leases, ALL).await;
+        let rows = [found, fetch_held(fixture, &leases).await].concat();
+        settled(fixture, &leases, &rows, published()).await;
+        arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
+    }
+    assert_eq!(arrived, [1, 2, 3, 4]);
+    assert_eq!(held(fixture).await, []);
+}
+
+/// A message that was parked without halting comes back in front of what waits, and does not end a back-off.
+pub async fn a_message_parked_without_halt_can_be_retried_under_a_hold<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "a", "a"], false).await;
+    let rows = first(&fetch(fixture, &leases, ALL).await, "a");
+    settled(fixture, &leases, &rows, hindered(LONG)).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    assert_eq!(retry(fixture, &Selection::parked()).await, 1);
+    // Whether it was pending or waiting, it is set aside until the hold is due.
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert!(super::support::resume(fixture, &aggregate("a")).await);
+    let rows = fetch_held(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
+    assert_eq!((rows[0].seq, rows[0].attempts), (row.seq, 0));
+}
+
+/// Only parked messages can be retried; others are left as they are.
+pub async fn retry_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_held(fixture, &["a", "b", "c"], LONG).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "b"), published()).await;
+    assert_eq!(
+        retry(fixture, &Selection::id(MessageId::fresh())).await,
+        0,
+        "a message that does not exist was retried"
+    );
+    assert_eq!(retry(fixture, &Selection::all()).await, 0);
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
+    assert_eq!(fetch_held(fixture, &leases).await, []);
+}
+
+/// A skipped message stays parked, and its aggregate goes on without it. It can still be retried.
+pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a", "a", "a", "b"], true).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+    assert_eq!(skip(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(
+        keys(&fetch_held(fixture, &leases).await),
+        [("a", Some(2)), ("a", Some(3))]
+    );
+    let expected = Backlog {
+        pending: 3,
+        waiting: 2,
+        parked: 1,
+        ..Backlog::default()
+    };
+    assert_eq!(counts(fixture).await, expected);
+    let shown = shown(fixture, &row).await;
+    assert_eq!((shown.status, shown.halts), (MessageStatus::Parked, false));
+
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        keys(&fetch_held(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]
+    );
+}
+
+/// Where nothing waits behind a skipped message, no hold is left over.
+pub async fn skip_with_nothing_behind_leaves_no_hold<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_parked(fixture, &["a"], true).await;
+    assert_eq!(held(fixture).await.len(), 1);
+    assert_eq!(skip(fixture, &Selection::parked()).await, 1);
+    assert_eq!(held(fixture).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.held_aggregates, backlog.halted_aggregates), (0, 0));
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(2))]);
+    assert_eq!(status_of(fixture, &row).await, MessageStatus::Parked);
+}
+
+/// Only parked messages can be skipped; others are left as they are.
+pub async fn skip_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_held(fixture, &["a", "b", "c"], LONG).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "b"), published()).await;
+    assert_eq!(
+        skip(fixture, &Selection::id(MessageId::fresh())).await,
+        0,
+        "a message that does not exist was skipped"
+    );
+    assert_eq!(skip(fixture, &Selection::all()).await, 0);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("c", Some(1))]);
+    assert_eq!(held(fixture).await.len(), 1, "a back-off was ended");
+}
+
+/// Operators decide about many messages at once, and about no others.
+pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "a"]).await;
+    let (_, leases) = super::support::lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    for id in ["a", "b", "c"] {
+        settled(fixture, &leases, &first(&rows, id), parked(true)).await;
+    }
+    let only_b = Selection::parked().aggregate(&aggregate("b"));
+    assert_eq!(retry(fixture, &only_b).await, 1);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+    let until_a = Selection::parked().after(of(&rows, "a")[0].seq);
+    assert_eq!(skip(fixture, &until_a).await, 1, "only c is behind a");
+    let halted: Vec<_> = held(fixture)
+        .await
+        .into_iter()
+        .map(|held| held.aggregate)
+        .collect();
+    assert_eq!(halted, [aggregate("a")]);
+}

@@ -1,0 +1,236 @@
+//! Promises on what is published: kept as long as asked for, readable, and replayable.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, commit, commit_each, fetch, hindered, id_of, keys, lease_all, limit, list, only, parked,
+    published, settled, shown, status_of,
+};
+use crate::message::{Events, Message, MessageId};
+use crate::store::{FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection};
+use crate::testing::conformance::probe::{Probe, aggregate};
+use crate::testing::conformance::skip;
+
+async fn purge<F: StoreFixture>(fixture: &F, request: PurgeRequest) -> Purged {
+    fixture.store().purge(request).await.expect("purge answers")
+}
+
+fn older_than(older_than: Duration) -> PurgeRequest {
+    PurgeRequest {
+        older_than,
+        after: None,
+        limit: NonZeroU32::MAX,
+    }
+}
+
+async fn replay<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+    fixture.store().replay(selection).await.expect("replay answers")
+}
+
+/// Commits `count` messages, each of an aggregate of its own, and publishes them.
+async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<FetchedRow> {
+    let mut events = Events::new();
+    for n in 0..count {
+        events.push(Probe::noted(format!("p{n}"), n));
+    }
+    commit(fixture, events).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    fixture.store().leave(owner).await.expect("leave answers");
+    rows
+}
+
+/// Purging deletes what was published long enough ago, and never what is pending, waiting or parked.
+pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["published", "pending", "waiting", "parked"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "published"), published()).await;
+    settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "parked"), parked(true)).await;
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(purge(fixture, older_than(LONG)).await.deleted, 0);
+    assert_eq!(fixture.rows().await.len(), 4);
+    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    let left: BTreeSet<_> = fixture
+        .rows()
+        .await
+        .into_iter()
+        .map(|row| row.aggregate.id)
+        .collect();
+    assert_eq!(
+        left,
+        BTreeSet::from(["pending", "waiting", "parked"].map(str::to_owned))
+    );
+}
+
+/// A message that waited long before it was published is kept for its time all the same.
+pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
+    const KEPT: Duration = Duration::from_secs(2);
+    for _ in 0..5 {
+        commit_each(fixture, &["a"]).await;
+        tokio::time::sleep(KEPT + Duration::from_millis(1100)).await;
+        // What an earlier round published is old by now.
+        purge(fixture, older_than(Duration::ZERO)).await;
+        let (owner, leases) = lease_all(fixture).await;
+        let rows = fetch(fixture, &leases, ALL).await;
+        let start = Instant::now();
+        settled(fixture, &leases, &rows, published()).await;
+        let purged = purge(fixture, older_than(KEPT)).await;
+        fixture.store().leave(owner).await.expect("leave answers");
+        // On a machine that was busy for longer than that it may be old already; look again then.
+        if start.elapsed() < KEPT / 4 {
+            assert_eq!(purged.deleted, 0);
+            assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Published);
+            return;
+        }
+    }
+    skip(
+        "a_message_published_a_moment_ago_is_not_purged",
+        "this machine is too busy to do it within a moment",
+    );
+}
+
+/// A round of purging goes on where the last call ended, deletes everything old, and comes to an end.
+pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, parked(false)).await;
+    fixture.store().leave(owner).await.expect("leave answers");
+    with_published(fixture, 20).await;
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let (mut deleted, mut after) = (0, None);
+    for _ in 0..20 {
+        let request = PurgeRequest {
+            older_than: Duration::ZERO,
+            after,
+            limit: limit(3),
+        };
+        let purged = purge(fixture, request).await;
+        assert!(purged.deleted <= 3, "deleted more than it may look at");
+        deleted += purged.deleted;
+        after = purged.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(after, None, "purging does not come to an end");
+    assert_eq!(deleted, 20);
+    assert_eq!(fixture.rows().await.len(), 5);
+}
+
+async fn page<F: StoreFixture>(
+    fixture: &F,
+    (from, until): (OffsetDateTime, OffsetDateTime),
+    after: Option<MessageId>,
+) -> Vec<Message> {
+    fixture
+        .store()
+        .published(from, until, after, limit(4))
+        .await
+        .expect("published answers")
+}
+
+/// Published messages can be read in pages, each once, as they were; others are not among them.
+pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
+    let rows = with_published(fixture, 10).await;
+    fixture.corrupt(id_of(&rows[3])).await;
+    commit_each(fixture, &["pending"]).await;
+    let now = fixture.now().await;
+    let (from, until) = (now - LONG, now + LONG);
+    let (mut read, mut after) = (Vec::new(), None);
+    loop {
+        let page = page(fixture, (from, until), after).await;
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 4);
+        after = Some(last.id);
+        read.extend(page);
+        assert!(read.len() < 20, "pages repeat messages");
+    }
+    let mut expected: Vec<Message> = rows
+        .into_iter()
+        .enumerate()
+        .filter(|(n, _)| *n != 3)
+        .filter_map(|(_, row)| row.message.ok())
+        .collect();
+    expected.sort_by_key(|message| message.id);
+    assert_eq!(read, expected);
+    assert_eq!(page(fixture, (until, until + LONG), None).await, []);
+    assert_eq!(page(fixture, (from - LONG, from), None).await, []);
+}
+
+/// A replayed message is a new message with the old event: published behind everything recorded so far, in the order of its aggregate.
+pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
+    commit(
+        fixture,
+        Events::new()
+            .with(Probe::noted("a", 1).with_dedup_key("k"))
+            .with(Probe::noted("a", 2))
+            .with(Probe::sampled("b", 1)),
+    )
+    .await;
+    let (_, leases) = lease_all(fixture).await;
+    let originals = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &originals[..2], published()).await;
+    settled(fixture, &leases, &originals[2..], parked(false)).await;
+    commit_each(fixture, &["a"]).await;
+    let before = list(fixture, &Selection::all()).await;
+    assert_eq!(
+        replay(fixture, &Selection::all()).await,
+        3,
+        "what is still pending is not copied"
+    );
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        keys(&rows),
+        [("a", Some(3)), ("a", Some(1)), ("a", Some(2)), ("b", None)]
+    );
+    for (original, copy) in originals.iter().zip(&rows[1..]) {
+        let (original, copy) = (readable(original), readable(copy));
+        assert_ne!(copy.id, original.id, "the broker would take it for the original");
+        let expected = Message {
+            id: copy.id,
+            ..original.clone()
+        };
+        assert_eq!(*copy, expected);
+    }
+    let after = list(fixture, &Selection::all()).await;
+    assert_eq!(after[..before.len()], before, "the originals stay as they are");
+}
+
+fn readable(row: &FetchedRow) -> &Message {
+    row.message.as_ref().expect("the row is readable")
+}
+
+/// A copy starts afresh, can be settled and replayed like any other, and names the event that it carries.
+pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, parked(true)).await;
+    let only_a = Selection::all().aggregate(&aggregate("a"));
+    assert_eq!(replay(fixture, &only_a).await, 1);
+    super::support::skip(fixture, &Selection::parked()).await;
+    let copy = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&copy), [("a", Some(1))]);
+    assert_eq!((copy[0].attempts, copy[0].failures), (0, 0));
+    settled(fixture, &leases, &copy, published()).await;
+    let shown = shown(fixture, &copy[0]).await;
+    let original = id_of(&only(&rows, "a")[0]);
+    assert_eq!((shown.event_id, shown.sequence), (original.into(), Some(1)));
+    assert_eq!(shown.status, MessageStatus::Published);
+
+    assert_eq!(replay(fixture, &Selection::id(shown.id)).await, 1);
+    let again = fetch(fixture, &leases, ALL).await;
+    assert_eq!(readable(&again[0]).event_id, original.into());
+}

@@ -1,0 +1,205 @@
+//! What operators see and do, and what is purged.
+
+use std::num::NonZeroU32;
+use std::ops::Bound;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::{Row, State};
+use crate::message::{Aggregate, Message, MessageId};
+use crate::store::{
+    BACKLOG_COUNT_MAX, Backlog, HeldAggregate, MessageStatus, PurgeRequest, Purged, Selection, StoredMessage,
+};
+
+impl State {
+    pub(in super::super) fn backlog(&self) -> Backlog {
+        let now = self.now();
+        let count = |count: usize| (count as u64).min(BACKLOG_COUNT_MAX);
+        let holds = || self.index.holds.values();
+        let waiting = self.index.waiting();
+        let oldest = self.index.pending.first().and_then(|seq| self.rows.get(seq));
+        Backlog {
+            pending: count(self.index.pending.len() + waiting),
+            waiting: count(waiting),
+            parked: count(self.index.parked.len()),
+            halted_aggregates: count(holds().filter(|hold| hold.is_halted()).count()),
+            held_aggregates: count(holds().filter(|hold| !hold.is_due(now)).count()),
+            oldest_pending: oldest.map(|row| since(row.message.created_at, now)),
+        }
+    }
+
+    pub(in super::super) fn list(&self, selection: &Selection, limit: NonZeroU32) -> Vec<StoredMessage> {
+        self.selected(selection)
+            .take(limit.get() as usize)
+            .map(Row::stored)
+            .collect()
+    }
+
+    fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Row> {
+        let from = selection.after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.rows
+            .range((from, Bound::Unbounded))
+            .map(|(_, row)| row)
+            .filter(|row| matches(selection, row))
+    }
+
+    /// Keys of selected rows that are parked.
+    fn selected_parked(&self, selection: &Selection) -> Vec<i64> {
+        self.selected(selection)
+            .filter(|row| row.status == MessageStatus::Parked)
+            .map(|row| row.seq)
+            .collect()
+    }
+
+    pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
+        let parked = self.selected_parked(selection);
+        for seq in &parked {
+            self.lift_halt(*seq);
+            // Where later messages of the aggregate wait, it waits with them, as the first of them.
+            let is_held = self.rows.get(seq).is_some_and(|row| {
+                row.is_sequenced() && self.index.holds.contains_key(&row.message.aggregate)
+            });
+            self.change(*seq, |row| {
+                row.attempts = 0;
+                row.status = if is_held {
+                    MessageStatus::Waiting
+                } else {
+                    MessageStatus::Pending
+                };
+            });
+        }
+        parked.len() as u64
+    }
+
+    pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
+        let parked = self.selected_parked(selection);
+        for seq in &parked {
+            self.lift_halt(*seq);
+        }
+        parked.len() as u64
+    }
+
+    /// Lets an aggregate go on that a parked message halts.
+    fn lift_halt(&mut self, seq: i64) {
+        let now = self.now();
+        let Some(row) = self.rows.get(&seq).filter(|row| row.halts) else {
+            return;
+        };
+        let aggregate = row.message.aggregate.clone();
+        self.change(seq, |row| row.halts = false);
+        if let Some(hold) = self.index.holds.get_mut(&aggregate) {
+            hold.until = now;
+        }
+    }
+
+    pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
+        let is_replayable =
+            |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Parked);
+        let originals: Vec<Row> = self.selected(selection).filter(is_replayable).cloned().collect();
+        let count = originals.len() as u64;
+        for original in originals {
+            let message = Message {
+                id: MessageId::fresh(),
+                ..original.message
+            };
+            let seq = self.next_seq();
+            self.insert(Row {
+                unreadable: original.unreadable,
+                ..Row::pending(seq, message)
+            });
+        }
+        count
+    }
+
+    pub(in super::super) fn held(&self, limit: NonZeroU32) -> Vec<HeldAggregate> {
+        let now = self.now();
+        let mut holds: Vec<_> = self.index.holds.iter().collect();
+        holds.sort_by_key(|(aggregate, hold)| (!hold.is_halted(), hold.until, *aggregate));
+        let held = holds.into_iter().map(|(aggregate, hold)| HeldAggregate {
+            aggregate: aggregate.clone(),
+            halted_by: hold.halted_by.first().copied(),
+            due_in: (!hold.is_halted()).then(|| since(now, hold.until)),
+        });
+        held.take(limit.get() as usize).collect()
+    }
+
+    pub(in super::super) fn resume(&mut self, aggregate: &Aggregate) -> bool {
+        let now = self.now();
+        let hold = self.index.holds.get_mut(aggregate);
+        hold.filter(|hold| !hold.is_halted())
+            .map(|hold| hold.until = hold.until.min(now))
+            .is_some()
+    }
+
+    pub(in super::super) fn published(
+        &self,
+        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Vec<Message> {
+        self.by_id(after)
+            .filter(|row| row.status == MessageStatus::Published && !row.unreadable)
+            .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
+            .take(limit.get() as usize)
+            .map(|row| row.message.clone())
+            .collect()
+    }
+
+    /// Rows in the order of their ids, behind `after`.
+    fn by_id(&self, after: Option<MessageId>) -> impl Iterator<Item = &Row> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.ids
+            .range((from, Bound::Unbounded))
+            .filter_map(|(_, seq)| self.rows.get(seq))
+    }
+
+    pub(in super::super) fn purge(&mut self, request: PurgeRequest) -> Purged {
+        let now = self.now();
+        let is_old = |time: OffsetDateTime| since(time, now) > request.older_than;
+        let limit = request.limit.get() as usize;
+        let looked_at: Vec<&Row> = self.by_id(request.after).take(limit).collect();
+        let next = (looked_at.len() == limit)
+            .then(|| looked_at.last().map(|row| row.message.id))
+            .flatten();
+        let old: Vec<i64> = looked_at
+            .into_iter()
+            .filter(|row| row.status == MessageStatus::Published && is_old(row.message.created_at))
+            .filter(|row| row.published_at.is_some_and(is_old))
+            .map(|row| row.seq)
+            .collect();
+        for seq in &old {
+            self.delete(*seq);
+        }
+        Purged {
+            deleted: old.len() as u64,
+            next,
+        }
+    }
+}
+
+fn matches(selection: &Selection, row: &Row) -> bool {
+    let Message {
+        id,
+        aggregate,
+        event_type,
+        created_at,
+        ..
+    } = &row.message;
+    selection.id.is_none_or(|wanted| wanted == *id)
+        && selection.status.is_none_or(|wanted| wanted == row.status)
+        && is_wanted(selection.aggregate_type.as_deref(), &aggregate.aggregate_type)
+        && is_wanted(selection.aggregate_id.as_deref(), &aggregate.id)
+        && is_wanted(selection.event_type.as_deref(), event_type)
+        && selection.recorded_from.is_none_or(|from| from <= *created_at)
+        && selection.recorded_until.is_none_or(|until| *created_at < until)
+}
+
+fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
+    wanted.is_none_or(|wanted| wanted == value)
+}
+
+/// The time between; zero if `later` is earlier.
+fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
+    (later - earlier).try_into().unwrap_or_default()
+}

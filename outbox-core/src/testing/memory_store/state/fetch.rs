@@ -1,0 +1,187 @@
+//! What a relay is handed.
+//!
+//! Invariant: fetching changes nothing. What has to wait is said in the answer, and set aside when that is settled.
+
+use std::collections::HashSet;
+
+use time::OffsetDateTime;
+
+use super::index::Hold;
+use super::{Row, State};
+use crate::message::{Aggregate, PARTITIONS};
+use crate::store::{FetchRequest, Fetched, HeldRequest, Lease, Settlement, Verdict};
+
+/// An answer that is being put together, and the bounds on it.
+struct Answer {
+    fetched: Fetched,
+    rows_left: usize,
+    bytes_left: usize,
+    now: OffsetDateTime,
+}
+
+impl Answer {
+    fn new(limit: u32, bytes: usize, now: OffsetDateTime) -> Self {
+        Self {
+            fetched: Fetched::default(),
+            rows_left: limit as usize,
+            bytes_left: bytes,
+            now,
+        }
+    }
+
+    /// Whether a bound has ended the fetch; says so in the answer.
+    fn is_full(&self) -> bool {
+        self.fetched.more
+    }
+
+    fn due(&mut self, row: &Row) {
+        self.fetched.due.push(row.fetched(self.now));
+        let bytes = row.message.payload.len();
+        let fits = bytes <= self.bytes_left;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+        self.count(fits);
+    }
+
+    fn waits(&mut self, row: &Row) {
+        self.fetched.waits.push(Settlement {
+            seq: row.seq,
+            partition: row.partition,
+            waited: row.fetched(self.now).waited,
+            verdict: Verdict::Waits,
+        });
+        self.count(true);
+    }
+
+    fn count(&mut self, fits: bool) {
+        self.rows_left -= 1;
+        self.fetched.more = !fits || self.rows_left == 0;
+    }
+}
+
+/// Something whose time has come.
+enum Candidate<'a> {
+    Aggregate(&'a Aggregate, &'a Hold),
+    Alone(&'a Row),
+}
+
+impl State {
+    pub(in super::super) fn fetch(&self, request: FetchRequest<'_>) -> Fetched {
+        let now = self.now();
+        let leased = leased(request.leases);
+        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        // Aggregates that will be held once this answer is settled.
+        let mut delayed: HashSet<&Aggregate> = HashSet::new();
+        let mut answer = Answer::new(request.limit.get(), request.bytes, now);
+        let pending = self.index.pending.iter().filter(|seq| !in_hand.contains(seq));
+        for row in pending.filter_map(|seq| self.rows.get(seq)) {
+            if answer.is_full() {
+                break;
+            }
+            if !leased[usize::from(row.partition)] {
+                continue;
+            }
+            let aggregate = &row.message.aggregate;
+            let is_held = row.is_sequenced()
+                && (self.index.holds.contains_key(aggregate) || delayed.contains(aggregate));
+            if is_held || row.delayed_at(now).is_some() {
+                if row.is_sequenced() {
+                    delayed.insert(aggregate);
+                }
+                answer.waits(row);
+            } else {
+                answer.due(row);
+            }
+        }
+        answer.fetched
+    }
+
+    pub(in super::super) fn fetch_held(&self, request: HeldRequest<'_>) -> Fetched {
+        let now = self.now();
+        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let mut answer = Answer::new(request.limit.get(), request.bytes, now);
+        for candidate in self.due_candidates(&request, now) {
+            match candidate {
+                _ if answer.is_full() => break,
+                Candidate::Alone(row) if in_hand.contains(&row.seq) => {}
+                Candidate::Alone(row) => answer.due(row),
+                Candidate::Aggregate(aggregate, hold) => {
+                    let per_aggregate = request.per_aggregate.get() as usize;
+                    self.fetch_hold((aggregate, hold), per_aggregate, &in_hand, &mut answer);
+                }
+            }
+        }
+        answer.fetched
+    }
+
+    /// Everything of the leased partitions whose time has come, by that time.
+    fn due_candidates(&self, request: &HeldRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
+        let leased = leased(request.leases);
+        let excluded: HashSet<&Aggregate> = request.excluding.iter().collect();
+        let is_wanted = |aggregate: &Aggregate| {
+            leased[usize::from(aggregate.partition())] && !excluded.contains(aggregate)
+        };
+        let held = self.index.holds.iter();
+        let held = held.filter(|(aggregate, hold)| hold.is_due(now) && is_wanted(aggregate));
+        let held = held.filter_map(|(aggregate, hold)| {
+            let first = *hold.waiting.first()?;
+            Some((hold.until, first, Candidate::Aggregate(aggregate, hold)))
+        });
+        let alone = self.index.alone.iter().take_while(|(until, _)| *until <= now);
+        let alone = alone
+            .filter_map(|(until, seq)| Some((*until, *seq, Candidate::Alone(self.rows.get(seq)?))))
+            .filter(|(_, _, candidate)| {
+                matches!(candidate, Candidate::Alone(row) if is_wanted(&row.message.aggregate))
+            });
+        let mut candidates: Vec<_> = held.chain(alone).collect();
+        candidates.sort_by_key(|(until, seq, _)| (*until, *seq));
+        candidates
+            .into_iter()
+            .map(|(_, _, candidate)| candidate)
+            .collect()
+    }
+
+    /// The oldest waiting rows of an aggregate.
+    fn fetch_hold(
+        &self,
+        (aggregate, hold): (&Aggregate, &Hold),
+        per_aggregate: usize,
+        in_hand: &HashSet<i64>,
+        answer: &mut Answer,
+    ) {
+        // A retried message may be pending although later ones wait; it becomes waiting as soon as `fetch` has met it.
+        let barrier = self
+            .index
+            .pending_of(aggregate)
+            .find(|seq| !in_hand.contains(seq));
+        let mut returned = 0;
+        let mut is_first = true;
+        for row in hold.waiting.iter().filter_map(|seq| self.rows.get(seq)) {
+            if answer.is_full() || returned == per_aggregate || barrier.is_some_and(|seq| seq < row.seq) {
+                return;
+            }
+            if in_hand.contains(&row.seq) {
+                is_first = false;
+                continue;
+            }
+            if row.delayed_at(answer.now).is_some() {
+                // Only the oldest prolongs the hold; a later one will be the oldest in its turn.
+                if is_first {
+                    answer.waits(row);
+                }
+                return;
+            }
+            answer.due(row);
+            is_first = false;
+            returned += 1;
+        }
+    }
+}
+
+/// For each partition, whether it is among the leases.
+fn leased(leases: &[Lease]) -> [bool; PARTITIONS as usize] {
+    let mut leased = [false; PARTITIONS as usize];
+    for lease in leases {
+        leased[usize::from(lease.partition)] = true;
+    }
+    leased
+}

@@ -1,0 +1,137 @@
+//! Leases and announcements of the in-memory outbox. Both run out by Tokio's clock.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::message::PARTITIONS;
+use crate::store::{Lease, OwnerId};
+
+#[derive(Debug)]
+pub(in super::super) struct Leases {
+    rows: Vec<LeaseRow>,
+    /// Relays that announced themselves, and until when that counts.
+    announced: HashMap<OwnerId, Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LeaseRow {
+    epoch: i64,
+    held: Option<(OwnerId, Instant)>,
+}
+
+impl LeaseRow {
+    fn is_live(&self) -> bool {
+        self.held
+            .is_some_and(|(_, expires_at)| Instant::now() < expires_at)
+    }
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self {
+            rows: vec![LeaseRow { epoch: 0, held: None }; usize::from(PARTITIONS)],
+            announced: HashMap::new(),
+        }
+    }
+}
+
+impl Leases {
+    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration) -> u32 {
+        let now = Instant::now();
+        self.announced.insert(owner, now + ttl);
+        self.announced
+            .retain(|other, expires_at| *other == owner || now < *expires_at);
+        u32::try_from(self.announced.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(in super::super) fn acquire(&mut self, owner: OwnerId, ttl: Duration, max: u16) -> Vec<Lease> {
+        let expires_at = Instant::now() + ttl;
+        (0_u16..)
+            .zip(&mut self.rows)
+            .filter(|(_, row)| !row.is_live())
+            .take(usize::from(max))
+            .map(|(partition, row)| {
+                row.epoch += 1;
+                row.held = Some((owner, expires_at));
+                Lease {
+                    partition,
+                    epoch: row.epoch,
+                }
+            })
+            .collect()
+    }
+
+    pub(in super::super) fn renew(&mut self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Vec<Lease> {
+        let held: Vec<Lease> = leases
+            .iter()
+            .copied()
+            .filter(|lease| self.holds(owner, lease))
+            .collect();
+        for lease in &held {
+            self.rows[usize::from(lease.partition)].held = Some((owner, Instant::now() + ttl));
+        }
+        held
+    }
+
+    pub(in super::super) fn release(&mut self, owner: OwnerId, leases: &[Lease]) {
+        for lease in leases {
+            if self.holds(owner, lease) {
+                self.rows[usize::from(lease.partition)].held = None;
+            }
+        }
+    }
+
+    pub(in super::super) fn leave(&mut self, owner: OwnerId) {
+        self.announced.remove(&owner);
+        for row in &mut self.rows {
+            row.held = row.held.filter(|(holder, _)| *holder != owner);
+        }
+    }
+
+    fn holds(&self, owner: OwnerId, lease: &Lease) -> bool {
+        self.is_current(lease)
+            && self.rows[usize::from(lease.partition)]
+                .held
+                .is_some_and(|(holder, _)| holder == owner)
+    }
+
+    /// Whether the lease is live and nobody took the partition over.
+    pub(super) fn is_current(&self, lease: &Lease) -> bool {
+        self.rows
+            .get(usize::from(lease.partition))
+            .is_some_and(|row| row.epoch == lease.epoch && row.is_live())
+    }
+
+    pub(in super::super) fn expire(&mut self) {
+        let now = Instant::now();
+        for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.held.as_mut()) {
+            *expires_at = now;
+        }
+    }
+
+    /// How many live leases each owner has.
+    pub(in super::super) fn owners(&self) -> HashMap<OwnerId, usize> {
+        let mut owners = HashMap::new();
+        for (owner, _) in self
+            .rows
+            .iter()
+            .filter(|row| row.is_live())
+            .filter_map(|row| row.held)
+        {
+            *owners.entry(owner).or_default() += 1;
+        }
+        owners
+    }
+
+    pub(in super::super) fn current(&self) -> Vec<Lease> {
+        (0_u16..)
+            .zip(&self.rows)
+            .map(|(partition, row)| Lease {
+                partition,
+                epoch: row.epoch,
+            })
+            .collect()
+    }
+}

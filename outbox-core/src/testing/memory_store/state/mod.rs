@@ -1,0 +1,258 @@
+//! What the in-memory outbox holds, and how it is recorded.
+//!
+//! Invariants: of one aggregate's recorded messages, row keys rise with sequences, so that key order is the order to publish in; the
+//! index says of each row what the row says of itself, because rows change through [`State::change`] alone.
+
+mod admin;
+mod fetch;
+mod index;
+mod leases;
+mod settle;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use self::index::Index;
+use self::leases::Leases;
+use super::StoredRow;
+use super::transaction::DuplicateKey;
+use crate::message::{Aggregate, Limits, Message, MessageId, NewMessage};
+use crate::store::{FetchedRow, MessageStatus, StoredMessage};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) limits: Limits,
+    pub(super) faults: Faults,
+    pub(super) rows: BTreeMap<i64, Row>,
+    pub(super) leases: Leases,
+    index: Index,
+    ids: BTreeMap<MessageId, i64>,
+    dedup_keys: HashSet<String>,
+    heads: HashMap<Aggregate, Head>,
+    last_seq: i64,
+    started: (Instant, OffsetDateTime),
+}
+
+/// Faults that a test asked for.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) fail_next: usize,
+    pub(super) lose_answers: usize,
+    pub(super) down: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    seq: i64,
+    partition: u16,
+    pub(super) message: Message,
+    status: MessageStatus,
+    attempts: u32,
+    failures: u32,
+    last_error: Option<String>,
+    halts: bool,
+    unreadable: bool,
+    dedup_key: Option<String>,
+    available_at: Option<OffsetDateTime>,
+    /// Until when it waits, if it is unsequenced and waits by itself.
+    waits_until: OffsetDateTime,
+    published_at: Option<OffsetDateTime>,
+}
+
+/// The head row of an aggregate.
+#[derive(Debug, Default)]
+struct Head {
+    sequence: u64,
+    seq: i64,
+}
+
+impl State {
+    pub(super) fn new(now: OffsetDateTime) -> Self {
+        Self {
+            limits: Limits::default(),
+            faults: Faults::default(),
+            rows: BTreeMap::new(),
+            leases: Leases::default(),
+            index: Index::default(),
+            ids: BTreeMap::new(),
+            dedup_keys: HashSet::new(),
+            heads: HashMap::new(),
+            last_seq: 0,
+            started: (Instant::now(), now),
+        }
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        let (instant, time) = self.started;
+        // Databases keep whole microseconds.
+        time + Duration::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn next_seq(&mut self) -> i64 {
+        self.last_seq += 1;
+        self.last_seq
+    }
+
+    pub(super) fn commit(&mut self, messages: Vec<(i64, NewMessage)>) -> Result<(), DuplicateKey> {
+        let mut keys = HashSet::new();
+        for key in messages.iter().filter_map(|(_, message)| message.dedup_key()) {
+            if self.dedup_keys.contains(key) || !keys.insert(key.to_owned()) {
+                return Err(DuplicateKey { key: key.to_owned() });
+            }
+        }
+        self.dedup_keys.extend(keys);
+        let now = self.now();
+        for (seq, message) in messages {
+            self.record(seq, message, now);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, seq: i64, message: NewMessage, now: OffsetDateTime) {
+        let fresh = self.last_seq + 1;
+        let head = self.heads.entry(message.aggregate().clone()).or_default();
+        // A database would have made this writer wait for the other one, and its row would have come later.
+        let seq = if seq > head.seq { seq } else { fresh };
+        head.seq = seq;
+        let sequence = message.is_sequenced().then(|| {
+            head.sequence += 1;
+            head.sequence
+        });
+        let (dedup_key, available_at) = (message.dedup_key().map(str::to_owned), message.delayed_until());
+        let message = message.into_message(sequence, now);
+        self.insert(Row {
+            dedup_key,
+            available_at,
+            ..Row::pending(seq, message)
+        });
+    }
+
+    fn insert(&mut self, row: Row) {
+        self.last_seq = self.last_seq.max(row.seq);
+        self.ids.insert(row.message.id, row.seq);
+        self.index.insert(&row);
+        self.rows.insert(row.seq, row);
+    }
+
+    /// Changes a row, and what the index says of it. Ends the hold of its aggregate if nothing waits any more.
+    fn change(&mut self, seq: i64, change: impl FnOnce(&mut Row)) {
+        let Some(row) = self.rows.get_mut(&seq) else {
+            return;
+        };
+        self.index.remove(row);
+        change(row);
+        self.index.insert(row);
+        self.index.end_hold(&row.message.aggregate);
+    }
+
+    fn delete(&mut self, seq: i64) {
+        let Some(row) = self.rows.remove(&seq) else {
+            return;
+        };
+        self.index.remove(&row);
+        self.index.end_hold(&row.message.aggregate);
+        self.ids.remove(&row.message.id);
+        if let Some(key) = &row.dedup_key {
+            self.dedup_keys.remove(key);
+        }
+    }
+
+    pub(super) fn use_up_number(&mut self, aggregate: &Aggregate) {
+        self.heads.entry(aggregate.clone()).or_default().sequence += 1;
+    }
+
+    pub(super) fn forget_dedup_keys(&mut self) {
+        self.dedup_keys.clear();
+    }
+
+    pub(super) fn corrupt(&mut self, id: MessageId) -> bool {
+        let row = self.ids.get(&id).and_then(|seq| self.rows.get_mut(seq));
+        row.map(|row| row.unreadable = true).is_some()
+    }
+}
+
+impl Row {
+    fn pending(seq: i64, message: Message) -> Self {
+        Self {
+            seq,
+            partition: message.aggregate.partition(),
+            status: MessageStatus::Pending,
+            attempts: 0,
+            failures: 0,
+            last_error: None,
+            halts: false,
+            unreadable: false,
+            dedup_key: None,
+            available_at: None,
+            waits_until: message.created_at,
+            published_at: None,
+            message,
+        }
+    }
+
+    fn is_sequenced(&self) -> bool {
+        self.message.sequence.is_some()
+    }
+
+    /// The time it is delayed until, if that has not come.
+    fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.available_at.filter(|at| *at > now)
+    }
+
+    fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
+        let message = if self.unreadable {
+            Err("headers are not JSON: injected fault".to_owned())
+        } else {
+            Ok(self.message.clone())
+        };
+        FetchedRow {
+            seq: self.seq,
+            partition: self.partition,
+            aggregate: self.message.aggregate.clone(),
+            sequenced: self.is_sequenced(),
+            attempts: self.attempts,
+            failures: self.failures,
+            waited: self.status == MessageStatus::Waiting,
+            age: (now - self.message.created_at).try_into().unwrap_or_default(),
+            message,
+        }
+    }
+
+    fn stored(&self) -> StoredMessage {
+        StoredMessage {
+            seq: self.seq,
+            id: self.message.id,
+            event_id: self.message.event_id,
+            aggregate: self.message.aggregate.clone(),
+            sequence: self.message.sequence,
+            event_type: self.message.event_type.clone(),
+            status: self.status,
+            attempts: self.attempts,
+            failures: self.failures,
+            error: self.last_error.clone(),
+            halts: self.halts,
+            created_at: self.message.created_at,
+            published_at: self.published_at,
+        }
+    }
+}
+
+impl From<&Row> for StoredRow {
+    fn from(row: &Row) -> Self {
+        Self {
+            seq: row.seq,
+            message: row.message.clone(),
+            status: row.status,
+            attempts: row.attempts,
+            failures: row.failures,
+            last_error: row.last_error.clone(),
+            halts: row.halts,
+            dedup_key: row.dedup_key.clone(),
+            available_at: row.available_at,
+            published_at: row.published_at,
+        }
+    }
+}

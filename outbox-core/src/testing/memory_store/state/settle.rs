@@ -1,0 +1,106 @@
+//! What becomes of messages.
+
+use std::time::Duration;
+
+use super::State;
+use crate::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
+
+impl State {
+    pub(in super::super) fn settle(&mut self, leases: &[Lease], settlements: &[Settlement]) -> usize {
+        let is_held = |partition: u16| {
+            leases
+                .iter()
+                .any(|lease| lease.partition == partition && self.leases.is_current(lease))
+        };
+        let accepted: Vec<_> = settlements
+            .iter()
+            .filter(|settlement| is_held(settlement.partition))
+            .collect();
+        for settlement in &accepted {
+            self.settle_one(settlement);
+        }
+        accepted.len()
+    }
+
+    /// Records a verdict. On a row that is neither pending nor waiting it does nothing: an earlier call has settled it.
+    fn settle_one(&mut self, settlement: &Settlement) {
+        let Some(row) = self.rows.get(&settlement.seq) else {
+            return;
+        };
+        let is_open = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
+        if !is_open || row.partition != settlement.partition {
+            return;
+        }
+        match &settlement.verdict {
+            Verdict::Published { keep: true } => {
+                let now = self.now();
+                self.change(settlement.seq, |row| {
+                    row.status = MessageStatus::Published;
+                    row.published_at = Some(now);
+                });
+            }
+            Verdict::Published { keep: false } => self.delete(settlement.seq),
+            Verdict::Waits => self.set_aside(settlement.seq),
+            Verdict::Held {
+                delay,
+                error,
+                attempt,
+            } => self.hold(settlement.seq, *delay, error.as_deref(), *attempt),
+            Verdict::Parked { error, halt } => self.change(settlement.seq, |row| {
+                row.status = MessageStatus::Parked;
+                row.attempts += 1;
+                row.failures += 1;
+                row.last_error = Some(storable_error(error));
+                row.halts = *halt && row.is_sequenced();
+            }),
+        }
+    }
+
+    /// [`Verdict::Waits`].
+    fn set_aside(&mut self, seq: i64) {
+        let now = self.now();
+        let Some(row) = self.rows.get(&seq) else {
+            return;
+        };
+        let (delayed, aggregate) = (row.delayed_at(now), row.message.aggregate.clone());
+        if !row.is_sequenced() {
+            if let Some(at) = delayed {
+                self.change(seq, |row| {
+                    row.status = MessageStatus::Waiting;
+                    row.waits_until = at;
+                });
+            }
+            return;
+        }
+        if delayed.is_none() && !self.index.holds.contains_key(&aggregate) {
+            return;
+        }
+        let until = delayed.unwrap_or(now);
+        let hold = self.index.hold(&aggregate, until);
+        if hold.waiting.first().is_none_or(|oldest| seq <= *oldest) {
+            hold.until = until;
+        }
+        self.change(seq, |row| row.status = MessageStatus::Waiting);
+    }
+
+    /// [`Verdict::Held`].
+    fn hold(&mut self, seq: i64, delay: Duration, error: Option<&str>, attempt: bool) {
+        let until = self.now() + delay;
+        let Some(row) = self.rows.get(&seq) else {
+            return;
+        };
+        if row.is_sequenced() {
+            let aggregate = row.message.aggregate.clone();
+            self.index.hold(&aggregate, until).until = until;
+        }
+        self.change(seq, |row| {
+            row.status = MessageStatus::Waiting;
+            row.waits_until = until;
+            row.attempts += u32::from(attempt);
+            if let Some(error) = error {
+                row.failures += 1;
+                row.last_error = Some(storable_error(error));
+            }
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! The broker as a relay of the simulation reaches it.
+//!
+//! Invariant: a message that was handed over travels by itself: whether somebody still waits for it or not, it arrives, is lost, or arrives much
+//! later, as its fate says. Absent here: storing; see [`MemoryBroker`](crate::testing::MemoryBroker).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::history::{Life, No};
+use super::plan;
+use super::world::{Shared, World, spawn_unless_dropped};
+use crate::message::Message;
+use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
+
+#[derive(Debug, Clone)]
+pub(super) struct SimPublisher {
+    pub(super) world: Arc<World>,
+    pub(super) life: Life,
+}
+
+/// What becomes of a publish.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    before: Duration,
+    after: Duration,
+    way: Way,
+    /// Still in the client's buffer while it travels: gone with its process or its connection.
+    buffered: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Straight,
+    AckLost,
+    /// Nothing is heard of it in time, and it arrives so much later.
+    Ghost(Duration),
+    Vanishes,
+    Refused(FailureClass),
+}
+
+impl Fate {
+    fn draw(shared: &mut Shared, world: &World) -> Self {
+        let plan = &world.plan.broker;
+        let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
+        let mut latency = || {
+            if rng.bool() {
+                return Duration::ZERO;
+            }
+            let max = plan.latency_max.as_micros() as u64;
+            Duration::from_micros(rng.u64(0..=max))
+        };
+        let (before, mut after) = (latency(), latency());
+        let mut way = Way::Straight;
+        if is_bad {
+            if plan::chance(rng, plan.is_late) {
+                after += plan::ms(rng, 1..=500).min(plan.timeout);
+            }
+            if plan::chance(rng, plan.loses_ack) {
+                way = Way::AckLost;
+            } else if plan::chance(rng, plan.ghosts) {
+                way = Way::Ghost(plan::ms(rng, 1..=3000));
+            } else if plan::chance(rng, plan.vanishes) {
+                way = Way::Vanishes;
+            } else if plan::chance(rng, plan.refuses) {
+                way = Way::Refused(refusal(rng));
+            }
+        }
+        Self {
+            before,
+            after,
+            way,
+            buffered: rng.u8(..) < 80,
+        }
+    }
+}
+
+/// A refusal that is not the message's fault.
+pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
+    [
+        FailureClass::Transient,
+        FailureClass::Backpressure,
+        FailureClass::Configuration,
+    ][rng.usize(0..3)]
+}
+
+/// A publish that somebody waits for.
+struct Flight<'a> {
+    publisher: &'a SimPublisher,
+    no: No,
+    answer: Option<Result<(), FailureClass>>,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let SimPublisher { world, life } = self.publisher;
+        world.shared().checker.landed(*life, self.no, self.answer);
+    }
+}
+
+impl World {
+    /// A message reaches the broker.
+    fn arrive(&self, message: &Message, no: No, way: Way) -> Result<Receipt, FailureClass> {
+        let mut shared = self.shared();
+        if shared.broker_is_down {
+            return Err(FailureClass::Unknown);
+        }
+        if let Way::Refused(class) = way {
+            return Err(class);
+        }
+        if let Some(class) = shared.broker_refuses {
+            return Err(class);
+        }
+        if let Some(class) = shared.checker.own_fault(no) {
+            return Err(class);
+        }
+        let receipt = self.broker.lock().store(message);
+        let now = self.store.now();
+        shared.checker.stored(no, receipt.duplicate, now);
+        match way {
+            Way::Straight => Ok(receipt),
+            _ => Err(FailureClass::Unknown),
+        }
+    }
+}
+
+impl Publisher for SimPublisher {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        let world = &self.world;
+        let fail = |class| PublishError::new(class, "simulated fault");
+        let (no, fate, connection) = {
+            let mut shared = world.shared();
+            let no = shared.checker.sent(self.life, message.id);
+            let fate = Fate::draw(&mut shared, world);
+            (no, fate, shared.connection(self.life))
+        };
+        let Some(no) = no else {
+            return Err(fail(FailureClass::Permanent));
+        };
+        let mut flight = Flight {
+            publisher: self,
+            no,
+            answer: None,
+        };
+        let result = match fate.way {
+            Way::Vanishes => Err(FailureClass::Unknown),
+            Way::Ghost(late) => {
+                let (world, life, message) = (world.clone(), self.life, message.clone());
+                tokio::spawn(async move {
+                    sleep(late).await;
+                    let is_gone = fate.buffered && world.shared().connection(life) != connection;
+                    if !is_gone {
+                        let _answer = world.arrive(&message, no, fate.way);
+                    }
+                });
+                Err(FailureClass::Unknown)
+            }
+            _ if fate.before.is_zero() => world.arrive(message, no, fate.way),
+            _ => {
+                let (answer, answered) = oneshot::channel();
+                let (world, life, message) = (world.clone(), self.life, message.clone());
+                let travel = async move {
+                    sleep(fate.before).await;
+                    let is_gone = fate.buffered && world.shared().connection(life) != connection;
+                    let result = if is_gone {
+                        Err(FailureClass::Unknown)
+                    } else {
+                        world.arrive(&message, no, fate.way)
+                    };
+                    // Whoever waited may be gone.
+                    let _ = answer.send(result);
+                };
+                let _guard = spawn_unless_dropped(travel, !fate.buffered);
+                answered.await.unwrap_or(Err(FailureClass::Unknown))
+            }
+        };
+        let wait = match result {
+            Err(FailureClass::Unknown) => world.plan.broker.timeout,
+            _ => fate.after,
+        };
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        flight.answer = Some(result.map(drop));
+        result.map_err(|class| {
+            fail(match class {
+                FailureClass::Permanent => class,
+                class => world.wrong.class(class),
+            })
+        })
+    }
+
+    async fn abandon(&self) {
+        let slow = {
+            let mut shared = self.world.shared();
+            shared.reconnect(self.life);
+            if shared.is_calm || shared.rng.bool() {
+                Duration::ZERO
+            } else {
+                plan::ms(&mut shared.rng, 1..=1200)
+            }
+        };
+        if !slow.is_zero() {
+            sleep(slow).await;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The judge's own account of who holds which partition.
+//!
+//! Invariant: it follows what the store answers and when, by the same clock, and compares; it never asks the store who holds what. Absent here: what
+//! holders do.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Checker;
+use crate::store::Lease;
+use crate::testing::simulation::Invariant;
+use crate::testing::simulation::history::{Event, Life};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Granted {
+    pub(super) life: Life,
+    epoch: i64,
+    expires_at: Instant,
+}
+
+impl Checker {
+    pub(super) fn holds(&self, partition: u16, epoch: i64) -> bool {
+        self.granted(partition)
+            .is_some_and(|granted| granted.epoch == epoch)
+    }
+
+    pub(super) fn granted(&self, partition: u16) -> Option<Granted> {
+        self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
+    }
+
+    pub(in super::super) fn acquired(&mut self, life: Life, leases: &[Lease], ttl: Duration) {
+        if leases.is_empty() {
+            return;
+        }
+        self.history.note(Event::Granted {
+            life,
+            partitions: leases.len() as u32,
+        });
+        let expires_at = Instant::now() + ttl;
+        for lease in leases {
+            if let Some(other) = self.granted(lease.partition)
+                && self.wrong.keeps_leases()
+            {
+                self.violate(
+                    Invariant::Exclusive,
+                    format!(
+                        "partition {} was granted to relay run {life} while {} held it",
+                        lease.partition, other.life
+                    ),
+                );
+            }
+            self.excuse_unsettled(life, lease.partition);
+            self.leases[usize::from(lease.partition)] = Some(Granted {
+                life,
+                epoch: lease.epoch,
+                expires_at,
+            });
+        }
+    }
+
+    /// What others had confirmed and could not settle in time is sent again by the new owner.
+    fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
+        for (life, account) in (0..).zip(&self.lives) {
+            for no in account.confirmed.iter().filter(|_| life != new_owner) {
+                let message = &mut self.messages[*no as usize];
+                message.excuses += u32::from(message.draft.partition == partition);
+            }
+        }
+    }
+
+    pub(in super::super) fn renewed(&mut self, life: Life, asked: &[Lease], kept: &[Lease], ttl: Duration) {
+        let lost = asked.len().saturating_sub(kept.len()) as u32;
+        self.history.note(Event::Renewed {
+            life,
+            partitions: kept.len() as u32,
+            lost,
+        });
+        for lease in kept {
+            let held = self.holds(lease.partition, lease.epoch) || !self.wrong.keeps_leases();
+            self.demand(Invariant::Exclusive, held, || {
+                format!(
+                    "relay run {life} renewed partition {} that it did not hold",
+                    lease.partition
+                )
+            });
+            if let Some(granted) = &mut self.leases[usize::from(lease.partition)] {
+                granted.expires_at = Instant::now() + ttl;
+            }
+        }
+    }
+
+    pub(in super::super) fn released(&mut self, life: Life, leases: &[Lease]) {
+        self.history.note(Event::Released {
+            life,
+            partitions: leases.len() as u32,
+        });
+        for lease in leases {
+            if self.holds(lease.partition, lease.epoch) {
+                self.leases[usize::from(lease.partition)] = None;
+            }
+        }
+    }
+
+    pub(in super::super) fn left(&mut self, life: Life) {
+        self.history.note(Event::Left { life });
+        for lease in &mut self.leases {
+            *lease = lease.filter(|granted| granted.life != life);
+        }
+    }
+}

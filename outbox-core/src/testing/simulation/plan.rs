@@ -1,0 +1,196 @@
+//! What kind of world a seed makes: its size, its settings and how bad its weather is.
+//!
+//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that what one
+//! fault hides another world shows.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
+use crate::retry::Backoff;
+
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) relays: u32,
+    pub(super) writers: u32,
+    pub(super) aggregates: u32,
+    /// Transactions of each writer.
+    pub(super) transactions: u32,
+    pub(super) events_max: u32,
+    /// How long the faults last.
+    pub(super) chaos: Duration,
+    pub(super) lease_ttl: Duration,
+    pub(super) backoff: Backoff,
+    pub(super) policy: EventPolicy,
+    pub(super) retention: Retention,
+    /// Commits wake no relay, as in another process.
+    pub(super) writers_are_remote: bool,
+    pub(super) store: StorePlan,
+    pub(super) broker: BrokerPlan,
+    pub(super) writer: WriterPlan,
+    pub(super) fates: FatePlan,
+    /// Time between two changes of the weather; none if it never changes.
+    pub(super) weather_every: Option<Duration>,
+    /// The broker may forget the ids it has seen.
+    pub(super) forgets: bool,
+    pub(super) operator_every: Option<Duration>,
+    /// In the end parked messages are skipped rather than retried.
+    pub(super) skips_in_the_end: bool,
+}
+
+/// Probabilities are per call.
+#[derive(Debug, Clone)]
+pub(super) struct StorePlan {
+    pub(super) latency_max: Duration,
+    pub(super) fails: f64,
+    pub(super) loses_answer: f64,
+    pub(super) is_slow: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct BrokerPlan {
+    pub(super) latency_max: Duration,
+    /// How long a publisher waits for a confirmation.
+    pub(super) timeout: Duration,
+    pub(super) loses_ack: f64,
+    pub(super) is_late: f64,
+    pub(super) ghosts: f64,
+    pub(super) vanishes: f64,
+    pub(super) refuses: f64,
+}
+
+/// Probabilities are per transaction or message.
+#[derive(Debug, Clone)]
+pub(super) struct WriterPlan {
+    pub(super) rolls_back: f64,
+    pub(super) delayed: f64,
+    pub(super) unsequenced: f64,
+    pub(super) poison: f64,
+}
+
+/// Weights of how a relay's run goes on.
+#[derive(Debug, Clone)]
+pub(super) struct FatePlan {
+    pub(super) crash: f64,
+    pub(super) pause: f64,
+    pub(super) stop: f64,
+}
+
+pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(rng.u64(range))
+}
+
+/// With this probability.
+pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
+    probability > 0.0 && rng.f64() < probability
+}
+
+impl Plan {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let is_fair = chance(rng, 0.05);
+        let is_crowded = chance(rng, 0.01);
+        let mut bad = |likely: f64, max: f64| {
+            let is_on = chance(rng, likely) && !is_fair;
+            if is_on { rng.f64() * max } else { 0.0 }
+        };
+        let fates = FatePlan {
+            crash: bad(0.7, 1.0),
+            pause: bad(0.5, 1.0),
+            stop: bad(0.5, 0.7),
+        };
+        let store_faults = [bad(0.4, 0.08), bad(0.4, 0.08), bad(0.3, 0.03)];
+        let broker_faults = [
+            bad(0.4, 0.15),
+            bad(0.3, 0.1),
+            bad(0.4, 0.15),
+            bad(0.3, 0.1),
+            bad(0.3, 0.2),
+        ];
+        let writer = WriterPlan {
+            rolls_back: bad(0.5, 0.3),
+            delayed: bad(0.4, 0.3),
+            unsequenced: bad(0.3, 0.4),
+            poison: bad(0.5, 0.15),
+        };
+        let weather_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
+        let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
+        let forgets = bad(0.2, 1.0) > 0.0;
+        let latency = |rng: &mut Rng| Duration::from_micros(1 << rng.u64(0..=13));
+        let policy = EventPolicy::default()
+            .attempts_max(rng.u32(1..=4))
+            .on_poison(if rng.bool() {
+                PoisonPolicy::HaltAggregate
+            } else {
+                PoisonPolicy::ParkAndContinue
+            })
+            .backoff(Backoff {
+                min: ms(rng, 5..=50),
+                max: ms(rng, 50..=500),
+            });
+        Self {
+            relays: if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) },
+            writers: rng.u32(1..=3),
+            aggregates: if is_crowded { 2 } else { rng.u32(3..=12) },
+            transactions: rng.u32(2..=8),
+            events_max: if is_crowded { 150 } else { rng.u32(1..=5) },
+            chaos: ms(rng, 1000..=3000),
+            lease_ttl: ms(rng, 300..=900),
+            backoff: Backoff {
+                min: ms(rng, 5..=50),
+                max: ms(rng, 50..=400),
+            },
+            policy,
+            retention: if rng.bool() {
+                Retention::Keep
+            } else {
+                Retention::Delete
+            },
+            writers_are_remote: rng.bool(),
+            store: StorePlan {
+                latency_max: latency(rng),
+                fails: store_faults[0],
+                loses_answer: store_faults[1],
+                is_slow: store_faults[2],
+            },
+            broker: BrokerPlan {
+                latency_max: latency(rng),
+                timeout: ms(rng, 20..=800),
+                loses_ack: broker_faults[0],
+                is_late: broker_faults[1],
+                ghosts: broker_faults[2],
+                vanishes: broker_faults[3],
+                refuses: broker_faults[4],
+            },
+            writer,
+            fates,
+            weather_every,
+            forgets,
+            operator_every,
+            skips_in_the_end: rng.bool(),
+        }
+    }
+
+    /// The settings of one run of a relay.
+    pub(super) fn config(&self, rng: &mut Rng) -> RelayConfig {
+        let batch = if self.events_max > 100 {
+            rng.u32(200..=500)
+        } else {
+            1 << rng.u32(0..=6)
+        };
+        let poll_max = ms(rng, 20..=300);
+        RelayConfig::default()
+            .lease_ttl(self.lease_ttl)
+            .batch(NonZeroU32::new(batch).unwrap_or(NonZeroU32::MIN))
+            .buffer_bytes(if chance(rng, 0.2) { 200 } else { 1 << 20 })
+            .window(1 << rng.usize(0..=5))
+            .poll_min(ms(rng, 5..=20))
+            .poll_max(poll_max)
+            .backoff(self.backoff)
+            .policy(self.policy.clone())
+            .retention(self.retention)
+            .shutdown_timeout(ms(rng, 0..=1000))
+            .seed(Some(rng.u64(..)))
+    }
+}

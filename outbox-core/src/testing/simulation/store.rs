@@ -1,0 +1,266 @@
+//! The store as a relay of the simulation reaches it: through a network that delays, fails, loses answers and delivers late.
+//!
+//! Invariant: the work of a call is one step, done at the call's arrival, when the checker takes note of it; a call whose caller is gone may still
+//! arrive. Absent here: what the store does; see [`Backend`](super::wrong::Backend).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::history::{Event, Life};
+use super::world::{Shared, World, spawn_unless_dropped};
+use super::{plan, wrong};
+use crate::message::Aggregate;
+use crate::store::{
+    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Settlement, StoreError,
+};
+
+#[derive(Debug, Clone)]
+pub(super) struct SimStore {
+    pub(super) world: Arc<World>,
+    pub(super) life: Life,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    before: Duration,
+    after: Duration,
+    end: End,
+    /// Arrives even if nobody waits any more.
+    survives: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Answered,
+    /// Nothing is done.
+    Failed,
+    /// The work is done, and nobody hears of it.
+    AnswerLost,
+}
+
+impl Fate {
+    fn draw(shared: &mut Shared, world: &World) -> Self {
+        let plan = &world.plan.store;
+        let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
+        let mut latency = || {
+            if rng.bool() {
+                return Duration::ZERO;
+            }
+            let max = plan.latency_max.as_micros() as u64;
+            Duration::from_micros(rng.u64(0..=max))
+        };
+        let (mut before, mut after) = (latency(), latency());
+        let mut end = End::Answered;
+        if is_bad {
+            if plan::chance(rng, plan.is_slow) {
+                let slow = plan::ms(rng, 50..=1500);
+                *(if rng.bool() { &mut before } else { &mut after }) += slow;
+            }
+            if plan::chance(rng, plan.fails) {
+                end = End::Failed;
+            } else if plan::chance(rng, plan.loses_answer) {
+                end = End::AnswerLost;
+            }
+        }
+        Self {
+            before,
+            after,
+            end,
+            survives: rng.bool(),
+        }
+    }
+}
+
+fn failed(context: &'static str) -> StoreError {
+    StoreError::Database {
+        context,
+        source: Box::from("simulated fault"),
+    }
+}
+
+impl SimStore {
+    /// Makes a call; `work` is done when it arrives, if it does, and hears whether the caller will be told.
+    async fn call<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (world, life) = (self.world.clone(), self.life);
+        let fate = Fate::draw(&mut world.shared(), &world);
+        let arrive = move |world: &World| {
+            let mut shared = world.shared();
+            let end = if shared.store_is_down {
+                End::Failed
+            } else {
+                fate.end
+            };
+            if end == End::Failed {
+                shared
+                    .checker
+                    .history
+                    .note(Event::StoreFailed { life, call: name });
+                return Err(failed(name));
+            }
+            let result = work(world, &mut shared, end == End::Answered)?;
+            if end == End::Answered {
+                return Ok(result);
+            }
+            shared
+                .checker
+                .history
+                .note(Event::AnswerLost { life, call: name });
+            Err(failed(name))
+        };
+        let result = if fate.before.is_zero() {
+            arrive(&self.world)
+        } else {
+            let (answer, answered) = oneshot::channel();
+            let travel = async move {
+                sleep(fate.before).await;
+                // Whoever waited may be gone.
+                let _ = answer.send(arrive(&world));
+            };
+            let _guard = spawn_unless_dropped(travel, fate.survives);
+            answered.await.unwrap_or_else(|_| Err(failed(name)))
+        };
+        if !fate.after.is_zero() {
+            sleep(fate.after).await;
+        }
+        result
+    }
+
+    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_held: bool, fetched: &Fetched) {
+        let seqs = fetched.due.iter().map(|row| row.seq);
+        for seq in seqs.chain(fetched.waits.iter().map(|wait| wait.seq)) {
+            if !shared.checker.knows_seq(seq)
+                && let Some(id) = world.store.id_of(seq)
+            {
+                shared.checker.learn_seq(seq, id);
+            }
+        }
+        let due: Vec<_> = fetched.due.iter().map(|row| row.seq).collect();
+        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.seq).collect();
+        shared.checker.fetched(life, is_held, &due, &waits);
+    }
+}
+
+impl OutboxStore for SimStore {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        self.call("preflight", |_, _, _| Ok(Vec::new())).await
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+        self.call("announce", move |_, shared, _| {
+            shared.backend.announce(owner, ttl)
+        })
+        .await
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        let life = self.life;
+        self.call("acquire", move |_, shared, _| {
+            let leases = shared.backend.acquire(owner, ttl, max)?;
+            let ttl = shared.wrong.ttl(ttl);
+            shared.checker.acquired(life, &leases, ttl);
+            Ok(leases)
+        })
+        .await
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        let (life, leases) = (self.life, leases.to_vec());
+        self.call("renew", move |_, shared, _| {
+            let kept = shared.backend.renew(owner, &leases, ttl)?;
+            let ttl = shared.wrong.ttl(ttl);
+            shared.checker.renewed(life, &leases, &kept, ttl);
+            Ok(kept)
+        })
+        .await
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        let (life, leases) = (self.life, leases.to_vec());
+        self.call("release", move |_, shared, _| {
+            shared.backend.release(owner, &leases)?;
+            shared.checker.released(life, &leases);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        let life = self.life;
+        self.call("leave", move |_, shared, _| {
+            shared.backend.leave(owner)?;
+            shared.checker.left(life);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let life = self.life;
+        let (limit, bytes) = (request.limit, request.bytes);
+        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        self.call("fetch", move |world, shared, _| {
+            let request = FetchRequest {
+                leases: &leases,
+                limit,
+                bytes,
+                in_hand: &in_hand,
+            };
+            let fetched = shared.backend.fetch(life, request)?;
+            Self::note_fetched(shared, world, life, false, &fetched);
+            Ok(fetched)
+        })
+        .await
+    }
+
+    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+        let life = self.life;
+        let (limit, bytes, per_aggregate) = (request.limit, request.bytes, request.per_aggregate);
+        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        let excluding: Vec<Aggregate> = request.excluding.to_vec();
+        self.call("fetch held", move |world, shared, _| {
+            let request = HeldRequest {
+                leases: &leases,
+                limit,
+                per_aggregate,
+                bytes,
+                in_hand: &in_hand,
+                excluding: &excluding,
+            };
+            let fetched = shared.backend.fetch_held(life, request)?;
+            Self::note_fetched(shared, world, life, true, &fetched);
+            Ok(fetched)
+        })
+        .await
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let (life, leases, settlements) = (self.life, leases.to_vec(), settlements.to_vec());
+        self.call("settle", move |_, shared, answered| {
+            let accepted = shared.backend.settle(&leases, &settlements)?;
+            shared
+                .checker
+                .settled(life, &leases, &settlements, accepted, answered);
+            Ok(accepted)
+        })
+        .await
+    }
+
+    // The two below are at the edge of what is checked, and which of them are called depends on features: they disturb nothing.
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        wrong::now(self.world.store.purge(request))
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        wrong::now(self.world.store.backlog())
+    }
+}

@@ -1,0 +1,71 @@
+//! What goes wrong with store and broker as a whole: outages, refusals and forgetting.
+//!
+//! Invariant: it ends with the calm; what single calls suffer is drawn where they are made. Absent here: relays and writers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, sleep_until};
+
+use super::broker::refusal;
+use super::history::Event;
+use super::plan;
+use super::world::World;
+
+pub(super) async fn change(world: Arc<World>, every: Duration) {
+    loop {
+        let (pause, lasts, kind) = {
+            let rng = &mut world.shared().rng;
+            let pause = every.mul_f64(rng.f64() * 2.0);
+            (pause, plan::ms(rng, 20..=1200), rng.u8(0..5))
+        };
+        sleep(pause).await;
+        let end = (tokio::time::Instant::now() + lasts).min(world.calm_at);
+        if world.shared().is_calm {
+            return;
+        }
+        match kind {
+            0 => {
+                note(&world, "store down");
+                world.shared().store_is_down = true;
+                sleep_until(end).await;
+                world.shared().store_is_down = false;
+                note(&world, "store up");
+            }
+            1 => {
+                note(&world, "broker down");
+                world.shared().broker_is_down = true;
+                sleep_until(end).await;
+                world.shared().broker_is_down = false;
+                note(&world, "broker up");
+            }
+            2 => {
+                note(&world, "broker refuses");
+                let class = refusal(&mut world.shared().rng);
+                world.shared().broker_refuses = Some(class);
+                sleep_until(end).await;
+                world.shared().broker_refuses = None;
+                note(&world, "broker accepts");
+            }
+            3 => {
+                note(&world, "both down");
+                world.shared().broker_is_down = true;
+                world.shared().store_is_down = true;
+                sleep_until(end).await;
+                let mut shared = world.shared();
+                shared.broker_is_down = false;
+                shared.store_is_down = false;
+            }
+            _ if world.plan.forgets => {
+                note(&world, "broker forgets");
+                world.broker.forget_ids();
+                world.shared().checker.forgot();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn note(world: &World, what: &'static str) {
+    world.shared().checker.history.note(Event::Weather { what });
+}

@@ -1,0 +1,160 @@
+//! The list of mistakes of stores.
+
+/// What a [`WrongStore`](super::WrongStore) does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreMistake {
+    /// Finds fault with a store that is healthy.
+    AlwaysComplains,
+    /// Counts relays that fell silent.
+    AnnouncesForEver,
+    /// Keeps the leases of a relay that left.
+    LeavesWithoutGivingBack,
+    /// Grants partitions that somebody holds.
+    GrantsHeldLeases,
+    /// Grants more partitions than asked for.
+    IgnoresMax,
+    /// Grants partitions again under the epoch they had before.
+    ReusesEpochs,
+    /// Grants nothing until the holder gives something back.
+    LeasesForEver,
+    /// Renews whatever it is asked to.
+    RenewsBlindly,
+    /// Keeps released partitions until they run out.
+    ForgetsReleases,
+    /// Frees what is released, whoever holds it now.
+    ReleasesForOthers,
+    /// Remembers a position and fetches what comes after it, so that late commits are skipped.
+    FetchesByCursor,
+    /// Picks rows in no particular order, as `SKIP LOCKED` on rows does.
+    FetchesOutOfOrder,
+    /// Hands out what is published already.
+    FetchesPublished,
+    /// Hands out messages of all partitions.
+    IgnoresPartitions,
+    /// Hands out more than asked for.
+    IgnoresLimit,
+    /// Hands out as many bytes as there are.
+    IgnoresBytes,
+    /// Hands out again what the relay has in hand.
+    IgnoresRowsInHand,
+    /// Leaves the application's headers behind.
+    DropsHeaders,
+    /// Leaves unreadable rows out, so that nobody hears of them.
+    HidesUnreadable,
+    /// Fails the fetch because of one unreadable row.
+    FailsOnUnreadable,
+    /// Compares aggregate ids as a case-insensitive collation does.
+    FoldsCase,
+    /// Hands out messages of held aggregates.
+    HandsOutHeld,
+    /// Walks on behind rows that have to wait until it finds something due.
+    LooksPastItsLimit,
+    /// Does not set aside what has to wait, so that each fetch meets it again.
+    ForgetsWhatWaits,
+    /// Sets messages aside although nothing holds their aggregate any more.
+    SetsAsideBlindly,
+    /// Holds for no time.
+    IgnoresBackoff,
+    /// Holds for an hour at least.
+    HoldsTooLong,
+    /// Does not hold again what is held.
+    KeepsTheFirstHold,
+    /// Hands out held messages in no particular order.
+    FetchesHeldOutOfOrder,
+    /// Hands out more held messages than asked for.
+    IgnoresHeldBounds,
+    /// Hands out messages of aggregates that the relay has enough of.
+    IgnoresExclusions,
+    /// Hands out held messages by the name of their aggregate.
+    StarvesLateNames,
+    /// Never ends a hold.
+    HoldsForEver,
+    /// Holds unsequenced messages with their aggregate.
+    HoldsUnsequenced,
+    /// Holds the aggregate of an unsequenced message that failed.
+    UnsequencedHolds,
+    /// Takes each failure for the message's own fault.
+    CountsEveryFailure,
+    /// Does not count failures.
+    ForgetsFailures,
+    /// Sets a halted aggregate free because another message of it has to wait.
+    HoldEndsHalt,
+    /// Hands out what follows a delayed message.
+    OvertakesDelayed,
+    /// Hands out what waits although something older is still pending.
+    OvertakesPending,
+    /// Forgets delayed messages once it has set them aside.
+    ForgetsDelayed,
+    /// Heeds only the delay that began a hold.
+    HeedsOneDelay,
+    /// Lets a hold last until the latest of the times that it is made for.
+    WaitsForTheLatest,
+    /// Holds the aggregate of a delayed unsequenced message.
+    DelayedUnsequencedHolds,
+    /// Records verdicts under any epoch.
+    AcceptsStaleEpochs,
+    /// Refuses all verdicts if one lease is stale.
+    AllOrNothing,
+    /// Answers verdicts with `Ok` and forgets them.
+    LosesSettlements,
+    /// Keeps published messages that were to be deleted.
+    KeepsEverything,
+    /// Deletes published messages that were to be kept.
+    KeepsNothing,
+    /// Counts rows that changed, so that repeating a verdict looks like a lost lease.
+    CountsChangedRows,
+    /// Records verdicts on messages that were parked long ago.
+    SettlesTheParked,
+    /// Fails on error texts that a column cannot hold, as PostgreSQL does on NUL.
+    RefusesOddErrors,
+    /// Halts no aggregate.
+    NeverHalts,
+    /// Halts the aggregate of every parked message.
+    AlwaysHalts,
+    /// Hands out nothing more of a hold from which a message was parked.
+    ParkingEndsTheDrain,
+    /// Says that it retried, and does not.
+    RetryDoesNothing,
+    /// Makes the message pending and leaves its aggregate halted.
+    RetryKeepsHalt,
+    /// Puts a retried message behind those that waited for it.
+    RetryGoesLast,
+    /// Ends back-offs of aggregates of which something is retried.
+    RetryEndsBackoff,
+    /// Retries everything, whatever was selected.
+    RetriesEverything,
+    /// Says that it retried what was not parked.
+    RetriesAnything,
+    /// Says that it skipped, and does not.
+    SkipDoesNothing,
+    /// Leaves the hold of a skipped message behind.
+    SkipKeepsHold,
+    /// Says that it skipped what was not parked.
+    SkipsAnything,
+    /// Says nothing of parked messages in the backlog.
+    HidesParked,
+    /// Says nothing of waiting messages in the backlog.
+    HidesWaiting,
+    /// Lists messages newest first.
+    ListsBackwards,
+    /// Lists messages of all event types.
+    IgnoresEventType,
+    /// Lists held aggregates by name.
+    ListsHeldByName,
+    /// Says that it resumed, and does not.
+    ResumeDoesNothing,
+    /// Resumes what waits for a decision.
+    ResumeEndsHalts,
+    /// Purges messages however young they are.
+    PurgeIgnoresAge,
+    /// Purges by the time of recording alone.
+    PurgesByRecording,
+    /// Says after each purge that there is more.
+    PurgeNeverEnds,
+    /// Starts from the beginning with each page of published messages.
+    RepeatsPages,
+    /// Gives a replayed copy the id of the message it copies.
+    ReplayKeepsMessageId,
+    /// Takes a replayed copy for a new event.
+    ReplayForgetsEvent,
+}

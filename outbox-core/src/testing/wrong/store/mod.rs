@@ -1,0 +1,186 @@
+//! Stores with one mistake each.
+//!
+//! They change what goes into or comes out of a correct [`MemoryStore`]. Absent here: mistakes in writing, because a store does not
+//! write; see [`WrongWriter`](super::WrongWriter).
+
+mod mistake;
+mod operate;
+mod spoil;
+
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::message::{Aggregate, MessageId, PARTITIONS};
+use crate::store::{
+    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Settlement, StoreError,
+};
+use crate::testing::{MemoryStore, StoredRow};
+
+pub use mistake::StoreMistake;
+
+use StoreMistake as M;
+
+/// A store with one mistake.
+#[derive(Debug)]
+pub struct WrongStore {
+    inner: MemoryStore,
+    mistake: StoreMistake,
+    memory: Mutex<Memory>,
+}
+
+/// What some mistakes remember.
+#[derive(Debug, Default)]
+struct Memory {
+    cursor: i64,
+    leased: bool,
+    /// Aggregates of which nothing is handed out any more.
+    stuck: HashSet<Aggregate>,
+    retried: HashSet<MessageId>,
+}
+
+impl WrongStore {
+    /// Wraps a store.
+    #[must_use]
+    pub fn new(inner: MemoryStore, mistake: StoreMistake) -> Self {
+        Self {
+            inner,
+            mistake,
+            memory: Mutex::default(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, wanted: impl Fn(&StoredRow) -> bool) -> Vec<StoredRow> {
+        self.inner.rows().into_iter().filter(wanted).collect()
+    }
+}
+
+impl OutboxStore for WrongStore {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        if self.mistake == M::AlwaysComplains {
+            let context = "the server is too new; install an older one".to_owned();
+            return Err(StoreError::Setup { context });
+        }
+        self.inner.preflight().await
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+        let is_wrong = self.mistake == M::AnnouncesForEver;
+        let ttl = if is_wrong { ttl * 1_000_000 } else { ttl };
+        self.inner.announce(owner, ttl).await
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        match self.mistake {
+            M::GrantsHeldLeases => self.inner.expire_leases(),
+            M::IgnoresMax => return self.inner.acquire(owner, ttl, PARTITIONS).await,
+            M::LeasesForEver if self.memory().leased => return Ok(Vec::new()),
+            _ => {}
+        }
+        let mut leases = self.inner.acquire(owner, ttl, max).await?;
+        self.memory().leased = true;
+        if self.mistake == M::ReusesEpochs {
+            for lease in &mut leases {
+                lease.epoch = 1;
+            }
+        }
+        Ok(leases)
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        if self.mistake == M::RenewsBlindly {
+            return Ok(leases.to_vec());
+        }
+        self.inner.renew(owner, leases, ttl).await
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        self.memory().leased = false;
+        match self.mistake {
+            M::ForgetsReleases => return Ok(()),
+            M::ReleasesForOthers => self.inner.expire_leases(),
+            _ => {}
+        }
+        self.inner.release(owner, leases).await
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        if self.mistake == M::LeavesWithoutGivingBack {
+            return Ok(());
+        }
+        self.inner.leave(owner).await
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let all = self.inner.current_leases();
+        let mut wrong = request;
+        match self.mistake {
+            M::IgnoresPartitions => wrong.leases = &all,
+            M::IgnoresLimit | M::LooksPastItsLimit => wrong.limit = NonZeroU32::MAX,
+            M::IgnoresBytes => wrong.bytes = usize::MAX,
+            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            _ => {}
+        }
+        let mut fetched = self.inner.fetch(wrong).await?;
+        if self.mistake == M::LooksPastItsLimit {
+            fetched.due.truncate(request.limit.get() as usize);
+        }
+        self.spoil(&mut fetched)?;
+        Ok(fetched)
+    }
+
+    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+        let all = self.inner.current_leases();
+        let mut wrong = request;
+        match self.mistake {
+            M::IgnoresPartitions => wrong.leases = &all,
+            M::IgnoresHeldBounds => {
+                wrong.limit = NonZeroU32::MAX;
+                wrong.per_aggregate = NonZeroU32::MAX;
+                wrong.bytes = usize::MAX;
+            }
+            M::IgnoresExclusions => wrong.excluding = &[],
+            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            _ => {}
+        }
+        let mut fetched = self.inner.fetch_held(wrong).await?;
+        self.spoil_held(&mut fetched, &request);
+        Ok(fetched)
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let current = self.inner.current_leases();
+        match self.mistake {
+            M::AcceptsStaleEpochs => return self.inner.settle(&current, settlements).await,
+            M::AllOrNothing if leases.iter().any(|lease| !current.contains(lease)) => return Ok(0),
+            M::LosesSettlements => return Ok(settlements.len()),
+            _ => {}
+        }
+        let spoilt = self.spoil_settlements(settlements).await?;
+        let accepted = self.inner.settle(leases, &spoilt).await?;
+        self.after_settling(settlements).await?;
+        let lost = settlements.len() - spoilt.len();
+        let is_counted = self.mistake == M::CountsChangedRows;
+        Ok(accepted + if is_counted { 0 } else { lost })
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.purge_wrongly(request).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        let mut backlog = self.inner.backlog().await?;
+        match self.mistake {
+            M::HidesParked => backlog.parked = 0,
+            M::HidesWaiting => backlog.waiting = 0,
+            _ => {}
+        }
+        Ok(backlog)
+    }
+}

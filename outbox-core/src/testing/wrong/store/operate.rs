@@ -1,0 +1,135 @@
+//! How mistakes change what operators see and do, and what is purged.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::{M, WrongStore};
+use crate::message::{Aggregate, Message, MessageId};
+use crate::store::{
+    HeldAggregate, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, StoreError,
+    StoredMessage,
+};
+
+impl WrongStore {
+    /// Remembers what the mistake needs of the messages that are retried or skipped.
+    async fn remember(&self, selection: &Selection) -> Result<(), StoreError> {
+        let listed = self.inner.list(selection, NonZeroU32::MAX).await?;
+        let mut memory = self.memory();
+        for message in listed.into_iter().filter(|message| message.halts) {
+            memory.retried.insert(message.id);
+            memory.stuck.insert(message.aggregate);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn purge_wrongly(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
+        if self.mistake == M::PurgeIgnoresAge {
+            request.older_than = Duration::ZERO;
+        }
+        let mut purged = self.inner.purge(request).await?;
+        match self.mistake {
+            M::PurgesByRecording => {
+                let bound = self.inner.now() - request.older_than;
+                let is_old = |row: &crate::testing::StoredRow| row.message.created_at < bound;
+                let old = self.find(|row| row.status == MessageStatus::Published && is_old(row));
+                purged.deleted += old.len() as u64;
+            }
+            M::PurgeNeverEnds if purged.next.is_none() => purged.next = request.after,
+            _ => {}
+        }
+        Ok(purged)
+    }
+}
+
+impl OutboxAdmin for WrongStore {
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
+        match self.mistake {
+            M::ListsBackwards => {
+                let all = self.inner.list(selection, NonZeroU32::MAX).await?;
+                Ok(all.into_iter().rev().take(limit.get() as usize).collect())
+            }
+            M::IgnoresEventType => {
+                let mut selection = selection.clone();
+                selection.event_type = None;
+                self.inner.list(&selection, limit).await
+            }
+            _ => self.inner.list(selection, limit).await,
+        }
+    }
+
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
+        self.remember(selection).await?;
+        match self.mistake {
+            M::RetryDoesNothing => return Ok(1),
+            M::RetriesEverything => return self.inner.retry(&Selection::all()).await,
+            M::RetriesAnything => return Ok(self.inner.retry(selection).await?.max(1)),
+            _ => {}
+        }
+        let retried = self.inner.retry(selection).await?;
+        if self.mistake == M::RetryEndsBackoff {
+            for held in self.inner.held(NonZeroU32::MAX).await? {
+                self.inner.resume(&held.aggregate).await?;
+            }
+        }
+        Ok(retried)
+    }
+
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
+        self.remember(selection).await?;
+        match self.mistake {
+            M::SkipDoesNothing => Ok(1),
+            M::SkipsAnything => Ok(self.inner.skip(selection).await?.max(1)),
+            _ => self.inner.skip(selection).await,
+        }
+    }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        self.inner.replay(selection).await
+    }
+
+    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+        let mut held = self.inner.held(limit).await?;
+        match self.mistake {
+            M::ListsHeldByName => held.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
+            M::SkipKeepsHold => {
+                let left = self.memory().stuck.clone().into_iter();
+                held.extend(left.map(|aggregate| HeldAggregate {
+                    aggregate,
+                    halted_by: None,
+                    due_in: Some(Duration::ZERO),
+                }));
+            }
+            _ => {}
+        }
+        Ok(held)
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        match self.mistake {
+            M::ResumeDoesNothing => return Ok(true),
+            M::ResumeEndsHalts => {
+                let halting = Selection::parked().aggregate(aggregate);
+                if self.inner.skip(&halting).await? > 0 {
+                    return Ok(true);
+                }
+            }
+            _ => {}
+        }
+        self.inner.resume(aggregate).await
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        let after = after.filter(|_| self.mistake != M::RepeatsPages);
+        self.inner
+            .published(recorded_from, recorded_until, after, limit)
+            .await
+    }
+}

@@ -1,0 +1,243 @@
+//! How mistakes change what relays fetch and settle.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::{M, WrongStore};
+use crate::headers::Headers;
+use crate::message::Aggregate;
+use crate::store::{
+    Fetched, FetchedRow, HeldRequest, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
+};
+use crate::testing::StoredRow;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl WrongStore {
+    /// Changes what was fetched.
+    pub(super) fn spoil(&self, fetched: &mut Fetched) -> Result<(), StoreError> {
+        let rows = &mut fetched.due;
+        match self.mistake {
+            M::FetchesByCursor => {
+                let mut memory = self.memory();
+                rows.retain(|row| row.seq > memory.cursor);
+                memory.cursor = rows.iter().map(|row| row.seq).fold(memory.cursor, i64::max);
+            }
+            M::FetchesOutOfOrder => rows.reverse(),
+            M::FetchesPublished => {
+                let published = self.find(|row| row.status == MessageStatus::Published);
+                rows.extend(published.into_iter().map(as_fetched));
+            }
+            M::DropsHeaders | M::ReplayKeepsMessageId | M::ReplayForgetsEvent => {
+                self.spoil_messages(rows);
+            }
+            M::HidesUnreadable => rows.retain(|row| row.message.is_ok()),
+            M::FailsOnUnreadable => {
+                if let Some(context) = rows.iter().find_map(|row| row.message.as_ref().err()) {
+                    return Err(StoreError::Corrupt {
+                        context: context.clone(),
+                    });
+                }
+            }
+            M::HandsOutHeld => self.hand_out(fetched, |_| true),
+            M::OvertakesDelayed => self.hand_out(fetched, |row| row.available_at.is_none()),
+            M::HoldsForEver | M::UnsequencedHolds | M::RetryKeepsHalt => {
+                let memory = self.memory();
+                rows.retain(|row| !memory.stuck.contains(&row.aggregate));
+            }
+            M::HoldsUnsequenced => {
+                let held = self.aggregates_with(|row| {
+                    row.status == MessageStatus::Waiting && row.message.sequence.is_some()
+                });
+                rows.retain(|row| row.sequenced || !held.contains(&row.aggregate));
+            }
+            M::DelayedUnsequencedHolds => {
+                let held =
+                    self.aggregates_with(|row| row.available_at.is_some() && row.message.sequence.is_none());
+                rows.retain(|row| !held.contains(&row.aggregate));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn spoil_messages(&self, rows: &mut [FetchedRow]) {
+        for message in rows.iter_mut().filter_map(|row| row.message.as_mut().ok()) {
+            match self.mistake {
+                M::DropsHeaders => message.headers = Headers::default(),
+                M::ReplayKeepsMessageId => message.id = message.event_id.as_uuid().into(),
+                M::ReplayForgetsEvent => message.event_id = message.id.into(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Calls those due that have to wait.
+    fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
+        let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.seq).collect();
+        let found = self.find(|row| waits.contains(&row.seq) && is_wanted(row));
+        fetched
+            .waits
+            .retain(|waits| !found.iter().any(|row| row.seq == waits.seq));
+        fetched.due.extend(found.into_iter().map(as_fetched));
+    }
+
+    fn aggregates_with(&self, is_wanted: impl Fn(&StoredRow) -> bool) -> HashSet<Aggregate> {
+        let rows = self.find(is_wanted).into_iter();
+        rows.map(|row| row.message.aggregate).collect()
+    }
+
+    /// Changes what was fetched of held aggregates.
+    pub(super) fn spoil_held(&self, fetched: &mut Fetched, request: &HeldRequest<'_>) {
+        let rows = &mut fetched.due;
+        match self.mistake {
+            M::FetchesHeldOutOfOrder => rows.reverse(),
+            M::StarvesLateNames => rows.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
+            M::FoldsCase => {
+                let folded = |aggregate: &Aggregate| aggregate.id.to_lowercase();
+                let is_excluded = |row: &FetchedRow| {
+                    let mut excluding = request.excluding.iter();
+                    excluding.any(|excluded| folded(excluded) == folded(&row.aggregate))
+                };
+                rows.retain(|row| !is_excluded(row));
+            }
+            M::ForgetsDelayed => {
+                let delayed = self.find(|row| row.available_at.is_some());
+                rows.retain(|row| !delayed.iter().any(|delayed| delayed.seq == row.seq));
+            }
+            M::HeedsOneDelay => self.hand_out(fetched, |_| true),
+            M::WaitsForTheLatest => {
+                let now = self.inner.now();
+                let delayed = self.aggregates_with(|row| row.available_at.is_some_and(|at| at > now));
+                rows.retain(|row| !delayed.contains(&row.aggregate));
+            }
+            M::OvertakesPending => {
+                let now = self.inner.now();
+                let is_due = |row: &StoredRow| row.available_at.is_some_and(|at| at <= now);
+                let found = self.find(|row| row.status == MessageStatus::Waiting && is_due(row));
+                *rows = found.into_iter().map(as_fetched).collect();
+            }
+            M::ParkingEndsTheDrain => {
+                let memory = self.memory();
+                rows.retain(|row| !memory.stuck.contains(&row.aggregate));
+            }
+            M::RetryGoesLast => {
+                let memory = self.memory();
+                let is_retried = |row: &FetchedRow| {
+                    let message = row.message.as_ref();
+                    message.is_ok_and(|message| memory.retried.contains(&message.id))
+                };
+                rows.sort_by_key(is_retried);
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes what is to be settled.
+    pub(super) async fn spoil_settlements(
+        &self,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settlement>, StoreError> {
+        let mut spoilt = settlements.to_vec();
+        let rows = self.find(|row| settlements.iter().any(|settlement| settlement.seq == row.seq));
+        let status = |settlement: &Settlement| {
+            let row = rows.iter().find(|row| row.seq == settlement.seq);
+            row.map(|row| row.status)
+        };
+        match self.mistake {
+            M::ForgetsWhatWaits => spoilt.retain(|s| s.verdict != Verdict::Waits),
+            M::KeepsTheFirstHold => spoilt.retain(|s| {
+                !matches!(s.verdict, Verdict::Held { .. }) || status(s) != Some(MessageStatus::Waiting)
+            }),
+            M::CountsChangedRows => {
+                spoilt.retain(|s| matches!(status(s), Some(MessageStatus::Pending | MessageStatus::Waiting)))
+            }
+            M::SettlesTheParked => {
+                for row in rows.iter().filter(|row| row.status == MessageStatus::Parked) {
+                    self.inner.retry(&Selection::id(row.message.id)).await?;
+                }
+            }
+            M::RefusesOddErrors if spoilt.iter().any(|s| error_of(&s.verdict).contains('\0')) => {
+                let source = Box::from("invalid byte sequence for encoding \"UTF8\": 0x00");
+                return Err(StoreError::Database {
+                    context: "settle messages",
+                    source,
+                });
+            }
+            _ => {}
+        }
+        for settlement in &mut spoilt {
+            self.spoil_verdict(&mut settlement.verdict);
+        }
+        Ok(spoilt)
+    }
+
+    fn spoil_verdict(&self, verdict: &mut Verdict) {
+        match (self.mistake, verdict) {
+            (M::SetsAsideBlindly, verdict @ Verdict::Waits) => {
+                *verdict = Verdict::Held {
+                    delay: HOUR,
+                    error: None,
+                    attempt: false,
+                };
+            }
+            (M::IgnoresBackoff, Verdict::Held { delay, .. }) => *delay = Duration::ZERO,
+            (M::HoldsTooLong, Verdict::Held { delay, .. }) => *delay = HOUR.max(*delay),
+            (M::CountsEveryFailure, Verdict::Held { attempt, .. }) => *attempt = true,
+            (M::ForgetsFailures, Verdict::Held { error, .. }) => *error = None,
+            (M::KeepsEverything, Verdict::Published { keep }) => *keep = true,
+            (M::KeepsNothing, Verdict::Published { keep }) => *keep = false,
+            (M::NeverHalts, Verdict::Parked { halt, .. }) => *halt = false,
+            (M::AlwaysHalts, Verdict::Parked { halt, .. }) => *halt = true,
+            _ => {}
+        }
+    }
+
+    /// Does what should not be done once verdicts are recorded.
+    pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
+        for settlement in settlements {
+            let rows = self.find(|row| row.seq == settlement.seq);
+            let Some(row) = rows.first() else { continue };
+            let is_sequenced = row.message.sequence.is_some();
+            let aggregate = row.aggregate().clone();
+            match (self.mistake, &settlement.verdict) {
+                (M::HoldsForEver, Verdict::Held { .. })
+                | (M::ParkingEndsTheDrain, Verdict::Parked { .. }) => {
+                    self.memory().stuck.insert(aggregate);
+                }
+                (M::UnsequencedHolds, Verdict::Held { .. }) if !is_sequenced => {
+                    self.memory().stuck.insert(aggregate);
+                }
+                (M::HoldEndsHalt, Verdict::Held { .. }) => {
+                    self.inner
+                        .skip(&Selection::parked().aggregate(&aggregate))
+                        .await?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_fetched(row: StoredRow) -> FetchedRow {
+    FetchedRow {
+        seq: row.seq,
+        partition: row.aggregate().partition(),
+        aggregate: row.aggregate().clone(),
+        sequenced: row.message.sequence.is_some(),
+        attempts: row.attempts,
+        failures: row.failures,
+        waited: row.status == MessageStatus::Waiting,
+        age: Duration::ZERO,
+        message: Ok(row.message),
+    }
+}
+
+fn error_of(verdict: &Verdict) -> &str {
+    match verdict {
+        Verdict::Parked { error, .. } => error,
+        Verdict::Held { error, .. } => error.as_deref().unwrap_or_default(),
+        Verdict::Published { .. } | Verdict::Waits => "",
+    }
+}

@@ -1,0 +1,62 @@
+//! Logs of a stream with one mistake each.
+
+use std::collections::HashSet;
+
+use time::OffsetDateTime;
+
+use crate::message::MessageId;
+use crate::publisher::{FailureClass, PublishError, StreamLog};
+use crate::testing::MemoryBroker;
+
+/// What a [`WrongStreamLog`] does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamLogMistake {
+    /// Lists the ids of events, so that a replayed copy hides the loss of the original.
+    ListsEvents,
+    /// Reads one batch and takes it for everything.
+    ReadsOneBatch,
+    /// Lists the whole stream.
+    IgnoresStart,
+    /// Fails because of one message that is not ours.
+    FailsOnForeign,
+}
+
+/// A log with one mistake.
+#[derive(Debug)]
+pub struct WrongStreamLog {
+    inner: MemoryBroker,
+    mistake: StreamLogMistake,
+}
+
+impl WrongStreamLog {
+    /// Wraps the log of a broker.
+    #[must_use]
+    pub fn new(inner: MemoryBroker, mistake: StreamLogMistake) -> Self {
+        Self { inner, mistake }
+    }
+}
+
+impl StreamLog for WrongStreamLog {
+    async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
+        match self.mistake {
+            StreamLogMistake::ListsEvents => {
+                let messages = self.inner.messages().into_iter();
+                Ok(messages
+                    .map(|message| message.event_id.as_uuid().into())
+                    .collect())
+            }
+            StreamLogMistake::ReadsOneBatch => {
+                let ids = self.inner.message_ids(from).await?;
+                Ok(ids.into_iter().take(500).collect())
+            }
+            StreamLogMistake::IgnoresStart => self.inner.message_ids(OffsetDateTime::UNIX_EPOCH).await,
+            StreamLogMistake::FailsOnForeign => {
+                if self.inner.log().iter().any(|entry| entry.message.is_err()) {
+                    let context = "the stream holds something that is no message";
+                    return Err(PublishError::new(FailureClass::Permanent, context));
+                }
+                self.inner.message_ids(from).await
+            }
+        }
+    }
+}

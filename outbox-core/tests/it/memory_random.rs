@@ -1,0 +1,258 @@
+//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no hold is left over.
+//!
+//! A small relay does what the contract allows in random order, crashes included: it settles late what has to wait, forgets what it has in
+//! hand, and fails. The seed is in the message of a failure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Aggregate, Backlog, Events, FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage,
+    OutboxAdmin, OutboxStore, OwnerId, Selection, Settlement, Verdict,
+};
+use tokio::time::advance;
+
+const LONG: Duration = Duration::from_secs(1_000_000);
+
+/// What may be parked.
+#[derive(Clone, Copy, PartialEq)]
+enum Parks {
+    Nothing,
+    /// Messages that halt their aggregate until they are retried.
+    Halting,
+    Anything,
+}
+
+struct Random {
+    seed: u64,
+    rng: Rng,
+    store: MemoryStore,
+    leases: Vec<Lease>,
+    in_hand: Vec<FetchedRow>,
+    /// What has to wait and is not settled yet.
+    waits: Vec<Settlement>,
+    published: HashMap<Aggregate, Vec<u64>>,
+    recorded: usize,
+    publishes: usize,
+    parks: Parks,
+}
+
+impl Random {
+    async fn new(seed: u64, parks: Parks) -> Self {
+        let store = MemoryStore::new();
+        let leases = store.acquire(OwnerId::fresh(), LONG, 64).await.unwrap();
+        Self {
+            seed,
+            rng: Rng::with_seed(seed),
+            store,
+            leases,
+            in_hand: Vec::new(),
+            waits: Vec::new(),
+            published: HashMap::new(),
+            recorded: 0,
+            publishes: 0,
+            parks,
+        }
+    }
+
+    fn record(&mut self) {
+        let id = ["a", "b", "c"][self.rng.usize(..3)];
+        let probe = if self.rng.u8(..8) == 0 {
+            Probe::sampled(id, 1)
+        } else {
+            Probe::noted(id, 1)
+        };
+        let mut message = NewMessage::from_event(&probe).unwrap();
+        if self.rng.u8(..4) == 0 {
+            message = message.available_at(self.store.now() + Duration::from_secs(self.rng.u64(..20)));
+        }
+        self.store.record(Events::new().with(message)).unwrap();
+        self.recorded += 1;
+    }
+
+    async fn fetch(&mut self) {
+        let keys: Vec<i64> = self.in_hand.iter().map(|row| row.seq).collect();
+        let limit = self.rng.u32(1..5).try_into().unwrap();
+        let fetched = if self.rng.bool() {
+            let request = FetchRequest {
+                leases: &self.leases,
+                limit,
+                bytes: usize::MAX,
+                in_hand: &keys,
+            };
+            self.store.fetch(request).await
+        } else {
+            let request = HeldRequest {
+                leases: &self.leases,
+                limit,
+                per_aggregate: self.rng.u32(1..3).try_into().unwrap(),
+                bytes: usize::MAX,
+                in_hand: &keys,
+                excluding: &[],
+            };
+            self.store.fetch_held(request).await
+        };
+        let Fetched { due, waits, .. } = fetched.unwrap();
+        assert!(
+            due.len() + waits.len() <= limit.get() as usize,
+            "seed {}",
+            self.seed
+        );
+        self.in_hand.extend(due);
+        self.waits.extend(waits);
+        // Usually at once, as the contract asks; sometimes the answer is late.
+        if self.rng.u8(..4) != 0 {
+            self.settle_waits().await;
+        }
+    }
+
+    async fn settle_waits(&mut self) {
+        let waits = std::mem::take(&mut self.waits);
+        self.store.settle(&self.leases, &waits).await.unwrap();
+    }
+
+    /// Decides about a message in hand that is the oldest of its aggregate, or unsequenced.
+    async fn settle_one(&mut self) {
+        if self.in_hand.is_empty() {
+            return;
+        }
+        let any = self.rng.usize(..self.in_hand.len());
+        let aggregate = self.in_hand[any].aggregate.clone();
+        let oldest = self.in_hand.iter().position(|row| row.aggregate == aggregate);
+        let row = self.in_hand.remove(oldest.unwrap());
+        let verdict = match self.rng.u8(..10) {
+            0..=5 => Verdict::Published {
+                keep: self.rng.bool(),
+            },
+            6 if self.parks != Parks::Nothing => Verdict::Parked {
+                error: "refused".to_owned(),
+                halt: self.parks == Parks::Halting || self.rng.bool(),
+            },
+            _ => Verdict::Held {
+                delay: Duration::from_secs(self.rng.u64(..10)),
+                error: Some("failed".to_owned()),
+                attempt: false,
+            },
+        };
+        let goes_on = !row.sequenced
+            || matches!(
+                verdict,
+                Verdict::Published { .. } | Verdict::Parked { halt: false, .. }
+            );
+        if matches!(verdict, Verdict::Published { .. }) {
+            self.publishes += 1;
+            let sequence = row.message.as_ref().unwrap().sequence;
+            self.published
+                .entry(aggregate.clone())
+                .or_default()
+                .extend(sequence);
+        }
+        if !goes_on {
+            self.in_hand
+                .retain(|row| !row.sequenced || row.aggregate != aggregate);
+        }
+        let settlement = Settlement {
+            seq: row.seq,
+            partition: row.partition,
+            waited: row.waited,
+            verdict,
+        };
+        let repeats = 1 + usize::from(self.rng.u8(..8) == 0);
+        for _ in 0..repeats {
+            self.store
+                .settle(&self.leases, std::slice::from_ref(&settlement))
+                .await
+                .unwrap();
+        }
+    }
+
+    async fn operate(&mut self) {
+        match self.rng.u8(..4) {
+            0 => {
+                self.store.retry(&Selection::all()).await.unwrap();
+            }
+            1 if self.parks == Parks::Anything => {
+                self.store.skip(&Selection::all()).await.unwrap();
+            }
+            2 => {
+                let held = self.store.held(100.try_into().unwrap()).await.unwrap();
+                for held in held {
+                    self.store.resume(&held.aggregate).await.unwrap();
+                }
+            }
+            _ => {
+                self.in_hand.clear();
+                self.waits.clear();
+            }
+        }
+    }
+
+    async fn step(&mut self) {
+        match self.rng.u8(..16) {
+            0..=2 => self.record(),
+            3..=7 => self.fetch().await,
+            8..=12 => self.settle_one().await,
+            13 => self.operate().await,
+            14 => self.settle_waits().await,
+            _ => advance(Duration::from_secs(self.rng.u64(..4))).await,
+        }
+    }
+
+    /// Lets everything go on until it is published.
+    async fn drain(&mut self) {
+        for _ in 0..5_000 {
+            self.store.retry(&Selection::all()).await.unwrap();
+            self.fetch().await;
+            self.settle_one().await;
+            advance(Duration::from_secs(1)).await;
+            if self.store.backlog().await.unwrap() == Backlog::default() {
+                return;
+            }
+        }
+        let left = self
+            .store
+            .list(&Selection::all(), 100.try_into().unwrap())
+            .await
+            .unwrap();
+        panic!("seed {}: some messages never come: {left:#?}", self.seed);
+    }
+}
+
+async fn run(parks: Parks) {
+    for seed in 0..150 {
+        let mut random = Random::new(seed, parks).await;
+        for _ in 0..300 {
+            random.step().await;
+        }
+        random.drain().await;
+        let held = random.store.held(100.try_into().unwrap()).await.unwrap();
+        assert_eq!(held, [], "seed {seed}: a hold is left over");
+        assert_eq!(random.publishes, random.recorded, "seed {seed}");
+        for (aggregate, mut sequences) in random.published {
+            if parks == Parks::Anything {
+                // What was parked may come late, by the operator's own decision.
+                sequences.sort_unstable();
+            }
+            let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
+            assert_eq!(sequences, expected, "seed {seed}: {aggregate}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_or_overtaken_when_messages_fail() {
+    run(Parks::Nothing).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_or_overtaken_when_messages_are_parked_and_retried() {
+    run(Parks::Halting).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_when_messages_are_parked_skipped_and_retried() {
+    run(Parks::Anything).await;
+}

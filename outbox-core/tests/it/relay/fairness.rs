@@ -1,0 +1,133 @@
+//! One aggregate in trouble, or in a hurry, and the others.
+
+use outbox_core::testing::Ledger;
+use outbox_core::{FailureClass, NewMessage, OutboxStore as _};
+use tokio::time::Instant;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
+    let (store, broker) = (
+        MemoryStore::new(),
+        MemoryBroker::new().with_latency(Duration::from_millis(2)),
+    );
+    for cents in 0..20_000 {
+        store.record([Credited { account: 0, cents }]).unwrap();
+    }
+    credit(&store, 50, 2);
+    let relay = relay_of(&store, &broker, quick());
+    let began = Instant::now();
+    let report = run_during(&relay, async {
+        until("the others", || {
+            (1..=50).all(|account| statuses(&store, account) == [Published; 2])
+        })
+        .await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        store.until_drained().await;
+        // Two milliseconds each way.
+        let at_best = Duration::from_millis(4 * 20_000);
+        assert!(
+            began.elapsed() < at_best * 5 / 4,
+            "the hot one itself took {:?}",
+            began.elapsed()
+        );
+    })
+    .await;
+    assert_eq!(report.published, 20_100);
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
+    assert_eq!(store.backlog().await.unwrap().held_aggregates, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_aggregates_that_are_refused_do_not_stop_the_others() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 10_000, 1);
+    broker.fail_matching(
+        |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 10_000),
+        FailureClass::Configuration,
+    );
+    for account in 10_001..=10_100 {
+        store.record([Credited { account, cents: 1 }]).unwrap();
+    }
+    let relay = relay_of(&store, &broker, quick());
+    let began = Instant::now();
+    let report = run_during(&relay, async {
+        until("the others", || broker.log().len() == 100).await;
+        assert!(
+            began.elapsed() < Duration::from_secs(200),
+            "{:?}",
+            began.elapsed()
+        );
+        broker.clear_faults();
+        store.until_drained().await;
+    })
+    .await;
+    assert_eq!((report.published, report.parked), (10_100, 0));
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_waits_longer_each_time_whichever_relay_tries() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 1, 5);
+    broker.fail_matching(|_| true, FailureClass::Configuration);
+    for _ in 0..20 {
+        let relay = relay_of(&store, &broker, quick());
+        run_during(&relay, tokio::time::sleep(Duration::from_secs(30))).await;
+    }
+    let publishes = broker.publishes();
+    assert!((15..60).contains(&publishes), "{publishes} tries in ten minutes");
+    assert!(store.rows().iter().all(|row| row.attempts == 0));
+    broker.clear_faults();
+    run_during(&relay_of(&store, &broker, quick()), store.until_drained()).await;
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_message_comes_in_its_time_and_its_aggregate_after_it() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let due = store.now() + Duration::from_secs(3600);
+    credit(&store, 2, 1);
+    let delayed = NewMessage::from_event(&Credited { account: 1, cents: 2 })
+        .unwrap()
+        .available_at(due);
+    store.record([delayed]).unwrap();
+    store
+        .record([
+            Credited { account: 1, cents: 3 },
+            Credited { account: 2, cents: 2 },
+        ])
+        .unwrap();
+    let relay = relay_of(&store, &broker, quick());
+    run_during(&relay, async {
+        until("what is not delayed", || broker.log().len() == 3).await;
+        tokio::time::sleep(Duration::from_secs(3590)).await;
+        assert_eq!(statuses(&store, 1), [Published, Waiting, Waiting]);
+        store.until_drained().await;
+        let late = store.now() - due;
+        assert!(
+            (time::Duration::ZERO..=time::Duration::seconds(6)).contains(&late),
+            "{late}"
+        );
+    })
+    .await;
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_buffer_still_drains_everything() {
+    let (store, broker) = (
+        MemoryStore::new(),
+        MemoryBroker::new().with_latency(Duration::from_millis(1)),
+    );
+    for account in 0..4_000 {
+        store.record([Credited { account, cents: 1 }]).unwrap();
+    }
+    // Each payload is about 30 bytes: the budget is smaller than a batch.
+    let config = quick().buffer_bytes(4_000);
+    run_during(&relay_of(&store, &broker, config), store.until_drained()).await;
+    Ledger::of(&store, &broker).assert_balanced();
+}

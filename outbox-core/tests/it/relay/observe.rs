@@ -1,0 +1,168 @@
+//! What is seen from outside: health, the hook, metrics and spans.
+
+use std::sync::{Arc, Mutex};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use outbox_core::telemetry::METRICS;
+use outbox_core::{EventPolicy, FailureClass, Health, MessageContext, PoisonPolicy};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn health_follows_the_trouble() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let relay = relay_of(&store, &broker, quick());
+    let health = relay.health();
+    assert!(!health.now().is_alive(), "it does not run yet");
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(health.now(), Health::Alive);
+
+        broker.set_down(true);
+        credit(&store, 3, 1);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(
+            health.now().to_string().starts_with("degraded: broker fails"),
+            "{}",
+            health.now()
+        );
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(!health.now().is_alive(), "{}", health.now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        broker.set_down(false);
+        store.until_drained().await;
+        assert_eq!(health.now(), Health::Alive);
+
+        store.set_down(true);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(
+            health.now().to_string().starts_with("degraded: database fails"),
+            "{}",
+            health.now()
+        );
+        store.set_down(false);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(health.now(), Health::Alive);
+
+        broker.fail_next(1, FailureClass::Permanent);
+        credit(&store, 1, 1);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(
+            health.now().to_string().contains("1 aggregates were halted"),
+            "{}",
+            health.now()
+        );
+    })
+    .await;
+    assert!(!health.now().is_alive(), "it stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_application_is_told_of_each_parked_message_once_it_is_recorded() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 5, 1);
+    broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (notes, rows) = (told.clone(), store.clone());
+    let relay = relay_of(&store, &broker, quick()).on_parked(move |parked| {
+        assert_eq!(statuses(&rows, 3), [Parked], "recorded first");
+        notes.lock().unwrap().push(parked.clone());
+    });
+    relay.drain().await.unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_types_follow_policies_of_their_own() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 1, 2);
+    broker.fail_matching(|message| message.sequence == Some(1), FailureClass::Unclassified);
+    let lenient = EventPolicy::default()
+        .attempts_max(2)
+        .on_poison(PoisonPolicy::ParkAndContinue);
+    let config = quick().event_policy("account.credited", lenient);
+    run_during(&relay_of(&store, &broker, config), store.until_drained()).await;
+    assert_eq!(statuses(&store, 1), [Parked, Published]);
+    assert_eq!(store.rows()[0].attempts, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_have_the_documented_names_and_values() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 10, 2);
+    broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
+    broker.lose_acks(2);
+    let relay = relay_of(&store, &broker, quick());
+    let mut snapshot = None;
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        snapshot = Some(snapshotter.snapshot());
+    })
+    .await;
+    let seen: std::collections::HashMap<String, DebugValue> = snapshot
+        .unwrap()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+            (
+                [vec![key.key().name().to_owned()], labels].concat().join(" "),
+                value,
+            )
+        })
+        .collect();
+    for name in seen.keys() {
+        let name = name.split(' ').next().unwrap();
+        assert!(
+            METRICS.iter().any(|metric| metric.name == name),
+            "{name} is not documented"
+        );
+    }
+    let counted = |name: &str| match seen.get(name) {
+        Some(DebugValue::Counter(count)) => *count,
+        Some(DebugValue::Gauge(value)) => value.into_inner() as u64,
+        Some(DebugValue::Histogram(values)) => values.len() as u64,
+        None => 0,
+    };
+    assert_eq!(counted("outbox_published_total"), 18);
+    assert_eq!(counted("outbox_commit_to_stream_seconds"), 18);
+    assert_eq!(counted("outbox_duplicates_total"), 2);
+    assert_eq!(counted("outbox_publish_failures_total permanent"), 1);
+    assert_eq!(counted("outbox_publish_failures_total unknown"), 2);
+    assert_eq!(counted("outbox_parkings_total"), 1);
+    assert_eq!(counted("outbox_parked"), 1);
+    assert_eq!(counted("outbox_pending"), 1);
+    assert_eq!(counted("outbox_halted_aggregates"), 1);
+    assert!(counted("outbox_found_total poll") >= 1);
+}
+
+static LINKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[tokio::test(start_paused = true)]
+async fn a_publish_is_linked_to_the_trace_that_recorded_the_message() {
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    outbox_core::telemetry::link_spans(|span, traceparent, _| {
+        assert_eq!(span.metadata().unwrap().name(), "publish");
+        LINKS.lock().unwrap().push(traceparent.to_owned());
+    });
+    // For all tests of this program: the subscriber of one thread is not seen reliably by spans that others use as well.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(std::io::sink)
+        .try_init();
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let context = MessageContext {
+        traceparent: Some(traceparent.to_owned()),
+        ..MessageContext::default()
+    };
+    context.sync_scope(|| credit(&store, 1, 1));
+    relay_of(&store, &broker, quick()).drain().await.unwrap();
+    assert_eq!(*LINKS.lock().unwrap(), [traceparent]);
+    let headers = &broker.messages()[0].headers;
+    assert_eq!(headers.get("traceparent"), Some(traceparent));
+}

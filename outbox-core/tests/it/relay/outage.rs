@@ -1,0 +1,138 @@
+//! Broker or database away, silent or slow.
+
+use outbox_core::testing::Ledger;
+use outbox_core::{FailureClass, RelayError};
+use tokio::time::Instant;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn lost_confirmations_are_sent_again_and_leave_no_copy() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 2, 3);
+    broker.lose_acks(2);
+    let relay = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let drained = async {
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), drained);
+    assert_eq!(report.unwrap().duplicates, 2);
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_outage_of_half_an_hour_parks_nothing_and_uses_no_attempts() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 20, 10);
+    broker.set_down(true);
+    let relay = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let outage = async {
+        tokio::time::sleep(Duration::from_secs(30 * 60)).await;
+        assert!(
+            store
+                .rows()
+                .iter()
+                .all(|row| row.status == Pending && row.attempts == 0)
+        );
+        let publishes = broker.publishes();
+        assert!(
+            publishes < 20 + 100 * 16,
+            "{publishes} publishes hammered the broker"
+        );
+        broker.set_down(false);
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), outage);
+    assert_eq!(report.unwrap().published, 200);
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 5, 5);
+    let relay = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let outage = async {
+        // The database goes away once the first message is on the stream, so before anything is settled.
+        while broker.publishes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        store.set_down(true);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let sent = broker.publishes();
+        assert!(
+            sent <= 25,
+            "{sent}: messages were sent again and again while nothing could be recorded"
+        );
+        store.set_down(false);
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), outage);
+    assert_eq!(report.unwrap().parked, 0);
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_misconfigured_event_type_does_not_stop_the_others() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 1500, 1);
+    // More failing aggregates than one batch holds.
+    broker.fail_matching(
+        |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 1200),
+        FailureClass::Configuration,
+    );
+    let relay = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let others = async {
+        while broker.log().len() < 300 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
+    assert_eq!(report.unwrap().parked, 0);
+}
+
+/// No stream takes their subject, which looks like a broker that is away.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 500, 1);
+    broker.fail_matching(
+        |message| message.aggregate.id.parse::<u32>().is_ok_and(|id| id <= 500),
+        FailureClass::Transient,
+    );
+    let relay = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let others = async {
+        for account in 1001..=1020 {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            let recorded_at = Instant::now();
+            store.record([Credited { account, cents: 1 }]).unwrap();
+            while statuses(&store, account) != [Published] {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                assert!(recorded_at.elapsed() < Duration::from_secs(31), "still waits");
+            }
+        }
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
+    assert_eq!(report.unwrap().parked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_reports_a_broker_that_is_away() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 1, 1);
+    broker.set_down(true);
+    let error = Relay::new(store, broker.publisher()).drain().await.unwrap_err();
+    assert!(matches!(error, RelayError::Broker(_)), "{error:?}");
+}

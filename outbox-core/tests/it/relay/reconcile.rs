@@ -1,0 +1,30 @@
+//! A broker that lost what it had confirmed.
+
+use outbox_core::relay::reconcile::{self, Span};
+use outbox_core::testing::Ledger;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_the_broker_lost_is_published_again_and_nothing_else() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 30, 100);
+    relay_of(&store, &broker, quick()).drain().await.unwrap();
+    broker.lose_tail(700);
+    assert_eq!(broker.log().len(), 2300);
+    let span = Span {
+        from: store.now() - Duration::from_secs(3600),
+        until: store.now() + Duration::from_secs(1),
+    };
+    let found = reconcile::missing(&store, &broker, span).await.unwrap();
+    assert_eq!((found.compared, found.missing, found.published), (3000, 700, 0));
+    let done = reconcile::reconcile(&store, &broker.publisher(), &broker, span)
+        .await
+        .unwrap();
+    assert_eq!((done.missing, done.published), (700, 700));
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
+    let again = reconcile::missing(&store, &broker, span).await.unwrap();
+    assert_eq!((again.compared, again.missing), (3000, 0));
+}

@@ -1,0 +1,182 @@
+//! The end of a relay, clean or not.
+
+use outbox_core::testing::Ledger;
+use outbox_core::{
+    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Settlement, StoreError,
+};
+use tokio::time::Instant;
+
+use super::*;
+
+/// Nobody answers: neither settling nor giving the leases back may hold up the shutdown.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let hanging = Hanging(store);
+    let relay =
+        Relay::new(hanging, broker.publisher()).with_config(quick().shutdown_timeout(Duration::from_secs(2)));
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    let started_at = Instant::now();
+    relay.run(shutdown).await.unwrap();
+    assert!(
+        started_at.elapsed() <= Duration::from_secs(5),
+        "{:?}",
+        started_at.elapsed()
+    );
+
+    let shutdown = CancellationToken::new();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shutdown.cancel();
+        Instant::now()
+    };
+    let (report, stopped_at) = tokio::join!(relay.run(shutdown.clone()), stop);
+    report.unwrap();
+    assert!(
+        stopped_at.elapsed() <= Duration::from_secs(5),
+        "{:?}",
+        stopped_at.elapsed()
+    );
+}
+
+/// A store behind a connection that went silent.
+struct Hanging(MemoryStore);
+
+impl OutboxStore for Hanging {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn announce(&self, _: OwnerId, _: Duration) -> Result<u32, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn leave(&self, _: OwnerId) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    async fn fetch_held(&self, _: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn purge(&self, _: PurgeRequest) -> Result<Purged, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn acquire(&self, _: OwnerId, _: Duration, _: u16) -> Result<Vec<Lease>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn renew(&self, _: OwnerId, _: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn release(&self, _: OwnerId, _: &[Lease]) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    async fn fetch(&self, _: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn settle(&self, _: &[Lease], _: &[Settlement]) -> Result<usize, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.0.backlog().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_shutdown_settles_what_is_in_flight_and_hands_over_at_once() {
+    let (store, broker) = (
+        MemoryStore::new(),
+        MemoryBroker::new().with_latency(Duration::from_secs(1)),
+    );
+    credit(&store, 100, 3);
+    let relay = Relay::new(store.clone(), broker.publisher()).with_config(quick().window(10));
+    let shutdown = CancellationToken::new();
+    let stop = async {
+        while broker.publishes() < 10 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), stop);
+    let published = report.unwrap().published;
+    assert!((10..=20).contains(&published), "{published}");
+    assert_eq!(
+        store.rows().iter().filter(|row| row.status == Published).count() as u64,
+        published
+    );
+
+    let before = Instant::now();
+    broker.clear_faults();
+    let successor = relay_of(&store, &broker, quick());
+    assert_eq!(successor.drain().await.unwrap().duplicates, 0);
+    assert!(
+        before.elapsed() < quick().lease_ttl,
+        "the successor had to wait for the leases"
+    );
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_never_answers_cannot_hold_up_the_shutdown() {
+    let (store, broker) = (
+        MemoryStore::new(),
+        MemoryBroker::new().with_latency(Duration::from_secs(24 * 3600)),
+    );
+    credit(&store, 1, 1);
+    let relay = Relay::new(store.clone(), broker.publisher())
+        .with_config(quick().shutdown_timeout(Duration::from_secs(2)));
+    let shutdown = CancellationToken::new();
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        shutdown.cancel();
+        Instant::now()
+    };
+    let (report, stopped_at) = tokio::join!(relay.run(shutdown.clone()), stop);
+    assert_eq!(report.unwrap().published, 0);
+    assert!(
+        stopped_at.elapsed() <= Duration::from_secs(3),
+        "{:?}",
+        stopped_at.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_relay_takes_over_from_one_that_died() {
+    let (store, broker) = (
+        MemoryStore::new(),
+        MemoryBroker::new().with_latency(Duration::from_millis(3)),
+    );
+    credit(&store, 30, 30);
+    let shutdown = CancellationToken::new();
+    let relay = || {
+        let relay = relay_of(&store, &broker, quick());
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move { relay.run(shutdown).await })
+    };
+    let first = relay();
+    while broker.publishes() < 100 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let second = relay();
+    first.abort();
+    let died_at = Instant::now();
+    store.until_drained().await;
+    assert!(
+        died_at.elapsed() < quick().lease_ttl * 2,
+        "{:?}",
+        died_at.elapsed()
+    );
+    shutdown.cancel();
+    assert!(second.await.unwrap().unwrap().published > 0);
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
+}

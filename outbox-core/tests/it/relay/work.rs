@@ -1,0 +1,89 @@
+//! What a relay does while nothing goes wrong but itself.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use outbox_core::testing::Ledger;
+use tokio::time::Instant;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_was_committed_is_published_in_order_and_settled() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 50, 20);
+    let report = relay_of(&store, &broker, quick()).drain().await.unwrap();
+    assert_eq!(
+        (report.published, report.duplicates, report.failed, report.parked),
+        (1000, 0, 0, 0)
+    );
+    Ledger::of(&store, &broker).assert_balanced();
+    assert_eq!(broker.log().len(), 1000);
+}
+
+/// Kills the relay at each of its await points, as often as needed to get through, and lets a successor finish the work.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
+    for polls in 1.. {
+        let (store, broker) = (
+            MemoryStore::new(),
+            MemoryBroker::new().with_latency(Duration::from_millis(1)),
+        );
+        credit(&store, 3, 3);
+        let relay = relay_of(&store, &broker, quick());
+        let finished = {
+            let mut drain = pin!(relay.drain());
+            poll_times(drain.as_mut(), polls).await
+        };
+        // The dead relay's leases must run out first.
+        tokio::time::advance(quick().lease_ttl).await;
+        relay_of(&store, &broker, quick()).drain().await.unwrap();
+        let ledger = Ledger::of(&store, &broker);
+        ledger.assert_balanced();
+        assert_eq!(ledger.copies(), 0, "the broker knows the ids");
+        if finished {
+            assert!(polls > 5, "the relay has more await points than {polls}");
+            return;
+        }
+    }
+}
+
+/// Polls a future at most so many times, letting time pass in between; returns whether it finished.
+async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) -> bool {
+    for _ in 0..polls {
+        if future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {
+            return true;
+        }
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    false
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let relay = Relay::new(store.clone(), broker.publisher()).with_config(
+        quick()
+            .poll_max(Duration::from_secs(14))
+            .poll_min(Duration::from_secs(14)),
+    );
+    let shutdown = CancellationToken::new();
+    let committed = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let committed_at = Instant::now();
+        credit(&store, 1, 1);
+        store.until_drained().await;
+        assert!(
+            committed_at.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            committed_at.elapsed()
+        );
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), committed);
+    assert_eq!(report.unwrap().published, 1);
+}

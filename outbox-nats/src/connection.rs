@@ -1,0 +1,230 @@
+//! The connection that a publisher sends on, which it can drop with everything that is queued in it.
+//!
+//! A client of async-nats is a handle to a task that owns the socket and a queue of messages. The task outlives all handles until its queue
+//! is sent, also over reconnections, and a request to reconnect waits behind the queue. So a publisher of a known client (one made by
+//! [`connect`](crate::connect)) opens a connection of its own, whose tasks run on one thread of their own: when the thread ends, queue and socket
+//! are gone. Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]; a line that was closed sends nothing more,
+//! except what the operating system has already taken. Absent here: sending (`publisher`) and reports of the server (`reports`).
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::{Client, ConnectOptions, ServerAddr, Statistics};
+use tokio::sync::{OnceCell, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::reports::Reports;
+
+/// How long a publish waits for the first connection of its line. The line connects in the background, and later publishes fail at once.
+const FIRST_CONNECT: Duration = Duration::from_secs(2);
+
+/// Bound on closing a line. The thread only drops what it holds.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// How a client was made: enough to make another one like it.
+pub(crate) struct Origin {
+    pub(crate) servers: Vec<ServerAddr>,
+    /// With the event callback that fills `reports`.
+    pub(crate) options: ConnectOptions,
+    pub(crate) reports: Arc<Reports>,
+}
+
+/// Clients that `connect` made and that are still in use. All clones of a client share its statistics and no two clients do, so their
+/// address names the client.
+static ORIGINS: Mutex<Vec<(Weak<Statistics>, Arc<Origin>)>> = Mutex::new(Vec::new());
+
+impl Origin {
+    pub(crate) fn remember(self, client: &Client) {
+        let mut origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        origins.retain(|(client, _)| client.strong_count() > 0);
+        origins.push((Arc::downgrade(&client.statistics()), Arc::new(self)));
+    }
+
+    /// `None` for a client that somebody else made.
+    pub(crate) fn of(client: &Client) -> Option<Arc<Self>> {
+        let statistics = Arc::as_ptr(&client.statistics());
+        let origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = origins
+            .iter()
+            .filter(|(known, _)| std::ptr::eq(known.as_ptr(), statistics));
+        found.next().map(|(_, origin)| origin.clone())
+    }
+}
+
+/// Where a publisher sends. Opened by the first use.
+pub(crate) struct Line {
+    /// The client that the publisher was given.
+    given: Client,
+    origin: Option<Arc<Origin>>,
+    ack_timeout: Duration,
+    inflight_max: usize,
+    current: Mutex<Slot>,
+}
+
+/// One connection, once it is open.
+pub(crate) type Slot = Arc<OnceCell<Live>>;
+
+/// An open connection.
+pub(crate) struct Live {
+    pub(crate) client: Client,
+    pub(crate) context: Context,
+    /// `None` if the connection is the one that the publisher was given.
+    thread: Option<Thread>,
+    opened: Instant,
+}
+
+impl Line {
+    pub(crate) fn new(given: Client, ack_timeout: Duration, inflight_max: usize) -> Self {
+        let line = Self {
+            origin: Origin::of(&given),
+            given,
+            ack_timeout,
+            inflight_max,
+            current: Mutex::default(),
+        };
+        if line.origin.is_none() {
+            *line.current() = Arc::new(OnceCell::new_with(Some(line.borrowed())));
+        }
+        line
+    }
+
+    pub(crate) fn given(&self) -> &Client {
+        &self.given
+    }
+
+    pub(crate) fn reports(&self) -> Option<&Reports> {
+        self.origin.as_deref().map(|origin| &*origin.reports)
+    }
+
+    /// The present connection; keep it for one publish, and pass it to [`Self::open`].
+    pub(crate) fn slot(&self) -> Slot {
+        self.current().clone()
+    }
+
+    /// Opens the connection unless it is, and waits a moment for a new one to be established. Look at the state afterwards.
+    pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
+        let live = slot
+            .get_or_init(|| async {
+                let Some(origin) = &self.origin else {
+                    return self.borrowed();
+                };
+                match Thread::start(origin, |client| self.context(client)).await {
+                    Some((client, context, thread)) => Live {
+                        client,
+                        context,
+                        thread: Some(thread),
+                        opened: Instant::now(),
+                    },
+                    None => {
+                        tracing::error!("no thread for the publisher's connection, the common one is used");
+                        self.borrowed()
+                    }
+                }
+            })
+            .await;
+        if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
+            let mut changes = reports.watch();
+            let connected = async {
+                // The report and the state are written one after the other, so the state is looked at again a moment later.
+                while live.client.connection_state() == State::Pending {
+                    let _ = timeout(Duration::from_millis(20), changes.changed()).await;
+                }
+            };
+            let _ = timeout_at(live.opened + FIRST_CONNECT, connected).await;
+        }
+        live
+    }
+
+    /// Drops the connection and what is queued in it, and opens another one.
+    pub(crate) async fn renew(&self) {
+        if self.origin.is_none() {
+            // Somebody else's client: the most that can be asked of it. It waits while the client's queue is full.
+            let _ = timeout(CLOSE, self.given.force_reconnect()).await;
+            return;
+        }
+        let old = std::mem::take(&mut *self.current());
+        match old.get() {
+            Some(Live {
+                thread: Some(thread), ..
+            }) => thread.end().await,
+            Some(_) => {
+                let _ = timeout(CLOSE, self.given.force_reconnect()).await;
+            }
+            None => {}
+        }
+        self.open(&self.slot()).await;
+    }
+
+    fn borrowed(&self) -> Live {
+        Live {
+            client: self.given.clone(),
+            context: self.context(self.given.clone()),
+            thread: None,
+            opened: Instant::now(),
+        }
+    }
+
+    fn context(&self, client: Client) -> Context {
+        ContextBuilder::new()
+            .timeout(self.ack_timeout)
+            .ack_timeout(self.ack_timeout)
+            .max_ack_inflight(self.inflight_max)
+            .build(client)
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that the tasks of one client run on. Dropping it ends the thread.
+struct Thread {
+    end: watch::Sender<bool>,
+    ended: watch::Receiver<()>,
+}
+
+impl Thread {
+    /// `None` if the system gives us no thread.
+    async fn start(
+        origin: &Origin,
+        context: impl FnOnce(Client) -> Context,
+    ) -> Option<(Client, Context, Self)> {
+        let (servers, options) = (origin.servers.clone(), origin.options.clone());
+        let (opened, opening) = oneshot::channel();
+        let (end, mut ending) = watch::channel(false);
+        let (ended_when_dropped, ended) = watch::channel(());
+        let run = move || {
+            let _ended = ended_when_dropped;
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+                return;
+            };
+            runtime.block_on(async move {
+                // Returns at once: the connection is made in the background, and again whenever it breaks.
+                if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
+                    && opened.send((client, tokio::runtime::Handle::current())).is_ok()
+                {
+                    let _ = ending.wait_for(|end| *end).await;
+                }
+            });
+            // Drops all tasks, with the socket and the queue, and waits for nothing.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new()
+            .name("outbox-nats".to_owned())
+            .spawn(run)
+            .ok()?;
+        let (client, runtime) = opening.await.ok()?;
+        let _entered = runtime.enter();
+        Some((client.clone(), context(client), Self { end, ended }))
+    }
+
+    /// Ends the thread and waits for it, so that nothing is sent after this.
+    async fn end(&self) {
+        self.end.send_replace(true);
+        let mut ended = self.ended.clone();
+        // The channel closes when the thread is done.
+        let _ = timeout(CLOSE, async { while ended.changed().await.is_ok() {} }).await;
+    }
+}

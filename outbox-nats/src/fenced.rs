@@ -1,0 +1,270 @@
+//! Fenced publishing: the server itself refuses what would stand out of order.
+//!
+//! All sequenced messages of an aggregate go to one subject, each with the position that the subject's last message is expected to have. So a message
+//! that a relay left on the wire, and that arrives after another relay has gone on, is refused however late it is; the duplicate window alone
+//! forgets it. Invariants: a refusal counts as stored only if the message itself is found on the subject, and is sent again only at the
+//! position that was just looked up. Absent here: sending (`publisher`).
+//!
+//! What was found on the subject, for a message without a remembered position or after a refusal:
+//!
+//! | last message of the subject | then |
+//! |---|---|
+//! | none: a new aggregate, or all expired or purged | send, expecting position 0 |
+//! | the same id | stored: the receipt says duplicate |
+//! | a lower sequence | send, expecting its position |
+//! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last position |
+//!
+//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that was parked
+//! and overtaken: the latter is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
+//! aggregate's subject too, and carry an old sequence; so they are searched for after each refusal. Not fenced are unsequenced messages
+//! and fixed subjects: they keep their subjects.
+//!
+//! Servers check in different order: 2.9 answers a known id with duplicate whatever is expected, newer ones refuse the expectation first, and
+//! clusters check ids first. Both ways lead to the same receipt.
+
+use std::collections::HashMap;
+use std::mem;
+use std::time::Duration;
+
+use async_nats::Subject;
+use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use outbox_core::{FailureClass, Message, PublishError, Receipt};
+use tokio::time::{Instant, timeout_at};
+
+use crate::log;
+use crate::outcome::{Attempt, is_wrong_last_sequence};
+use crate::publisher::{JetStreamPublisher, PublisherConfig};
+
+/// Most aggregates whose last position is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
+pub(crate) const POSITIONS_MAX: usize = 65_536;
+
+/// Times a message is sent before the relay is told to come back.
+const TRIES_MAX: u32 = 3;
+
+/// Most that the clocks of database and broker may differ.
+const CLOCKS_APART: Duration = Duration::from_hours(1);
+
+/// Last positions by subject: two generations, of which the older is dropped when the younger is full.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    young: HashMap<String, u64>,
+    old: HashMap<String, u64>,
+}
+
+impl Positions {
+    fn get(&self, subject: &str) -> Option<u64> {
+        self.young.get(subject).or_else(|| self.old.get(subject)).copied()
+    }
+
+    fn set(&mut self, subject: &str, position: u64) {
+        if let Some(known) = self.young.get_mut(subject) {
+            *known = position;
+            return;
+        }
+        if self.young.len() >= POSITIONS_MAX / 2 {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(subject.to_owned(), position);
+    }
+
+    fn forget(&mut self, subject: &str) {
+        self.young.remove(subject);
+        self.old.remove(subject);
+    }
+}
+
+/// What the subject says about a message.
+enum Standing {
+    Stored(Receipt),
+    /// Not stored; the last position, 0 if there is none.
+    After(u64),
+}
+
+impl JetStreamPublisher {
+    /// Whether the order of messages on the aggregate's subject includes this one.
+    pub(crate) fn is_fenced(&self, message: &Message) -> bool {
+        self.config().fenced && message.sequence.is_some() && message.subject.is_none()
+    }
+
+    /// Publishes behind the last message of the subject. `encode` makes the message anew for each try.
+    pub(crate) async fn send_fenced(
+        &self,
+        message: &Message,
+        attempt: Attempt<'_>,
+        subject: Subject,
+        deadline: Instant,
+        encode: impl Fn() -> Result<PublishMessage, PublishError>,
+    ) -> Result<Receipt, PublishError> {
+        let first = message.sequence == Some(1) && !is_replay(message);
+        // A first message is almost always new, so it does not look first.
+        let mut expected = self.positions().get(&subject).or(first.then_some(0));
+        let mut refused = None;
+        for _ in 0..TRIES_MAX {
+            let position = match expected {
+                Some(position) => position,
+                None => match self
+                    .standing(message, attempt, refused.is_some(), deadline)
+                    .await?
+                {
+                    Standing::Stored(receipt) => return Ok(receipt),
+                    Standing::After(position) => position,
+                },
+            };
+            let publish =
+                encode()?.header(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, position.to_string().as_str());
+            match self.send(attempt, subject.clone(), publish, deadline).await {
+                Ok(receipt) if receipt.duplicate => {
+                    // An older position than the last one, perhaps; the next message looks.
+                    self.positions().forget(&subject);
+                    return Ok(receipt);
+                }
+                Ok(receipt) => {
+                    self.positions().set(&subject, receipt.position);
+                    return Ok(receipt);
+                }
+                Err(error) if is_wrong_last_sequence(&error) => {
+                    self.positions().forget(&subject);
+                    expected = None;
+                    refused = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let context = format!(
+            "message {} was fenced off {TRIES_MAX} times: somebody else publishes on `{subject}` at the same time",
+            message.id
+        );
+        let error = PublishError::new(FailureClass::Unknown, context);
+        Err(match refused {
+            Some(refused) => error.with_source(refused),
+            None => error,
+        })
+    }
+
+    /// Looks at the last message of the subject, and further where it proves nothing.
+    async fn standing(
+        &self,
+        message: &Message,
+        attempt: Attempt<'_>,
+        refused: bool,
+        deadline: Instant,
+    ) -> Result<Standing, PublishError> {
+        let look = async {
+            let Some(last) = self.read_last(attempt.stream, attempt.subject).await? else {
+                return Ok(Standing::After(0));
+            };
+            let stored = |position| {
+                Standing::Stored(Receipt {
+                    position,
+                    duplicate: true,
+                })
+            };
+            let position = last.sequence;
+            let header = |name: &'static str| last.headers.get(HeaderName::from_static(name));
+            if last
+                .headers
+                .get(NATS_MESSAGE_ID)
+                .is_some_and(|id| id.as_str() == message.id.to_string())
+            {
+                self.positions().set(attempt.subject, position);
+                return Ok(stored(position));
+            }
+            let last_sequence = header("ce-sequence").and_then(|value| value.as_str().parse::<u64>().ok());
+            let search = if is_replay(message) {
+                refused
+            } else {
+                header("ce-messageid").is_some()
+                    || last_sequence >= message.sequence
+                    || last_sequence.is_none()
+            };
+            if search && let Some(position) = self.search(message, attempt).await? {
+                return Ok(stored(position));
+            }
+            Ok(Standing::After(position))
+        };
+        timeout_at(deadline, look)
+            .await
+            .map_err(|_| attempt.unconfirmed(self.config().ack_timeout))?
+    }
+
+    /// Whether the last message of a subject can be read, before the first message needs it.
+    pub(crate) async fn check_fence(&self) -> Result<(), PublishError> {
+        let PublisherConfig { stream, prefix, .. } = self.config();
+        // Nothing is published on it; an answer is all that is wanted.
+        let subject = format!("{prefix}.outbox-preflight");
+        self.read_last(stream, &subject).await.map(|_| ())
+    }
+
+    /// The last message of the subject, from the stream's leader: a replica may not know it yet.
+    async fn read_last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, PublishError> {
+        let api = format!("$JS.API.STREAM.MSG.GET.{stream}");
+        let denied = || self.is_denied(&api);
+        let failed = |error| {
+            let class = if denied() {
+                FailureClass::Configuration
+            } else {
+                FailureClass::Unknown
+            };
+            let context = format!(
+                "last message of `{subject}` cannot be read; fenced publishing needs the permission to publish on `{api}`"
+            );
+            PublishError::new(class, context).with_source(error)
+        };
+        self.connected(async |live| {
+            let stream = live
+                .context
+                .get_stream_no_info(stream)
+                .await
+                .map_err(|error| failed(Box::<dyn std::error::Error + Send + Sync>::from(error)))?;
+            match stream.get_last_raw_message_by_subject(subject).await {
+                Ok(last) => Ok(Some(last)),
+                Err(error) => match error.kind() {
+                    LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                    _ => Err(failed(error.into())),
+                },
+            }
+        })
+        .await
+    }
+
+    /// The position of the message, if it is on the subject.
+    async fn search(&self, message: &Message, attempt: Attempt<'_>) -> Result<Option<u64>, PublishError> {
+        let from = message.created_at - CLOCKS_APART;
+        self.connected(async |live| {
+            let mut found = None;
+            let see = |position, headers: &async_nats::HeaderMap| {
+                if log::message_id(headers) == Some(message.id) {
+                    found = Some(position);
+                }
+                found.is_none()
+            };
+            log::read(live, attempt.stream, Some(attempt.subject), from, see).await?;
+            Ok(found)
+        })
+        .await
+    }
+}
+
+fn is_replay(message: &Message) -> bool {
+    message.id.as_uuid() != message.event_id.as_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembered_positions_are_bounded_and_the_recent_ones_stay() {
+        let mut positions = Positions::default();
+        for n in 0..200_000_u64 {
+            positions.set(&n.to_string(), n);
+            assert!(positions.young.len() + positions.old.len() <= POSITIONS_MAX);
+        }
+        assert_eq!(positions.get("199999"), Some(199_999));
+        assert_eq!(positions.get("1"), None);
+        positions.forget("199999");
+        assert_eq!(positions.get("199999"), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! Tells relays in other processes that something was committed.
+//!
+//! A writer's process runs [`send`], a relay's process runs [`listen`]; a process may run both, since hints from others are not sent on. A hint is an
+//! empty core message that nobody stores or confirms. Invariants: nothing waits for hints, because relays poll as well; their rate is
+//! bounded, whatever the rate of commits. Absent here: which relay serves which database; a spurious hint costs one query.
+//!
+//! ```no_run
+//! # async fn demo(client: outbox_nats::async_nats::Client) {
+//! use outbox_core::shutdown;
+//! use outbox_nats::hints;
+//!
+//! let stop = shutdown::on_signals();
+//! tokio::spawn(hints::send(client.clone(), hints::DEFAULT_SUBJECT, stop.clone()));
+//! tokio::spawn(hints::listen(client, hints::DEFAULT_SUBJECT, stop));
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, Subject, ToSubject};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::wake;
+use tokio::time::{sleep, timeout};
+
+/// Subject of hints unless configured otherwise. No stream may capture it: hints would be stored. Users need the permission to publish and to
+/// subscribe to it.
+pub const DEFAULT_SUBJECT: &str = "outbox.hint";
+
+/// Least time between two hints of one process: at most 50 a second.
+pub const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Pause before subscribing again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Sends a hint after commits in this process ([`wake::notify`]), until `shutdown`.
+///
+/// The first one is sent at once; the commits of the following [`INTERVAL`] are one hint at its end. While the broker is away hints are
+/// dropped. Cancel-safe.
+pub async fn send(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
+    let subject = subject.to_subject();
+    let mut commits = wake::LocalListener::new();
+    let run = async {
+        loop {
+            commits.notified().await;
+            hint(&client, &subject).await;
+            // Commits meanwhile are noticed afterwards, all at once.
+            sleep(INTERVAL).await;
+        }
+    };
+    let _ = shutdown.run_until_cancelled(run).await;
+}
+
+/// Wakes the relays of this process ([`wake::notify_remote`]) at each hint, until `shutdown`. Cancel-safe.
+pub async fn listen(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
+    let subject = subject.to_subject();
+    let run = async {
+        loop {
+            match client.subscribe(subject.clone()).await {
+                // The subscription outlives reconnections; it ends with the client.
+                Ok(mut hints) => {
+                    while hints.next().await.is_some() {
+                        wake::notify_remote();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, %subject, "cannot listen for hints");
+                }
+            }
+            sleep(RETRY).await;
+        }
+    };
+    let _ = shutdown.run_until_cancelled(run).await;
+}
+
+async fn hint(client: &Client, subject: &Subject) {
+    if client.connection_state() != State::Connected {
+        tracing::debug!(%subject, "not connected, a hint was dropped");
+        return;
+    }
+    // It waits only for room in the client's queue.
+    match timeout(INTERVAL, client.publish(subject.clone(), Bytes::new())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, %subject, "a hint was not sent"),
+        Err(_) => tracing::debug!(%subject, "a hint found no room and was dropped"),
+    }
+}

@@ -1,0 +1,329 @@
+//! Checks the stream before the first message is published.
+//!
+//! Invariants: nothing is changed; what cannot work is an error that says what to do, and what works but may lose or repeat messages is a
+//! warning with the value seen and the value needed. The judgement is a pure function, so that each rule has a test without a server.
+//! Absent here: creating the stream and the fixed subjects of events (`provision`).
+
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use outbox_core::{FailureClass, PublishError};
+
+use crate::connection::Live;
+use crate::provision::captures;
+use crate::publisher::PublisherConfig;
+
+/// Duplicate window that outlasts what usually happens: a relay that crashed after publishing, and the outage it crashed in.
+const WINDOW_WANTED: Duration = Duration::from_mins(10);
+
+/// Duplicate window below which a crash alone may repeat messages; also the server's default.
+const WINDOW_NEEDED: Duration = Duration::from_mins(2);
+
+/// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
+const MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// What the judgement is about.
+pub(crate) struct Seen<'a> {
+    pub(crate) stream: &'a Config,
+    /// Whether the stream's server is one of several.
+    pub(crate) clustered: bool,
+    pub(crate) max_payload: usize,
+    pub(crate) version: &'a str,
+    /// 2.9 or newer.
+    pub(crate) version_is_known: bool,
+}
+
+/// Asks the server, and judges.
+pub(crate) async fn check(
+    live: &Live,
+    config: &PublisherConfig,
+    denied: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, PublishError> {
+    let name = &config.stream;
+    let api = format!("$JS.API.STREAM.INFO.{name}");
+    let stream = live.context.get_stream(name).await.map_err(|error| {
+        let (class, context) = match error.kind() {
+            GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => (
+                FailureClass::Configuration,
+                format!(
+                    "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
+                    config.prefix.wildcard()
+                ),
+            ),
+            GetStreamErrorKind::Request if denied(&api) => (
+                FailureClass::Configuration,
+                format!("stream `{name}` cannot be checked; grant this user the permission to publish on `{api}`"),
+            ),
+            GetStreamErrorKind::Request => (
+                FailureClass::Unknown,
+                format!(
+                    "no answer about stream `{name}`; check that the server has JetStream enabled and that this user may publish on `{api}`"
+                ),
+            ),
+            GetStreamErrorKind::JetStream(refused) if refused.code() >= 500 => (
+                FailureClass::Transient,
+                format!("stream `{name}` cannot be read now"),
+            ),
+            _ => (
+                FailureClass::Configuration,
+                format!("stream `{name}` cannot be read"),
+            ),
+        };
+        PublishError::new(class, context).with_source(error)
+    })?;
+    let info = stream.cached_info();
+    let server = live.client.server_info();
+    let seen = Seen {
+        stream: &info.config,
+        clustered: info
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.name.is_some()),
+        max_payload: server.max_payload,
+        version: &server.version,
+        version_is_known: live.client.is_server_compatible(2, 9, 0),
+    };
+    judge(&seen, config)
+}
+
+/// The rules.
+pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<String>, PublishError> {
+    let Seen { stream, .. } = seen;
+    let name = &config.stream;
+    let wanted = config.prefix.wildcard();
+    let broken = |context: String| Err(PublishError::new(FailureClass::Configuration, context));
+    if !captures(&stream.subjects, &wanted) {
+        return broken(format!(
+            "stream `{name}` captures {}, and messages are published on `{wanted}`; call `provision_stream`, or correct the publisher's prefix",
+            stream.subjects.join(", ")
+        ));
+    }
+    if stream.no_ack {
+        return broken(format!(
+            "stream `{name}` has no_ack, so nothing is ever confirmed; remove it"
+        ));
+    }
+    if stream.sealed {
+        return broken(format!(
+            "stream `{name}` is sealed and takes no messages; use another stream"
+        ));
+    }
+
+    let mut warnings = Vec::new();
+    let mut warn = |wrong: bool, text: String| {
+        if wrong {
+            warnings.push(text);
+        }
+    };
+    warn(
+        !seen.version_is_known,
+        format!("nats-server is version {}, needed is 2.9 or newer", seen.version),
+    );
+    warn(
+        stream.retention != RetentionPolicy::Limits,
+        format!(
+            "stream `{name}` has retention {:?}, which forgets published ids with the messages and so stores copies; needed is Limits",
+            stream.retention
+        ),
+    );
+    let window = stream.duplicate_window;
+    let outlast = "it must outlast the relay's lease, its restart and an outage of the broker, or a message published before them is stored again";
+    warn(
+        window < WINDOW_NEEDED,
+        format!(
+            "stream `{name}` has duplicate window {window:?}, needed is {WINDOW_NEEDED:?} or more, better {WINDOW_WANTED:?}: {outlast}"
+        ),
+    );
+    warn(
+        (WINDOW_NEEDED..WINDOW_WANTED).contains(&window),
+        format!(
+            "stream `{name}` has duplicate window {window:?}, recommended is {WINDOW_WANTED:?} or more: {outlast}"
+        ),
+    );
+    warn(
+        stream.storage != StorageType::File,
+        format!(
+            "stream `{name}` is in memory, so a restart of the server loses messages; needed is file storage"
+        ),
+    );
+    warn(
+        seen.clustered && stream.num_replicas < 3,
+        format!(
+            "stream `{name}` has {} replica in a cluster, so the loss of one server stops it or loses messages; needed are 3",
+            stream.num_replicas
+        ),
+    );
+    let limited = stream.max_bytes > 0 || stream.max_messages > 0;
+    warn(
+        limited && stream.discard == DiscardPolicy::Old,
+        format!(
+            "stream `{name}` is limited to {} messages and {} bytes (-1 is no limit) with discard policy old, so it drops unread events silently when full; needed is discard policy new",
+            stream.max_messages, stream.max_bytes
+        ),
+    );
+    warn(
+        stream.max_messages_per_subject > 0 && !stream.discard_new_per_subject,
+        format!(
+            "stream `{name}` keeps {} messages per subject, so slow consumers miss events; remove max_msgs_per_subject",
+            stream.max_messages_per_subject
+        ),
+    );
+    let limit = usize::try_from(stream.max_message_size)
+        .ok()
+        .filter(|limit| *limit > 0)
+        .map_or(seen.max_payload, |limit| limit.min(seen.max_payload));
+    warn(
+        limit < MESSAGE_BYTES,
+        format!(
+            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages are parked"
+        ),
+    );
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Config {
+        Config {
+            name: "EVENTS".to_owned(),
+            subjects: vec!["events.>".to_owned()],
+            duplicate_window: WINDOW_WANTED,
+            discard: DiscardPolicy::New,
+            num_replicas: 3,
+            max_bytes: -1,
+            max_messages: -1,
+            max_message_size: -1,
+            ..Config::default()
+        }
+    }
+
+    fn seen(stream: &Config) -> Seen<'_> {
+        Seen {
+            stream,
+            clustered: true,
+            max_payload: MESSAGE_BYTES,
+            version: "2.10.0",
+            version_is_known: true,
+        }
+    }
+
+    fn warnings(stream: &Config) -> Vec<String> {
+        judge(&seen(stream), &PublisherConfig::default()).unwrap()
+    }
+
+    #[test]
+    fn a_good_stream_gives_no_warning() {
+        assert_eq!(warnings(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_weak_setting_gives_one_warning_with_the_value_seen() {
+        for (stream, value) in [
+            (
+                Config {
+                    retention: RetentionPolicy::WorkQueue,
+                    ..good()
+                },
+                "WorkQueue",
+            ),
+            (
+                Config {
+                    duplicate_window: Duration::from_secs(119),
+                    ..good()
+                },
+                "119s",
+            ),
+            (
+                Config {
+                    duplicate_window: Duration::from_secs(121),
+                    ..good()
+                },
+                "121s",
+            ),
+            (
+                Config {
+                    storage: StorageType::Memory,
+                    ..good()
+                },
+                "memory",
+            ),
+            (
+                Config {
+                    num_replicas: 1,
+                    ..good()
+                },
+                "1 replica",
+            ),
+            (
+                Config {
+                    discard: DiscardPolicy::Old,
+                    max_bytes: 4_242,
+                    ..good()
+                },
+                "4242 bytes",
+            ),
+            (
+                Config {
+                    max_messages_per_subject: 7,
+                    ..good()
+                },
+                "7 messages per subject",
+            ),
+            (
+                Config {
+                    max_message_size: 2_000,
+                    ..good()
+                },
+                "2000 bytes",
+            ),
+        ] {
+            let warnings = warnings(&stream);
+            assert_eq!(warnings.len(), 1, "{value}: {warnings:?}");
+            assert!(warnings[0].contains(value), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_small_or_old_server_gives_a_warning() {
+        let stream = good();
+        let small = Seen {
+            max_payload: 65_536,
+            ..seen(&stream)
+        };
+        let old = Seen {
+            version: "2.8.4",
+            version_is_known: false,
+            ..seen(&stream)
+        };
+        for (seen, value) in [(small, "65536"), (old, "2.8.4")] {
+            let warnings = judge(&seen, &PublisherConfig::default()).unwrap();
+            assert_eq!(warnings.len(), 1);
+            assert!(warnings[0].contains(value), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_an_error() {
+        for stream in [
+            Config {
+                subjects: vec!["events.order.>".to_owned()],
+                ..good()
+            },
+            Config {
+                no_ack: true,
+                ..good()
+            },
+            Config {
+                sealed: true,
+                ..good()
+            },
+        ] {
+            let error = judge(&seen(&stream), &PublisherConfig::default()).unwrap_err();
+            assert_eq!(error.class(), FailureClass::Configuration);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a server reports outside of any answer: that we are connected, and what we may not do.
+//!
+//! A denied publish is reported asynchronously and is never answered, so without this module it would only time out. Invariant: what is
+//! kept is bounded, and a denial of an earlier connection is forgotten with the next one, because permissions change. Absent here: logging
+//! (`connect`), and what a denial means for a publish (`outcome`).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_nats::{Event, ServerError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Subjects remembered. A publisher whose permissions are wrong is denied on all of its subjects, and a few tell enough.
+const SUBJECTS_MAX: usize = 1024;
+
+/// Reports of all connections that were made with the same options.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    denied: Mutex<Denied>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Denied {
+    /// Subjects that we may not publish on, and when we were told last.
+    publish: HashMap<String, Instant>,
+    /// Subjects that we may not subscribe to.
+    subscribe: Vec<String>,
+}
+
+impl Reports {
+    pub(crate) fn new() -> Self {
+        Self {
+            denied: Mutex::default(),
+            changes: watch::Sender::new(()),
+        }
+    }
+
+    pub(crate) fn record(&self, event: &Event) {
+        match event {
+            Event::Connected => *self.denied() = Denied::default(),
+            Event::ServerError(ServerError::Other(reason)) => {
+                let Some(violation) = Violation::parse(reason) else {
+                    return;
+                };
+                let mut denied = self.denied();
+                match violation {
+                    Violation::Publish(subject) => {
+                        if denied.publish.len() >= SUBJECTS_MAX {
+                            denied.publish.clear();
+                        }
+                        denied.publish.insert(subject, Instant::now());
+                    }
+                    Violation::Subscribe(subject) => {
+                        if denied.subscribe.len() < SUBJECTS_MAX {
+                            denied.subscribe.push(subject);
+                        }
+                    }
+                }
+            }
+            _ => return,
+        }
+        self.changes.send_replace(());
+    }
+
+    /// Wakes at each report after this call.
+    pub(crate) fn watch(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Resolves when a server denies publishing on a subject, later than `since`. `changes` must have been made before sending.
+    pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
+        // The sender is ours, so the channel cannot close.
+        while changes.changed().await.is_ok() {
+            if self.denied().publish.get(subject).is_some_and(|at| *at >= since) {
+                return;
+            }
+        }
+    }
+
+    /// Whether publishing on a subject was denied since we connected.
+    pub(crate) fn is_denied(&self, subject: &str) -> bool {
+        self.denied().publish.contains_key(subject)
+    }
+
+    /// A denied subscription under a prefix of subjects: the replies to our requests arrive there.
+    pub(crate) fn denied_inbox(&self, inbox_prefix: &str) -> Option<String> {
+        let denied = self.denied();
+        let inbox = denied
+            .subscribe
+            .iter()
+            .find(|subject| subject.starts_with(inbox_prefix))?;
+        Some(inbox.clone())
+    }
+
+    fn denied(&self) -> MutexGuard<'_, Denied> {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that the server does not let us do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    Publish(String),
+    Subscribe(String),
+}
+
+impl Violation {
+    /// Reads `Permissions Violation for Publish to "events.order.1.placed"`. The text is the only mark of a violation in the protocol; it
+    /// has been the same since the first servers. The subject is quoted as in Go.
+    pub(crate) fn parse(reason: &str) -> Option<Self> {
+        let lower = reason.to_ascii_lowercase();
+        let what = lower.strip_prefix("permissions violation for ")?;
+        let subject = || {
+            let quoted = reason.split_once('"')?.1;
+            let (subject, _) = quoted.split_once("\" using queue").or(quoted.rsplit_once('"'))?;
+            Some(subject.replace("\\\"", "\"").replace("\\\\", "\\"))
+        };
+        if what.starts_with("publish ") {
+            subject().map(Self::Publish)
+        } else if what.starts_with("subscription ") {
+            subject().map(Self::Subscribe)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violation(reason: &str) -> Event {
+        Event::ServerError(ServerError::Other(reason.to_owned()))
+    }
+
+    #[test]
+    fn violations_are_recognised() {
+        let publish = |subject: &str| Some(Violation::Publish(subject.to_owned()));
+        assert_eq!(
+            Violation::parse(r#"Permissions Violation for Publish to "events.order.1.placed""#),
+            publish("events.order.1.placed")
+        );
+        assert_eq!(
+            Violation::parse(r#"permissions violation for publish to "a.\"b\"""#),
+            publish("a.\"b\"")
+        );
+        assert_eq!(
+            Violation::parse(r#"Permissions Violation for Subscription to "_INBOX.x.*""#),
+            Some(Violation::Subscribe("_INBOX.x.*".to_owned()))
+        );
+        assert_eq!(
+            Violation::parse(r#"Permissions Violation for Subscription to "a.b" using queue "q""#),
+            Some(Violation::Subscribe("a.b".to_owned()))
+        );
+        assert_eq!(Violation::parse("Stale Connection"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_denial_from_before_the_publish_does_not_count() {
+        let reports = Reports::new();
+        reports.record(&violation(r#"Permissions Violation for Publish to "a""#));
+        tokio::time::advance(std::time::Duration::from_millis(1)).await;
+        let denied = reports.denied_since("a", Instant::now(), reports.watch());
+        tokio::pin!(denied);
+        assert!(futures_util::poll!(&mut denied).is_pending());
+        reports.record(&violation(r#"Permissions Violation for Publish to "b""#));
+        assert!(futures_util::poll!(&mut denied).is_pending(), "another subject");
+        reports.record(&violation(r#"Permissions Violation for Publish to "a""#));
+        assert!(futures_util::poll!(&mut denied).is_ready());
+    }
+
+    #[test]
+    fn denials_are_bounded_and_forgotten_with_the_connection() {
+        let reports = Reports::new();
+        for n in 0..3 * SUBJECTS_MAX {
+            reports.record(&violation(&format!(
+                "Permissions Violation for Publish to \"a.{n}\""
+            )));
+            reports.record(&violation(&format!(
+                "Permissions Violation for Subscription to \"_INBOX.{n}\""
+            )));
+        }
+        {
+            let denied = reports.denied();
+            assert!(denied.publish.len().max(denied.subscribe.len()) <= SUBJECTS_MAX);
+        }
+        assert!(reports.denied_inbox("_INBOX.").is_some());
+        reports.record(&Event::Connected);
+        assert!(reports.denied_inbox("_INBOX.").is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! A relay that lost its leases gives up what it has handed over, so that it does not arrive after the next owner has begun.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::testing::backend_url;
+use outbox_core::{FailureClass, Message, Publisher as _};
+use outbox_nats::{JetStreamPublisher, connect, connect_options};
+
+use crate::environment::{Nats, PLACED, eventually, message, on_both_servers};
+use crate::proxy::Proxy;
+
+on_both_servers! {
+    a_ghost_arrives_unless_it_is_abandoned,
+    an_abandoned_ghost_never_arrives,
+    publishing_while_abandoning_is_unknown_or_done,
+    a_plain_client_can_be_abandoned_too,
+}
+
+/// The publisher behind the proxy, with a ghost in its queue: the bytes before it fill every buffer of the operating system.
+async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
+    nats.provision().await;
+    let proxy = Proxy::in_front_of(nats.url()).await;
+    let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
+        .await
+        .unwrap();
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(2));
+    let publisher = JetStreamPublisher::new(client, config);
+    publisher.publish(&message(&PLACED, "first", 1)).await.unwrap();
+
+    proxy.hold();
+    let ghost = message(&PLACED, "ghost", 1);
+    let large: Vec<_> = (0..16)
+        .map(|n| Message {
+            payload: vec![b'x'; 900_000].into(),
+            ..message(&PLACED, &format!("large-{n}"), 1)
+        })
+        .collect();
+    let (_, result) = tokio::join!(
+        join_all(large.iter().map(|large| publisher.publish(large))),
+        async {
+            // Polled after the large ones, so it stands behind them in the queue.
+            tokio::task::yield_now().await;
+            publisher.publish(&ghost).await
+        }
+    );
+    assert_eq!(result.unwrap_err().class(), FailureClass::Unknown);
+    (proxy, publisher, ghost)
+}
+
+async fn is_stored(nats: &Nats, message: &Message) -> bool {
+    nats.stored()
+        .await
+        .iter()
+        .any(|(_, payload)| *payload == message.payload)
+}
+
+/// The negative control: what the next test prevents does happen.
+async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
+    let (proxy, _publisher, ghost) = haunted(nats).await;
+    proxy.release();
+    eventually("the ghost", || is_stored(nats, &ghost)).await;
+}
+
+async fn an_abandoned_ghost_never_arrives(nats: &Nats) {
+    let (proxy, publisher, ghost) = haunted(nats).await;
+    publisher.abandon().await;
+    let next = message(&PLACED, "next", 1);
+    publisher.publish(&next).await.expect("publishing goes on");
+    proxy.release();
+    // The old connection ends once all its bytes were passed on.
+    proxy.drained(1).await;
+    assert!(is_stored(nats, &next).await);
+    assert!(!is_stored(nats, &ghost).await, "the ghost was stored");
+    publisher.publish(&ghost).await.unwrap();
+}
+
+async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let messages: Vec<_> = (0..500).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
+    let (results, ()) = tokio::join!(
+        join_all(messages.iter().map(|message| publisher.publish(message))),
+        async {
+            for _ in 0..5 {
+                publisher.abandon().await;
+            }
+        }
+    );
+    for error in results.into_iter().filter_map(Result::err) {
+        assert_eq!(error.class(), FailureClass::Unknown, "{error}");
+    }
+    for message in &messages {
+        publisher.publish(message).await.unwrap();
+    }
+    assert_eq!(nats.stored().await.len(), messages.len());
+}
+
+async fn a_plain_client_can_be_abandoned_too(nats: &Nats) {
+    nats.provision().await;
+    let client = connect_options().connect(nats.url()).await.unwrap();
+    let publisher = JetStreamPublisher::new(client, nats.publisher_config());
+    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    publisher.abandon().await;
+    let next = message(&PLACED, "1", 2);
+    eventually("publishing again", || async {
+        publisher.publish(&next).await.is_ok()
+    })
+    .await;
+    assert_eq!(nats.stored().await.len(), 2);
+}
+
+#[tokio::test]
+async fn abandoning_an_unreachable_server_is_bounded() {
+    let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let proxy = Proxy::in_front_of(&url).await;
+    let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
+        .await
+        .unwrap();
+    let publisher = JetStreamPublisher::new(client, outbox_nats::PublisherConfig::default());
+    proxy.set_available(false);
+    tokio::time::timeout(crate::environment::SOON, publisher.abandon())
+        .await
+        .unwrap();
+    let error = publisher.publish(&message(&PLACED, "1", 1)).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Unknown);
+}

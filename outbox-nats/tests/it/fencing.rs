@@ -1,0 +1,284 @@
+//! Fenced publishing: the server refuses what would stand out of order, and a refusal is never mistaken for a loss or a success.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::{FailureClass, Message, MessageId, Publisher as _, StreamLog as _};
+use outbox_nats::async_nats::jetstream::stream::Config;
+use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options};
+
+use crate::environment::{
+    Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive_and_ack,
+};
+use crate::proxy::Proxy;
+
+on_both_servers! {
+    a_message_of_a_zombie_is_stored_without_the_fence,
+    a_message_of_a_zombie_is_refused,
+    a_retry_after_a_lost_acknowledgement_is_a_duplicate,
+    a_retry_that_others_have_passed_is_a_duplicate,
+    an_expired_subject_starts_anew,
+    a_restarted_relay_finds_the_position,
+    an_overtaken_message_is_not_lost,
+    a_replayed_copy_is_stored_and_disturbs_nothing,
+    what_is_not_fenced_keeps_its_subject,
+    many_aggregates_are_pipelined,
+    a_consumer_sees_only_what_it_subscribed_to,
+}
+
+/// Short, so that a retry is not merely deduplicated.
+const WINDOW: Duration = Duration::from_millis(100);
+
+async fn provision(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.wildcard()],
+        duplicate_window: WINDOW,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+}
+
+/// A relay that has just started: it remembers nothing.
+fn fresh(nats: &Nats) -> JetStreamPublisher {
+    JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(true))
+}
+
+async fn publish(publisher: &JetStreamPublisher, message: &Message) -> (u64, bool) {
+    let receipt = publisher.publish(message).await.unwrap();
+    (receipt.position, receipt.duplicate)
+}
+
+async fn payloads(nats: &Nats) -> Vec<String> {
+    let stored = nats.stored().await.into_iter();
+    stored
+        .map(|(_, payload)| String::from_utf8(payload.to_vec()).unwrap())
+        .collect()
+}
+
+/// Waits until the server has forgotten the ids of everything stored so far. It forgets by its own clock, so the only way to see it is to
+/// publish a probe twice; the probes are not on the aggregates' subjects.
+async fn ids_are_forgotten(nats: &Nats) {
+    let context = nats.jetstream();
+    let probe = format!("{}.probe", nats.prefix);
+    let publish = async || {
+        let message =
+            outbox_nats::async_nats::jetstream::message::PublishMessage::build().message_id("probe");
+        let ack = context.send_publish(probe.clone(), message).await.unwrap();
+        ack.await.unwrap().duplicate
+    };
+    publish().await;
+    eventually("forgetting", || async { !publish().await }).await;
+}
+
+/// A zombie leaves its second message on the wire; the next owner publishes it and a third; the zombie's bytes arrive.
+async fn late_message(nats: &Nats, fenced: bool) {
+    provision(nats).await;
+    let proxy = Proxy::in_front_of(nats.url()).await;
+    let options = connect_options().ignore_discovered_servers();
+    let client = connect(proxy.url(), options).await.unwrap();
+    let config = nats.publisher_config().fenced(fenced);
+    let owner = JetStreamPublisher::new(nats.client.clone(), config.clone());
+    let zombie = JetStreamPublisher::new(client, config.ack_timeout(Duration::from_secs(1)));
+    let messages: Vec<_> = (1..=3).map(|n| message(&PLACED, "1", n)).collect();
+    publish(&zombie, &messages[0]).await;
+    proxy.hold();
+    let error = zombie.publish(&messages[1]).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Unknown);
+    publish(&owner, &messages[1]).await;
+    publish(&owner, &messages[2]).await;
+    ids_are_forgotten(nats).await;
+    // Closed, so that it is known when everything has arrived.
+    drop(zombie);
+    proxy.release();
+    proxy.drained(1).await;
+}
+
+async fn orders(nats: &Nats) -> Vec<String> {
+    let mut payloads = payloads(nats).await;
+    payloads.retain(|payload| !payload.is_empty());
+    payloads
+}
+
+/// The negative control.
+async fn a_message_of_a_zombie_is_stored_without_the_fence(nats: &Nats) {
+    late_message(nats, false).await;
+    eventually("the late message", || async { orders(nats).await.len() == 4 }).await;
+}
+
+async fn a_message_of_a_zombie_is_refused(nats: &Nats) {
+    late_message(nats, true).await;
+    assert_eq!(orders(nats).await, ["1/placed/1", "1/placed/2", "1/placed/3"]);
+}
+
+async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
+    publish(&publisher, &first).await;
+    // Somebody else's publish is, to this publisher, one whose acknowledgement was lost.
+    assert_eq!(publish(&fresh(nats), &second).await, (2, false));
+    ids_are_forgotten(nats).await;
+    let stored = nats.stored().await.len();
+    assert_eq!(publish(&publisher, &second).await, (2, true));
+    assert_eq!(publish(&fresh(nats), &second).await, (2, true));
+    assert_eq!(nats.stored().await.len(), stored);
+}
+
+async fn a_retry_that_others_have_passed_is_a_duplicate(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    let mut messages: Vec<_> = (1..=3).map(|n| message(&PLACED, "1", n)).collect();
+    for message in &mut messages {
+        message.created_at = time::OffsetDateTime::now_utc();
+    }
+    publish(&publisher, &messages[0]).await;
+    let owner = fresh(nats);
+    publish(&owner, &messages[1]).await;
+    publish(&owner, &messages[2]).await;
+    ids_are_forgotten(nats).await;
+    let stored = nats.stored().await.len();
+    assert_eq!(publish(&publisher, &messages[1]).await, (2, true));
+    assert_eq!(publish(&fresh(nats), &messages[1]).await, (2, true));
+    assert_eq!(publish(&fresh(nats), &messages[0]).await, (1, true));
+    assert_eq!(nats.stored().await.len(), stored);
+}
+
+async fn an_expired_subject_starts_anew(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    for n in 1..=2 {
+        publish(&publisher, &message(&PLACED, "1", n)).await;
+    }
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    stream.purge().await.unwrap();
+    assert_eq!(publish(&publisher, &message(&PLACED, "1", 3)).await, (3, false));
+    stream.purge().await.unwrap();
+    assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", 4)).await, (4, false));
+}
+
+async fn a_restarted_relay_finds_the_position(nats: &Nats) {
+    provision(nats).await;
+    // It looks as a publish will, and an empty subject is fine.
+    fresh(nats).preflight().await.unwrap();
+    for n in 1..=5 {
+        assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
+    }
+}
+
+/// It was parked, the aggregate went on, and now an operator has resumed it.
+async fn an_overtaken_message_is_not_lost(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    let overtaken = message(&PLACED, "1", 2);
+    for n in [1, 3, 4] {
+        publish(&publisher, &message(&PLACED, "1", n)).await;
+    }
+    assert_eq!(publish(&fresh(nats), &overtaken).await, (4, false));
+    assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
+}
+
+async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    let original = message(&PLACED, "1", 1);
+    publish(&publisher, &original).await;
+    publish(&publisher, &message(&PLACED, "1", 2)).await;
+    let copy = Message {
+        id: MessageId::fresh(),
+        ..original.clone()
+    };
+    assert_eq!(publish(&publisher, &copy).await, (3, false));
+    assert_eq!(publish(&publisher, &message(&PLACED, "1", 3)).await, (4, false));
+    let again = Message {
+        id: MessageId::fresh(),
+        ..original
+    };
+    assert_eq!(publish(&fresh(nats), &again).await, (5, false));
+    let next = message(&PLACED, "1", 4);
+    assert_eq!(
+        publish(&fresh(nats), &next).await,
+        (6, false),
+        "the last one is a copy"
+    );
+    assert_eq!(publish(&publisher, &next).await, (6, true));
+}
+
+async fn what_is_not_fenced_keeps_its_subject(nats: &Nats) {
+    let fixed = format!("legacy-{}", nats.name);
+    let legacy = event_on("legacy", fixed.clone());
+    outbox_nats::provision_stream(&nats.client, &nats.spec(), [legacy])
+        .await
+        .unwrap();
+    let publisher = fresh(nats);
+    publish(&publisher, &message(&PLACED, "1", 1)).await;
+    publish(&publisher, &message(legacy, "1", 2)).await;
+    let unsequenced = Message {
+        sequence: None,
+        ..message(&SHIPPED, "1", 0)
+    };
+    publish(&publisher, &unsequenced).await;
+    publish(&publisher, &message(&PLACED, "1", 3)).await;
+    let subjects: Vec<_> = nats
+        .stored()
+        .await
+        .into_iter()
+        .map(|(subject, _)| subject)
+        .collect();
+    let own = format!("{}.order.1", nats.prefix);
+    assert_eq!(subjects, [own.clone(), fixed, format!("{own}.shipped"), own]);
+}
+
+async fn many_aggregates_are_pipelined(nats: &Nats) {
+    provision(nats).await;
+    let publisher = fresh(nats);
+    let aggregates = (0..200).map(|aggregate| {
+        let publisher = &publisher;
+        async move {
+            for n in 1..=10 {
+                let receipt = publisher
+                    .publish(&message(&PLACED, &aggregate.to_string(), n))
+                    .await;
+                assert!(!receipt.unwrap().duplicate);
+            }
+        }
+    });
+    join_all(aggregates).await;
+    let ids = publisher
+        .message_ids(time::OffsetDateTime::UNIX_EPOCH)
+        .await
+        .unwrap();
+    assert_eq!(ids.len(), 2_000);
+}
+
+async fn a_consumer_sees_only_what_it_subscribed_to(nats: &Nats) {
+    provision(nats).await;
+    // From before the stream was fenced.
+    publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
+    let publisher = fresh(nats);
+    publish(&publisher, &message(&PLACED, "1", 2)).await;
+    publish(&publisher, &message(&SHIPPED, "1", 3)).await;
+    publish(&publisher, &message(&PLACED, "1", 4)).await;
+    let source = JetStreamSource::new(nats.client.clone(), nats.source_config().fenced(true));
+    let mut subscription = outbox_core::Source::subscribe(&source, &consumer(&[&PLACED]))
+        .await
+        .unwrap();
+    assert_eq!(
+        receive_and_ack(&mut subscription, 3).await,
+        ["1/placed/1", "1/placed/2", "1/placed/4"]
+    );
+    let empty = async || {
+        outbox_core::Subscription::backlog(&mut subscription)
+            .await
+            .unwrap()
+            == 0
+    };
+    let mut empty = empty;
+    let deadline = tokio::time::Instant::now() + crate::environment::SOON;
+    while !empty().await {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "what was dropped stays pending"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Hints reach the relays of other processes, at a bounded rate, and never go round in circles.
+//!
+//! `outbox_core::wake` is process-wide; no other test of this program commits anything, and this one is alone in its module.
+
+use std::time::Instant;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::backend_url;
+use outbox_core::wake::{self, Wake};
+use outbox_nats::async_nats::Subscriber;
+use outbox_nats::{connect, connect_options, hints};
+
+use crate::environment::{SOON, eventually};
+
+/// Counts hints until none comes for a while.
+async fn until_quiet(seen: &mut Subscriber) -> usize {
+    let count = async {
+        let mut count = 0;
+        while tokio::time::timeout(10 * hints::INTERVAL, seen.next())
+            .await
+            .is_ok()
+        {
+            count += 1;
+        }
+        count
+    };
+    tokio::time::timeout(SOON, count)
+        .await
+        .expect("hints go round in circles")
+}
+
+#[tokio::test]
+async fn hints_are_few_and_do_not_echo() {
+    let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let subject = format!("hint-{}", outbox_core::MessageId::fresh());
+    let stop = CancellationToken::new();
+    let client = connect(&*url, connect_options()).await.unwrap();
+    let mut seen = client.subscribe(subject.clone()).await.unwrap();
+    client.flush().await.unwrap();
+    let mut relay = wake::Listener::new();
+    // Two of each, as in two processes that both write and relay.
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let client = connect(&*url, connect_options()).await.unwrap();
+        tasks.push(tokio::spawn(hints::send(
+            client.clone(),
+            subject.clone(),
+            stop.clone(),
+        )));
+        tasks.push(tokio::spawn(hints::listen(client, subject.clone(), stop.clone())));
+    }
+    // Until the tasks listen.
+    eventually("a hint", || {
+        wake::notify();
+        let mut remote = false;
+        while let Some(woken) = relay.woken().now_or_never() {
+            remote |= woken == Wake::Remote;
+        }
+        std::future::ready(remote)
+    })
+    .await;
+    until_quiet(&mut seen).await;
+
+    let started = Instant::now();
+    for _ in 0..1_000 {
+        wake::notify();
+        tokio::task::yield_now().await;
+    }
+    let woken = async { while relay.woken().await != Wake::Remote {} };
+    tokio::time::timeout(SOON, woken)
+        .await
+        .expect("the relay is woken");
+    let elapsed = started.elapsed();
+    let hints = until_quiet(&mut seen).await;
+    // Each sender: one at once, one per interval, one at the end.
+    let most = 2 * (elapsed.as_millis() / hints::INTERVAL.as_millis() + 2);
+    assert!(
+        hints >= 2 && hints <= usize::try_from(most).unwrap(),
+        "{hints} hints, not {most}"
+    );
+
+    stop.cancel();
+    for task in tasks {
+        tokio::time::timeout(SOON, task).await.unwrap().unwrap();
+    }
+}

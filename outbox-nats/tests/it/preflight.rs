@@ -1,0 +1,72 @@
+//! What a publisher says about its stream before the first message.
+
+use std::time::Duration;
+
+use outbox_core::{FailureClass, Publisher as _};
+use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
+
+use crate::environment::{Nats, on_both_servers};
+use crate::private_server::PrivateServer;
+
+on_both_servers! {
+    a_provisioned_stream_is_good,
+    a_missing_stream_is_a_configuration_error,
+    a_stream_without_our_subjects_is_a_configuration_error,
+    weak_settings_are_warned_about,
+}
+
+async fn a_provisioned_stream_is_good(nats: &Nats) {
+    nats.provision().await;
+    assert_eq!(nats.publisher().preflight().await.unwrap(), Vec::<String>::new());
+}
+
+async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
+    let error = nats.publisher().preflight().await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains("provision_stream"), "{error}");
+}
+
+async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![format!("{}.order.>", nats.prefix)],
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let error = nats.publisher().preflight().await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains(&nats.prefix.wildcard()), "{error}");
+}
+
+async fn weak_settings_are_warned_about(nats: &Nats) {
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.wildcard()],
+        retention: RetentionPolicy::WorkQueue,
+        storage: StorageType::Memory,
+        duplicate_window: Duration::from_secs(42),
+        max_messages: 4_711,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let warnings = nats.publisher().preflight().await.unwrap();
+    for value in ["WorkQueue", "in memory", "42s", "4711 messages"] {
+        assert_eq!(
+            warnings.iter().filter(|warning| warning.contains(value)).count(),
+            1,
+            "{value}: {warnings:?}"
+        );
+    }
+    assert_eq!(warnings.len(), 4, "{warnings:?}");
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_unknown() {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    server.kill();
+    let error = nats.publisher().preflight().await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Unknown);
+}

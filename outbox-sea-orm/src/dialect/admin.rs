@@ -1,0 +1,345 @@
+//! SQL of operators: selecting, deciding, purging, counting.
+
+use std::time::Duration;
+
+use outbox_core::store::BACKLOG_COUNT_MAX;
+use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
+use sea_orm::{DbBackend, Statement, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Dialect;
+use super::key::Key;
+use crate::insert::TIME_MICROS_MAX;
+use crate::sql::Sql;
+
+/// How far the clocks of writers, who draw the ids, may be from the database's before a search by time misses rows.
+const CLOCKS_APART: time::Duration = time::Duration::DAY;
+
+/// As it is stored.
+pub(crate) fn status_code(status: MessageStatus) -> i64 {
+    match status {
+        MessageStatus::Pending => 0,
+        MessageStatus::Published => 1,
+        MessageStatus::Parked => 2,
+        MessageStatus::Waiting => 3,
+    }
+}
+
+impl Dialect {
+    /// Selected rows in the order of their keys, as operators see them. Through the primary key or the index of the status, if one is given; of
+    /// published ones through the ids, which are in about the order of time.
+    pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT m.seq, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
+             {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
+             {} AS published_micros FROM {} m",
+            self.bytes("m.aggregate_type"),
+            self.bytes("m.aggregate_id"),
+            self.int("m.status"),
+            self.int("m.attempts"),
+            self.int("m.failures"),
+            self.flag(&format!(
+                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.seq) IS NOT NULL",
+                self.holds
+            )),
+            self.micros("m.created_at"),
+            self.micros("m.published_at"),
+            self.messages,
+        ));
+        self.push_selection(&mut sql, selection, None);
+        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Keys, ids and aggregates of selected rows of these states, in the order of their keys, none behind `until`.
+    pub(crate) fn select(
+        &self,
+        selection: &Selection,
+        statuses: &'static str,
+        until: Option<i64>,
+        limit: i64,
+    ) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT m.seq, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            self.bytes("m.aggregate_type"),
+            self.bytes("m.aggregate_id"),
+            self.flag("m.sequence IS NOT NULL"),
+            self.messages,
+        ));
+        self.push_selection(&mut sql, selection, Some(statuses));
+        if let Some(until) = until {
+            sql.push(" AND m.seq <= ").bind(until);
+        }
+        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    fn push_selection(&self, sql: &mut Sql, selection: &Selection, statuses: Option<&'static str>) {
+        sql.push(" WHERE 1 = 1");
+        if let Some(statuses) = statuses {
+            sql.push(" AND m.status ").push(statuses);
+        }
+        if let Some(status) = selection.status {
+            // A literal, so that a partial index can serve it.
+            sql.push(&format!(" AND m.status = {}", status_code(status)));
+        }
+        if let Some(id) = selection.id {
+            sql.push(" AND m.id = ").bind(id.as_uuid());
+        }
+        for (column, value) in [
+            ("m.aggregate_type", &selection.aggregate_type),
+            ("m.aggregate_id", &selection.aggregate_id),
+        ] {
+            if let Some(value) = value {
+                sql.push(&format!(" AND {column} = ")).bind(self.key(value));
+            }
+        }
+        if let Some(event_type) = &selection.event_type {
+            sql.push(" AND m.event_type = ").bind(event_type.as_str());
+        }
+        if let Some(from) = selection.recorded_from {
+            // Copies have ids later than their time of recording, so there is a lower bound only.
+            sql.push(" AND m.id >= ").bind(id_at(from - CLOCKS_APART));
+            self.push_time(sql, " AND m.created_at >= ", from);
+        }
+        if let Some(until) = selection.recorded_until {
+            self.push_time(sql, " AND m.created_at < ", until);
+        }
+        if let Some(after) = selection.after {
+            sql.push(" AND m.seq > ").bind(after);
+        }
+    }
+
+    /// A comparison with a time. Rounded up to the microsecond that the column has, which suits `>=` and `<`.
+    fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
+        let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
+        let micros = i64::try_from(micros)
+            .unwrap_or(TIME_MICROS_MAX)
+            .clamp(1, TIME_MICROS_MAX);
+        let micros = sql.placeholder(micros);
+        sql.push(comparison).push(&self.time(&micros));
+    }
+
+    /// Makes parked rows pending, or waiting; the error and the failures stay for people to see. Index of parked rows (MySQL: primary key).
+    pub(crate) fn retry(&self, seqs: &[i64], waiting: bool) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND seq",
+            self.messages,
+            if waiting { 3 } else { 0 },
+            // Of an unsequenced row that waited by itself.
+            if waiting { "" } else { ", available_at = NULL" },
+        ));
+        sql.any(seqs);
+        sql.statement()
+    }
+
+    /// Makes the holds due that these rows halt (index of halted ones). They are locked.
+    pub(crate) fn lift_halts(&self, seqs: &[i64]) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET due_at = {}, halted_by = NULL WHERE halted_by",
+            self.holds,
+            self.now()
+        ));
+        sql.any(seqs);
+        sql.statement()
+    }
+
+    /// Makes the hold of an aggregate due now (primary key).
+    pub(crate) fn resume(&self, aggregate: &Aggregate) -> Statement {
+        let now = self.now();
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET due_at = CASE WHEN due_at > {now} THEN {now} ELSE due_at END WHERE halted_by IS NULL AND ",
+            self.holds
+        ));
+        self.push_keys(&mut sql, &self.holds, [&Key::from(aggregate)]);
+        sql.statement()
+    }
+
+    /// Held aggregates: halted ones first, then by the end of their hold. Sorts the holds.
+    pub(crate) fn held(&self, limit: i64) -> Statement {
+        let now = self.statement_now();
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h \
+             ORDER BY {}, h.due_at, h.aggregate_type, h.aggregate_id LIMIT ",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id"),
+            self.micros("h.due_at"),
+            self.micros(now),
+            self.holds,
+            self.flag("h.halted_by IS NULL"),
+        ));
+        sql.bind(limit);
+        sql.statement()
+    }
+
+    /// The newest key that was drawn.
+    pub(crate) fn last_seq(&self) -> Statement {
+        if self.backend == DbBackend::Postgres {
+            // There is no index on `seq`.
+            let mut sql = self.sql("SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence(");
+            sql.bind(self.messages.as_str())
+                .push(", 'seq')::regclass), 0) AS seq");
+            return sql.statement();
+        }
+        self.sql(format!(
+            "SELECT COALESCE(MAX(seq), 0) AS seq FROM {}",
+            self.messages
+        ))
+        .statement()
+    }
+
+    /// Copies rows under new ids, in the order given. Look-ups by id.
+    pub(crate) fn copy(&self, ids: &[(Uuid, Uuid)]) -> Statement {
+        let messages = &self.messages;
+        let mut sql = self.sql(format!(
+            "INSERT INTO {messages} (id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, \
+             event_version, subject, content_type, payload, headers, created_at) \
+             SELECT n.new_id, COALESCE(m.event_id, m.id), m.partition_no, m.aggregate_type, m.aggregate_id, m.sequence, \
+             m.event_type, m.event_version, m.subject, m.content_type, m.payload, m.headers, m.created_at FROM "
+        ));
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            use sea_orm::sea_query::ArrayType;
+
+            sql.push("unnest(")
+                .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(old, _)| *old)))
+                .push("::uuid[], ")
+                .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
+                .push(&format!(
+                    "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) \
+                     ORDER BY m.seq"
+                ));
+            return sql.statement();
+        }
+        sql.push("(");
+        for (n, (old, new)) in ids.iter().enumerate() {
+            sql.push(if n == 0 { "SELECT " } else { " UNION ALL SELECT " });
+            sql.bind(*old).push(if n == 0 { " AS old_id, " } else { ", " });
+            sql.bind(*new).push(if n == 0 { " AS new_id" } else { "" });
+        }
+        sql.push(&format!(
+            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.seq"
+        ));
+        sql.statement()
+    }
+
+    /// Published rows by the time they were recorded at, in the order of their ids (index on `id`).
+    pub(crate) fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: i64,
+    ) -> Statement {
+        let lower = id_at(recorded_from - CLOCKS_APART);
+        let mut sql = self.sql(format!(
+            "SELECT {} FROM {} m WHERE m.status = 1 AND m.id > ",
+            self.columns("m.payload"),
+            self.messages
+        ));
+        sql.bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
+            .push(" AND m.id < ")
+            .bind(id_at(recorded_until + CLOCKS_APART));
+        self.push_time(&mut sql, " AND m.created_at >= ", recorded_from);
+        self.push_time(&mut sql, " AND m.created_at < ", recorded_until);
+        sql.push(" ORDER BY m.id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// The database's clock.
+    pub(crate) fn clock(&self) -> Statement {
+        self.sql(format!("SELECT {} AS now_micros", self.micros(self.now())))
+            .statement()
+    }
+
+    /// Rows in the order of their ids up to a bound, and whether they are old and published (index on `id`).
+    pub(crate) fn purgeable(
+        &self,
+        after: Option<MessageId>,
+        below: Uuid,
+        older_than: Duration,
+        limit: i64,
+    ) -> Statement {
+        self.purgeable_in(&self.messages, after, below, older_than, limit)
+    }
+
+    pub(crate) fn purgeable_in(
+        &self,
+        table: &str,
+        after: Option<MessageId>,
+        below: Uuid,
+        older_than: Duration,
+        limit: i64,
+    ) -> Statement {
+        let mut sql = self.sql("SELECT m.id, CASE WHEN m.status = 1");
+        for column in ["m.created_at", "m.published_at"] {
+            let age = sql.placeholder(-super::micros(older_than));
+            sql.push(&format!(" AND {column} < {}", self.now_plus(&age)));
+        }
+        sql.push(&format!(
+            " THEN {one} ELSE {zero} END AS is_old FROM {table} m WHERE m.id > ",
+            one = self.int("1"),
+            zero = self.int("0"),
+        ));
+        sql.bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .push(" AND m.id < ")
+            .bind(below)
+            .push(" ORDER BY m.id LIMIT ")
+            .bind(limit);
+        sql.statement()
+    }
+
+    /// Deletes published rows (index on `id`, in its order, so that two that purge cannot deadlock).
+    pub(crate) fn purge(&self, ids: &[Uuid]) -> Statement {
+        let mut sql = self.sql(format!("DELETE FROM {} WHERE status = 1 AND id", self.messages));
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            sql.push(" = ANY(")
+                .bind(super::postgres::array(
+                    sea_orm::sea_query::ArrayType::Uuid,
+                    ids.iter().copied(),
+                ))
+                .push(")");
+            return sql.statement();
+        }
+        sql.push(" IN ");
+        sql.bind_rows([ids.iter().copied().map(Value::from)]);
+        sql.statement()
+    }
+
+    /// Bounded counts through the indexes of each state, and the age of the first pending row.
+    pub(crate) fn backlog(&self) -> Statement {
+        let (messages, holds, now) = (&self.messages, &self.holds, self.statement_now());
+        let count = |from: &str, condition: &str| {
+            format!(
+                "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} LIMIT {BACKLOG_COUNT_MAX}) c)"
+            )
+        };
+        let first = match self.backend {
+            // The alias is one name, so that it can be forced to its index.
+            DbBackend::MySql => format!("{messages} m FORCE INDEX ({})", self.pending),
+            DbBackend::Sqlite => format!("{messages} m INDEXED BY {}", self.pending),
+            _ => format!("{messages} m"),
+        };
+        self.sql(format!(
+            "SELECT {} AS pending, {} AS waiting, {} AS parked, {} AS halted, {} AS held_until, \
+             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.seq LIMIT 1) AS oldest_micros, {} AS now_micros",
+            count(messages, "status = 0"),
+            count(messages, "status = 3"),
+            count(messages, "status = 2"),
+            count(holds, "halted_by IS NOT NULL"),
+            count(holds, &format!("due_at > {now}")),
+            self.micros("m.created_at"),
+            self.micros(now),
+        ))
+        .statement()
+    }
+}
+
+/// The smallest message id of that time.
+pub(crate) fn id_at(time: OffsetDateTime) -> Uuid {
+    let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
+    let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
+    Uuid::from_u64_pair(millis << 16, 0)
+}

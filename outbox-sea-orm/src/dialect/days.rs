@@ -1,0 +1,210 @@
+//! SQL of messages that are partitioned by day: PostgreSQL only.
+//!
+//! Lock order, here and in `outbox_make_day`: the parent table, then the default partition, then a day; statements of writers and relays lock the parent
+//! first as well. Purgers exclude each other by an advisory lock, which is tried and never waited for.
+
+use std::time::Duration;
+
+use outbox_core::MessageId;
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{DbBackend, Statement};
+use uuid::Uuid;
+
+use super::postgres::array;
+use super::{Dialect, micros};
+use crate::sql::Sql;
+
+/// Days for which partitions are made ahead: as long may nobody purge before messages go to the default partition.
+const DAYS_AHEAD: u8 = 3;
+
+/// The upper half of the advisory lock's key; the lower one is the table.
+const LOCK: i64 = 0x6f75_7462; // "outb"
+
+impl Dialect {
+    /// What the table of messages is: `p` if it is partitioned. No row if it is missing.
+    pub(crate) fn table_kind(&self) -> Statement {
+        debug_assert_eq!(self.backend, DbBackend::Postgres);
+        let mut sql = self.sql("SELECT c.relkind::text AS kind FROM pg_class c WHERE c.oid = to_regclass(");
+        sql.bind(self.messages.as_str()).push(")");
+        sql.statement()
+    }
+
+    /// Whether this user may make and drop days, if there are any.
+    pub(crate) fn rights_on_days(&self) -> Statement {
+        let mut sql = self.sql(
+            "SELECT c.relkind <> 'p' OR (pg_has_role(c.relowner, 'USAGE') \
+             AND has_schema_privilege(c.relnamespace, 'CREATE')) AS may FROM pg_class c WHERE c.oid = to_regclass(",
+        );
+        sql.bind(self.messages.as_str()).push(")");
+        sql.statement()
+    }
+
+    /// The partition of what has no day.
+    pub(crate) fn default_day(&self) -> String {
+        format!("{}_default", self.messages)
+    }
+
+    /// Gives up waiting for locks; until the end of the transaction.
+    pub(crate) fn lock_timeout(&self, timeout: Duration) -> String {
+        format!("SET LOCAL lock_timeout = {}", timeout.as_millis())
+    }
+
+    /// Makes the partitions of today and the next days, if they are missing.
+    pub(crate) fn make_days(&self) -> Statement {
+        self.sql(format!(
+            "SELECT {}(({} AT TIME ZONE 'UTC')::date + n) AS made FROM generate_series(0, {DAYS_AHEAD}) AS n",
+            self.make_day,
+            self.now()
+        ))
+        .statement()
+    }
+
+    /// Days (`20260102`) that lie wholly before the retention, oldest first. From their names; other partitions are not ours.
+    pub(crate) fn old_days(&self, older_than: Duration) -> Statement {
+        let mut sql = self.sql("");
+        self.push_days(&mut sql);
+        let age = sql.placeholder(-micros(older_than));
+        sql.push(&format!(
+            " AND right(c.relname, 8) < to_char(({}) AT TIME ZONE 'UTC', 'YYYYMMDD') ORDER BY 1",
+            self.now_plus(&age)
+        ));
+        sql.statement()
+    }
+
+    fn push_days(&self, sql: &mut Sql) {
+        sql.push(
+            "SELECT right(c.relname, 8) AS day FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid \
+             JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relnamespace = p.relnamespace \
+             AND c.relname ~ ('^' || p.relname || '_[0-9]{8}$') AND p.oid = to_regclass(",
+        )
+        .bind(self.messages.as_str())
+        .push(")");
+    }
+
+    /// Ids of the rows of a day that must stay, up to a limit. Reads the whole day, and locks nothing against anybody.
+    pub(crate) fn staying(&self, day: &str, older_than: Duration, limit: i64) -> Statement {
+        let mut sql = self.sql(format!("SELECT id FROM {} WHERE ", self.day(day)));
+        self.push_stays(&mut sql, older_than);
+        sql.push(" LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// A condition: the row is not published, or not for long enough.
+    fn push_stays(&self, sql: &mut Sql, older_than: Duration) {
+        sql.push("(status = 1");
+        for column in ["created_at", "published_at"] {
+            let age = sql.placeholder(-micros(older_than));
+            sql.push(&format!(" AND {column} < {}", self.now_plus(&age)));
+        }
+        sql.push(") IS NOT TRUE");
+    }
+
+    /// The rows of a day.
+    pub(crate) fn count_day(&self, day: &str) -> Statement {
+        self.sql(format!("SELECT count(*) AS rows FROM {}", self.day(day)))
+            .statement()
+    }
+
+    /// Takes the lock of purgers until the transaction ends, unless another one has it.
+    pub(crate) fn try_lock_days(&self) -> Statement {
+        let mut sql = self.sql("SELECT pg_try_advisory_xact_lock(");
+        sql.bind(LOCK << 32)
+            .push(" | to_regclass(")
+            .bind(self.messages.as_str())
+            .push(")::oid::int8) AS locked");
+        sql.statement()
+    }
+
+    /// Makes the planner look rows of a day up in indexes, until the end of the transaction. It would rather read the day as a whole; and it
+    /// would compile (JIT) what it believes to be expensive.
+    pub(crate) fn by_index_only(&self) -> String {
+        let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
+        off.map(|setting| format!("SET LOCAL {setting} = off")).join("; ")
+    }
+
+    /// Locks the messages against everybody.
+    pub(crate) fn lock_messages(&self) -> String {
+        format!("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE", self.messages)
+    }
+
+    /// Makes a day a table of its own.
+    pub(crate) fn detach_day(&self, day: &str) -> String {
+        format!("ALTER TABLE {} DETACH PARTITION {}", self.messages, self.day(day))
+    }
+
+    /// Copies rows that stay from a detached day into the default partition. Their keys are forgotten first and come again with them: the trigger that
+    /// adds them runs after all parts of the statement.
+    pub(crate) fn keep_staying(
+        &self,
+        day: &str,
+        known: &[Uuid],
+        newer: Uuid,
+        older_than: Duration,
+    ) -> Statement {
+        let mut sql = self.sql(format!(
+            "WITH stays AS MATERIALIZED (SELECT d.* FROM {} d WHERE d.id IN (",
+            self.day(day)
+        ));
+        self.push_staying(&mut sql, day, known, newer, older_than);
+        sql.push(&format!(
+            ")), forgotten AS (DELETE FROM {} k USING stays s WHERE k.dedup_key = s.dedup_key) \
+             INSERT INTO {} SELECT * FROM stays",
+            self.dedup_keys, self.messages
+        ));
+        sql.statement()
+    }
+
+    /// Ids of rows that stay, found through indexes while everybody waits: those known from [`Dialect::staying`]; those not published; and of those that came
+    /// meanwhile, which have new ids because they are copies, what was published meanwhile.
+    fn push_staying(&self, sql: &mut Sql, day: &str, known: &[Uuid], newer: Uuid, older_than: Duration) {
+        let day = self.day(day);
+        sql.push("SELECT unnest(")
+            .bind(array(ArrayType::Uuid, known.iter().copied()))
+            .push("::uuid[])");
+        for status in [0, 2, 3] {
+            sql.push(&format!(
+                " UNION ALL SELECT id FROM {day} WHERE status = {status}"
+            ));
+        }
+        sql.push(&format!(" UNION ALL SELECT id FROM {day} WHERE id >= "))
+            .bind(newer)
+            .push(" AND ");
+        self.push_stays(sql, older_than);
+    }
+
+    pub(crate) fn drop_day(&self, day: &str) -> String {
+        format!("DROP TABLE {}", self.day(day))
+    }
+
+    /// Deletes keys of days that were dropped (index on `day`). Keys that somebody else is deleting are passed over, so two of these cannot
+    /// deadlock.
+    pub(crate) fn purge_keys(&self, limit: i64) -> Statement {
+        let keys = &self.dedup_keys;
+        let mut sql = self.sql(format!(
+            "DELETE FROM {keys} WHERE dedup_key IN (SELECT k.dedup_key FROM {keys} k WHERE k.day < \
+             (SELECT to_date(COALESCE(min(d.day), to_char({} AT TIME ZONE 'UTC', 'YYYYMMDD')), 'YYYYMMDD') FROM (",
+            self.now()
+        ));
+        self.push_days(&mut sql);
+        sql.push(") d) ORDER BY k.day LIMIT ")
+            .bind(limit)
+            .push(" FOR UPDATE SKIP LOCKED)");
+        sql.statement()
+    }
+
+    /// As [`Dialect::purgeable`], of rows that have no day.
+    pub(crate) fn purgeable_without_day(
+        &self,
+        after: Option<MessageId>,
+        below: Uuid,
+        older_than: Duration,
+        limit: i64,
+    ) -> Statement {
+        self.purgeable_in(&self.default_day(), after, below, older_than, limit)
+    }
+
+    fn day(&self, day: &str) -> String {
+        debug_assert!(day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit()));
+        format!("{}_{day}", self.messages)
+    }
+}

@@ -1,0 +1,215 @@
+//! SQL that fetches. Reads snapshots, locks nothing.
+
+use sea_orm::{DbBackend, Statement};
+
+use super::Dialect;
+use super::key::Key;
+
+/// Where, and what not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) partitions: &'a [i64],
+    /// Keys of rows to leave out.
+    pub(crate) in_hand: &'a [i64],
+    /// Most rows.
+    pub(crate) limit: i64,
+}
+
+impl Dialect {
+    /// Pending messages in the order of their keys, whether they may be published or not: those that have to wait come with a null for their payload, so
+    /// that walking over them is cheap.
+    ///
+    /// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
+    /// seconds per batch. What sees to it, measured with missing, stale and fresh statistics:
+    ///
+    /// * PostgreSQL: the limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans
+    ///   by their ratio; a known limit above its estimate of the rows would make it sort. The outer limit is known, and makes the whole look as
+    ///   cheap as it is; else the server compiles the plan (JIT), which takes longer than running it. Conditions are in the form of
+    ///   `… <> 0`, which the planner believes to remove next to nothing.
+    /// * MySQL: FORCE INDEX keeps the planner from walking the primary key, which is the table with all its published rows.
+    /// * SQLite: INDEXED BY does the same.
+    ///
+    /// Whether the aggregate is held is a scalar subquery everywhere, one look-up in the primary key of the holds: anything that the planner could
+    /// turn into a join or a hash would read all holds for each fetch, or lose the order.
+    pub(crate) fn walk(&self, scope: Scope<'_>) -> Statement {
+        let (messages, holds, now) = (&self.messages, &self.holds, self.statement_now());
+        let force = match self.backend {
+            DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
+            _ => "",
+        };
+        let payload = format!(
+            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND (SELECT 1 FROM {holds} h \
+             {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
+             THEN NULL ELSE m.payload END"
+        );
+        let select = format!("SELECT {} FROM {messages} m", self.columns(&payload));
+        let mut sql = self.sql(match self.backend {
+            DbBackend::Postgres => format!("SELECT * FROM ({select}"),
+            DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
+            _ => format!("{select} INDEXED BY {}", self.pending),
+        });
+        sql.push(" WHERE m.status = 0 AND ");
+        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
+        self.push_not_in_hand(&mut sql, scope.in_hand);
+        let limit = sql.placeholder(scope.limit);
+        sql.push(&match self.backend {
+            DbBackend::Postgres => {
+                format!(
+                    " ORDER BY m.seq LIMIT (SELECT {limit}::int8)) walked ORDER BY seq LIMIT {limit}::int8"
+                )
+            }
+            _ => format!(" ORDER BY m.seq LIMIT {limit}"),
+        });
+        sql.statement()
+    }
+
+    /// Holds that are due, those first that have been so for longest (index of due holds).
+    pub(crate) fn due_holds(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros FROM {} h WHERE h.due_at <= {} AND ",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id"),
+            self.micros("h.due_at"),
+            self.holds,
+            self.statement_now(),
+        ));
+        self.push_partitions(&mut sql, "h.partition_no", scope.partitions);
+        if !excluding.is_empty() {
+            sql.push(" AND CASE WHEN ");
+            self.push_keys(&mut sql, "h", excluding);
+            sql.push(" THEN 0 ELSE 1 END <> 0");
+        }
+        sql.push(" ORDER BY h.due_at LIMIT ").bind(scope.limit);
+        sql.statement()
+    }
+
+    /// The oldest waiting messages of each of these aggregates, in the order of their keys. One look-up in the index of waiting rows per aggregate, and
+    /// not a row more than asked for: an aggregate may have 100,000 of them. Delayed ones come with a null for their payload.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn waiting_of(&self, keys: &[Key], in_hand: &[i64], per_aggregate: i64) -> Statement {
+        debug_assert_eq!(self.backend, DbBackend::Postgres);
+        let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
+        super::postgres::bind_keys(&mut sql, keys);
+        sql.push(&format!(
+            ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
+             WHERE m.status = 3 AND m.sequence IS NOT NULL \
+             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
+            self.messages
+        ));
+        self.push_not_in_hand(&mut sql, in_hand);
+        sql.push(" ORDER BY m.seq LIMIT ")
+            .bind(per_aggregate)
+            .push(") m ORDER BY m.seq");
+        sql.statement()
+    }
+
+    /// As `waiting_of`, but their keys only, with the position of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
+    pub(crate) fn waiting_seqs_of(&self, keys: &[Key], limit: i64) -> Statement {
+        let messages = &self.messages;
+        let mut sql = self.sql("");
+        for (n, key) in keys.iter().enumerate() {
+            sql.push(if n == 0 { "" } else { " UNION ALL " });
+            let [aggregate_type, id] = self.bind_key(&mut sql, key);
+            sql.push(&match self.backend {
+                DbBackend::MySql => format!(
+                    "(SELECT m.seq, {n} AS position FROM {messages} m FORCE INDEX ({}) \
+                     WHERE m.waiting_key = CONCAT({aggregate_type}, x'00', {id}) AND m.waiting_until IS NULL",
+                    self.waiting
+                ),
+                _ => format!(
+                    "SELECT * FROM (SELECT m.seq, {n} AS position FROM {messages} m INDEXED BY {} WHERE m.status = 3 \
+                     AND m.sequence IS NOT NULL AND m.aggregate_type = {aggregate_type} AND m.aggregate_id = {id}",
+                    self.waiting
+                ),
+            });
+            sql.push(" ORDER BY m.seq LIMIT ").bind(limit).push(")");
+        }
+        sql.statement()
+    }
+
+    /// Waiting rows by their keys, in their order (primary key).
+    pub(crate) fn waiting_rows(&self, seqs: &[i64]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} FROM {} m WHERE m.status = 3 AND m.seq",
+            self.waiting_columns(),
+            self.messages
+        ));
+        sql.any(seqs);
+        sql.push(" ORDER BY m.seq");
+        sql.statement()
+    }
+
+    fn waiting_columns(&self) -> String {
+        let now = self.statement_now();
+        self.columns(&format!(
+            "CASE WHEN m.available_at > {now} THEN NULL ELSE m.payload END"
+        ))
+    }
+
+    /// Unsequenced waiting messages whose time has come, those first that have been due for longest (index of unsequenced waiting rows).
+    pub(crate) fn waiting_alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+        let (messages, now) = (&self.messages, self.statement_now());
+        let select = format!(
+            "SELECT {}, {} AS due_micros FROM {messages} m",
+            self.columns("m.payload"),
+            self.micros("m.available_at"),
+        );
+        let mut sql = self.sql(match self.backend {
+            DbBackend::MySql => format!(
+                "{select} FORCE INDEX ({}) WHERE m.waiting_key = x'' AND m.waiting_until <= {now} AND ",
+                self.waiting
+            ),
+            DbBackend::Postgres => format!(
+                "{select} WHERE m.status = 3 AND m.sequence IS NULL AND m.available_at <= {now} AND "
+            ),
+            _ => format!(
+                "{select} INDEXED BY {}_until WHERE m.status = 3 AND m.sequence IS NULL AND m.available_at <= {now} AND ",
+                self.waiting
+            ),
+        });
+        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
+        self.push_not_in_hand(&mut sql, scope.in_hand);
+        if !excluding.is_empty() {
+            sql.push(" AND CASE WHEN ");
+            self.push_keys(&mut sql, "m", excluding);
+            sql.push(" THEN 0 ELSE 1 END <> 0");
+        }
+        sql.push(match self.backend {
+            DbBackend::MySql => " ORDER BY m.waiting_until LIMIT ",
+            _ => " ORDER BY m.available_at LIMIT ",
+        })
+        .bind(scope.limit);
+        sql.statement()
+    }
+
+    /// Pending sequenced messages with keys below a bound, in the order of their keys: what waiting ones must not overtake. A part of the walk, and of its
+    /// beginning: keys of waiting rows have been walked over before.
+    pub(crate) fn pending_below(&self, scope: Scope<'_>, below: i64) -> Statement {
+        let select = format!(
+            "SELECT m.seq, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
+            self.bytes("m.aggregate_type"),
+            self.bytes("m.aggregate_id"),
+            self.messages
+        );
+        let mut sql = self.sql(match self.backend {
+            DbBackend::Postgres => format!("SELECT * FROM ({select}"),
+            DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
+            _ => format!("{select} INDEXED BY {}", self.pending),
+        });
+        sql.push(" WHERE m.status = 0 AND m.sequence IS NOT NULL AND m.seq < ")
+            .bind(below)
+            .push(" AND ");
+        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
+        self.push_not_in_hand(&mut sql, scope.in_hand);
+        let limit = sql.placeholder(scope.limit);
+        sql.push(&match self.backend {
+            DbBackend::Postgres => {
+                format!(
+                    " ORDER BY m.seq LIMIT (SELECT {limit}::int8)) walked ORDER BY seq LIMIT {limit}::int8"
+                )
+            }
+            _ => format!(" ORDER BY m.seq LIMIT {limit}"),
+        });
+        sql.statement()
+    }
+}

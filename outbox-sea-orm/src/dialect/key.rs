@@ -1,0 +1,127 @@
+//! Aggregates and partitions as conditions.
+//!
+//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be held and parked.
+
+use outbox_core::Aggregate;
+use sea_orm::{DbBackend, Value};
+
+use super::Dialect;
+use crate::sql::Sql;
+
+/// An aggregate as it is stored. Sorts as head rows and holds are locked everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) aggregate_type: Vec<u8>,
+    pub(crate) aggregate_id: Vec<u8>,
+}
+
+impl From<&Aggregate> for Key {
+    fn from(aggregate: &Aggregate) -> Self {
+        Self {
+            aggregate_type: aggregate.aggregate_type.as_bytes().to_vec(),
+            aggregate_id: aggregate.id.as_bytes().to_vec(),
+        }
+    }
+}
+
+impl Key {
+    /// The parts as far as they are text.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn lossy(&self) -> [String; 2] {
+        [&self.aggregate_type, &self.aggregate_id].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    fn parts(&self) -> [&[u8]; 2] {
+        [&self.aggregate_type, &self.aggregate_id]
+    }
+}
+
+impl Dialect {
+    /// Placeholders for an aggregate, as columns of its types.
+    pub(crate) fn bind_key(&self, sql: &mut Sql, key: &Key) -> [String; 2] {
+        key.parts().map(|part| match self.backend {
+            DbBackend::Postgres => {
+                sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
+            }
+            DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
+            // Text that is not UTF-8 can be stored there, but not bound.
+            _ => match std::str::from_utf8(part) {
+                Ok(text) => sql.placeholder(text),
+                Err(_) => format!(
+                    "CAST({} AS TEXT)",
+                    sql.placeholder(Value::Bytes(Some(part.to_vec())))
+                ),
+            },
+        })
+    }
+
+    /// A condition: the row of table `table` is of one of these aggregates. Look-ups in an index on (aggregate_type, aggregate_id).
+    pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            sql.push(&format!(
+                "({table}.aggregate_type, {table}.aggregate_id) IN (SELECT * FROM unnest("
+            ));
+            super::postgres::bind_keys(sql, keys);
+            sql.push("))");
+            return;
+        }
+        let is_sqlite = self.backend == DbBackend::Sqlite;
+        sql.push(&if is_sqlite {
+            format!("({table}.aggregate_type, {table}.aggregate_id) IN (VALUES ")
+        } else {
+            "(".to_owned()
+        });
+        for (n, key) in keys.into_iter().enumerate() {
+            let [aggregate_type, id] = self.bind_key(sql, key);
+            if is_sqlite {
+                sql.push(if n == 0 { "" } else { ", " })
+                    .push(&format!("({aggregate_type}, {id})"));
+            } else {
+                sql.push(if n == 0 { "" } else { " OR " }).push(&format!(
+                    "({table}.aggregate_type = {aggregate_type} AND {table}.aggregate_id = {id})"
+                ));
+            }
+        }
+        sql.push(")");
+    }
+
+    /// A condition on partitions that is a filter and never an index condition: `= ANY` or `IN` could lose the order of an index, or multiply
+    /// with another list to thousands of look-ups.
+    pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            return super::postgres::push_partitions(sql, column, partitions);
+        }
+        sql.push(column).push(" + 0");
+        sql.any(partitions);
+    }
+
+    /// A condition in front of others: the row's key is none of these. Hashed, sorted or a tree on every database, and never an index
+    /// condition.
+    pub(crate) fn push_not_in_hand(&self, sql: &mut Sql, in_hand: &[i64]) {
+        if in_hand.is_empty() {
+            return;
+        }
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            sql.push(" AND CASE WHEN m.seq IN (SELECT unnest(")
+                .bind(super::postgres::array(
+                    sea_orm::sea_query::ArrayType::BigInt,
+                    in_hand.iter().copied(),
+                ))
+                .push("::int8[])) THEN 0 ELSE 1 END <> 0");
+            return;
+        }
+        // SQLite: a list of bound values is built into a tree only once, but has a bound; JSON has none.
+        if self.backend == DbBackend::Sqlite {
+            let list = serde_json::to_string(in_hand).unwrap_or_default();
+            sql.push(" AND +m.seq NOT IN (SELECT value FROM json_each(")
+                .bind(list)
+                .push("))");
+            return;
+        }
+        sql.push(" AND m.seq + 0 NOT");
+        sql.any(in_hand);
+    }
+}

@@ -1,0 +1,149 @@
+//! SQL around leases and the relays that are alive. Tables of 64 and of a few rows.
+
+use sea_orm::{DbBackend, Statement, Value};
+use uuid::Uuid;
+
+use outbox_core::Lease;
+
+use super::Dialect;
+use crate::sql::Sql;
+
+impl Dialect {
+    /// Which of these leases the owner still holds, locked until the transaction ends (primary key). One that ran out is not held: nobody may
+    /// have taken it yet, but its owner has stopped relying on it.
+    pub(crate) fn lock_held_leases(&self, owner: Uuid, partitions: &[i64]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS partition_no, epoch FROM {} WHERE owner = ",
+            self.int("partition_no"),
+            self.leases
+        ));
+        sql.bind(owner).push(" AND partition_no");
+        sql.any(partitions);
+        sql.push(&format!(
+            " AND expires_at > {} ORDER BY partition_no FOR UPDATE",
+            self.now()
+        ));
+        sql.statement()
+    }
+
+    /// Extends leases that are locked (primary key).
+    pub(crate) fn extend_leases(&self, ttl_micros: i64, partitions: &[i64]) -> Statement {
+        let mut sql = self.sql(format!("UPDATE {} SET expires_at = ", self.leases));
+        let ttl = sql.placeholder(ttl_micros);
+        sql.push(&self.now_plus(&ttl)).push(" WHERE partition_no");
+        sql.any(partitions);
+        sql.statement()
+    }
+
+    /// Gives leases back. Waits for settlements that are under way under them; rows in the order of the primary key, as settlements lock
+    /// them.
+    pub(crate) fn release(&self, owner: Uuid, leases: &[Lease]) -> Statement {
+        let (table, now) = (&self.leases, self.now());
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            return super::postgres::release(self, owner, leases);
+        }
+        let mut sql = self.sql(format!(
+            "UPDATE {table} SET owner = NULL, expires_at = {now} WHERE owner = "
+        ));
+        sql.bind(owner).push(" AND ");
+        push_leases(&mut sql, leases);
+        let partitions: Vec<i64> = leases.iter().map(|lease| i64::from(lease.partition)).collect();
+        sql.push(" AND partition_no").any(&partitions);
+        sql.statement()
+    }
+
+    /// Locks leases against takeover until the transaction ends, and reads their epochs; not of leases that were given back. Rows by
+    /// primary key, in its order, so that two settlements cannot deadlock. SQLite needs no lock: the transaction is the only writer.
+    pub(crate) fn lock_leases(&self, partitions: &[i64]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS partition_no, epoch FROM {} WHERE partition_no",
+            self.int("partition_no"),
+            self.leases
+        ));
+        sql.any(partitions);
+        sql.push(" AND owner IS NOT NULL ORDER BY partition_no");
+        sql.push(match self.backend {
+            DbBackend::Postgres => " FOR SHARE",
+            // Also MariaDB, which knows no FOR SHARE.
+            DbBackend::MySql => " LOCK IN SHARE MODE",
+            _ => "",
+        });
+        sql.statement()
+    }
+
+    /// Writes down until when a relay is alive.
+    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64) -> Statement {
+        let mut sql = self.sql(format!(
+            "INSERT INTO {} (owner, expires_at) VALUES (",
+            self.relays
+        ));
+        sql.bind(owner).push(", ");
+        let ttl = sql.placeholder(ttl_micros);
+        sql.push(&self.now_plus(&ttl)).push(match self.backend {
+            DbBackend::MySql => ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at)",
+            _ => ") ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at",
+        });
+        sql.statement()
+    }
+
+    /// Forgets relays that are gone.
+    pub(crate) fn forget_relays(&self) -> Statement {
+        self.sql(format!(
+            "DELETE FROM {} WHERE expires_at <= {}",
+            self.relays,
+            self.now()
+        ))
+        .statement()
+    }
+
+    /// Counts the relays that are alive.
+    pub(crate) fn count_relays(&self) -> Statement {
+        self.sql(format!(
+            "SELECT count(*) AS relays FROM {} WHERE expires_at > {}",
+            self.relays,
+            self.now()
+        ))
+        .statement()
+    }
+
+    /// Withdraws a relay's announcement.
+    pub(crate) fn withdraw(&self, owner: Uuid) -> Statement {
+        let mut sql = self.sql(format!("DELETE FROM {} WHERE owner = ", self.relays));
+        sql.bind(owner);
+        sql.statement()
+    }
+
+    /// Locks whatever a relay holds, in the order in which settlements lock leases.
+    pub(crate) fn lock_owned(&self, owner: Uuid) -> Statement {
+        let mut sql = self.sql(format!("SELECT epoch FROM {} WHERE owner = ", self.leases));
+        sql.bind(owner).push(" ORDER BY partition_no FOR UPDATE");
+        sql.statement()
+    }
+
+    /// Gives back whatever a relay holds; locked before.
+    pub(crate) fn release_all(&self, owner: Uuid) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET owner = NULL, expires_at = {} WHERE owner = ",
+            self.leases,
+            self.now()
+        ));
+        sql.bind(owner);
+        sql.statement()
+    }
+}
+
+/// A condition: the row is one of these leases.
+pub(crate) fn push_leases(sql: &mut Sql, leases: &[Lease]) {
+    // SQLite takes a list of rows only after VALUES, MySQL only without.
+    sql.push(match sql.backend() {
+        DbBackend::Sqlite => "(partition_no, epoch) IN (VALUES ",
+        _ => "(partition_no, epoch) IN (",
+    });
+    sql.bind_rows(
+        leases
+            .iter()
+            .map(|lease| [Value::from(i64::from(lease.partition)), Value::from(lease.epoch)]),
+    );
+    sql.push(")");
+}

@@ -1,0 +1,231 @@
+//! SQL that settles, and that keeps the holds.
+
+use sea_orm::{DbBackend, Statement, Value};
+
+use super::Dialect;
+use super::key::Key;
+use crate::sql::Sql;
+
+/// Rows by their keys, of partitions whose lease is locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) partitions: &'a [i64],
+    pub(crate) seqs: &'a [i64],
+    /// They are waiting, not pending.
+    pub(crate) waited: bool,
+}
+
+/// What a hold becomes.
+#[derive(Debug, Clone)]
+pub(crate) struct NewHold {
+    pub(crate) key: Key,
+    pub(crate) partition: i64,
+    /// In microseconds since 1970; `None` if it is halted.
+    pub(crate) due_micros: Option<i64>,
+    pub(crate) halted_by: Option<i64>,
+}
+
+/// What a failure does to a row.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Failure {
+    pub(crate) parked: bool,
+    pub(crate) attempt: bool,
+    /// Counts a failure.
+    pub(crate) error: Option<String>,
+    /// Until when an unsequenced row waits by itself.
+    pub(crate) until_micros: Option<i64>,
+}
+
+impl Dialect {
+    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by key
+    /// (MySQL: the primary key).
+    pub(crate) fn rows_to_settle(&self, rows: Rows<'_>) -> Statement {
+        let now = self.statement_now();
+        // The oldest waiting row of the aggregate: one look-up in the index of waiting rows, for rows whose verdict may need it.
+        let needed = if rows.waited {
+            format!("m.available_at > {now}")
+        } else {
+            "m.sequence IS NOT NULL".to_owned()
+        };
+        let oldest = format!(
+            "CASE WHEN {needed} THEN (SELECT e.seq FROM {} ORDER BY e.seq LIMIT 1) END",
+            self.waiting_where("e", "m"),
+        );
+        let mut sql = self.sql(format!(
+            "SELECT m.seq, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
+             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_seq FROM {} m",
+            self.int("m.partition_no"),
+            self.bytes("m.aggregate_type"),
+            self.bytes("m.aggregate_id"),
+            self.flag("m.sequence IS NOT NULL"),
+            self.flag(&format!("m.available_at > {now}")),
+            self.micros("m.available_at"),
+            self.micros(now),
+            self.messages,
+        ));
+        self.push_rows(&mut sql, rows);
+        sql.statement()
+    }
+
+    /// Marks rows as published, or deletes them. Row locks only; a pending row leaves the pending index, and touches no other.
+    pub(crate) fn settle_published(&self, rows: Rows<'_>, keep: bool) -> Statement {
+        let mut sql = self.sql(if keep {
+            format!(
+                "UPDATE {} SET status = 1, published_at = {}",
+                self.messages,
+                self.now()
+            )
+        } else {
+            format!("DELETE FROM {}", self.messages)
+        });
+        self.push_rows(&mut sql, rows);
+        sql.statement()
+    }
+
+    /// Makes pending rows waiting.
+    pub(crate) fn set_waiting(&self, rows: Rows<'_>) -> Statement {
+        let mut sql = self.sql(format!("UPDATE {} SET status = 3", self.messages));
+        self.push_rows(&mut sql, rows);
+        sql.statement()
+    }
+
+    /// Records a failure: the rows wait, or are parked.
+    pub(crate) fn settle_failed(&self, rows: Rows<'_>, failure: &Failure) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET status = {}",
+            self.messages,
+            if failure.parked { 2 } else { 3 }
+        ));
+        if failure.attempt {
+            sql.push(", attempts = attempts + 1");
+        }
+        if let Some(error) = &failure.error {
+            sql.push(", failures = failures + 1, last_error = ")
+                .bind(error.as_str());
+        }
+        if let Some(until) = failure.until_micros {
+            let until = sql.placeholder(until);
+            sql.push(", available_at = ").push(&self.time(&until));
+        }
+        self.push_rows(&mut sql, rows);
+        sql.statement()
+    }
+
+    /// Conditions on rows, through the index of pending or of waiting rows (MySQL: the primary key).
+    fn push_rows(&self, sql: &mut Sql, rows: Rows<'_>) {
+        sql.push(if rows.waited {
+            " WHERE status = 3 AND seq"
+        } else {
+            " WHERE status = 0 AND seq"
+        });
+        sql.any(rows.seqs);
+        sql.push(" AND ");
+        self.push_partitions(sql, "partition_no", rows.partitions);
+    }
+
+    /// Holds of these aggregates, locked until the transaction ends (primary key, in its order, which is the order in which operators lock them
+    /// too). SQLite needs no lock.
+    pub(crate) fn lock_holds(&self, keys: &[Key]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros, h.halted_by FROM {} h WHERE ",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id"),
+            self.micros("h.due_at"),
+            self.holds,
+        ));
+        self.push_keys(&mut sql, "h", keys);
+        sql.push(" ORDER BY h.aggregate_type, h.aggregate_id");
+        if self.backend != DbBackend::Sqlite {
+            sql.push(" FOR UPDATE");
+        }
+        sql.statement()
+    }
+
+    /// Creates holds, or changes their times. A halted one stays as it is.
+    pub(crate) fn put_holds(&self, holds: &[NewHold]) -> Statement {
+        let table = &self.holds;
+        let columns = "(aggregate_type, aggregate_id, partition_no, due_at, halted_by)";
+        let mut sql = self.sql("");
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            use sea_orm::sea_query::ArrayType;
+
+            let numbers = |number: fn(&NewHold) -> i64| {
+                super::postgres::array(ArrayType::BigInt, holds.iter().map(number))
+            };
+            sql.push(&format!(
+                "INSERT INTO {table} AS hold {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
+                 NULLIF(n.halted_by, 0) FROM unnest(",
+                self.time("n.due"),
+            ));
+            super::postgres::bind_keys(&mut sql, holds.iter().map(|hold| &hold.key));
+            sql.push(", ").bind(numbers(|hold| hold.partition));
+            sql.push("::int8[], ")
+                .bind(numbers(|hold| hold.due_micros.unwrap_or_default()));
+            sql.push("::int8[], ")
+                .bind(numbers(|hold| hold.halted_by.unwrap_or_default()));
+            sql.push(
+                "::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
+                 ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET due_at = EXCLUDED.due_at, \
+                 halted_by = EXCLUDED.halted_by WHERE hold.halted_by IS NULL",
+            );
+            return sql.statement();
+        }
+        sql.push(&format!("INSERT INTO {table} {columns} VALUES "));
+        for (n, hold) in holds.iter().enumerate() {
+            let [aggregate_type, id] = self.bind_key(&mut sql, &hold.key);
+            let partition = sql.placeholder(hold.partition);
+            let due = sql.placeholder(hold.due_micros.unwrap_or_default());
+            let halted_by = sql.placeholder(Value::BigInt(hold.halted_by));
+            sql.push(if n == 0 { "(" } else { ", (" }).push(&format!(
+                "{aggregate_type}, {id}, {partition}, {}, {halted_by})",
+                self.time(&due)
+            ));
+        }
+        sql.push(match self.backend {
+            DbBackend::MySql => {
+                " ON DUPLICATE KEY UPDATE due_at = IF(halted_by IS NULL, VALUES(due_at), due_at), \
+                 halted_by = COALESCE(halted_by, VALUES(halted_by))"
+            }
+            _ => {
+                " ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET due_at = excluded.due_at, \
+                 halted_by = excluded.halted_by WHERE halted_by IS NULL"
+            }
+        });
+        sql.statement()
+    }
+
+    /// Ends the holds of those of these aggregates that are not halted and of which no message waits. The holds are locked, by an earlier
+    /// statement: this one's snapshot shows the messages that whoever had the lock before has made waiting.
+    pub(crate) fn end_holds(&self, keys: &[Key]) -> Statement {
+        let table = &self.holds;
+        let mut sql = self.sql(format!(
+            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.seq FROM {} LIMIT 1) IS NULL AND ",
+            self.waiting_where("w", table),
+        ));
+        self.push_keys(&mut sql, table, keys);
+        sql.statement()
+    }
+
+    /// `messages w WHERE …`: waiting rows of the aggregate of another row, through their index. For scalar subqueries, one look-up each; whatever the planner
+    /// could hash would read all waiting rows.
+    pub(crate) fn waiting_where(&self, alias: &str, other: &str) -> String {
+        let messages = &self.messages;
+        match self.backend {
+            DbBackend::MySql => format!(
+                "{messages} {alias} FORCE INDEX ({}) WHERE {alias}.waiting_until IS NULL \
+                 AND {alias}.waiting_key = CONCAT({other}.aggregate_type, x'00', {other}.aggregate_id)",
+                self.waiting
+            ),
+            backend => format!(
+                "{messages} {alias}{} WHERE {alias}.status = 3 AND {alias}.sequence IS NOT NULL \
+                 AND {alias}.aggregate_type = {other}.aggregate_type AND {alias}.aggregate_id = {other}.aggregate_id",
+                if backend == DbBackend::Sqlite {
+                    format!(" INDEXED BY {}", self.waiting)
+                } else {
+                    String::new()
+                }
+            ),
+        }
+    }
+}

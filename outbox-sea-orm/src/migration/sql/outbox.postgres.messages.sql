@@ -1,0 +1,40 @@
+-- Outbox tables for PostgreSQL 12 or later.
+
+-- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
+-- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- unique index either: the head row guarantees it.
+CREATE TABLE {schema}{prefix}outbox_messages (
+    seq            bigint GENERATED ALWAYS AS IDENTITY,
+    id             uuid NOT NULL,
+    partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    sequence       bigint,
+    event_type     text COLLATE "C" NOT NULL,
+    event_version  bigint NOT NULL,
+    subject        text,
+    content_type   text NOT NULL,
+    payload        bytea NOT NULL,
+    headers        json NOT NULL,
+    dedup_key      text COLLATE "C",
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
+    available_at   timestamptz,                  -- null: at once
+    attempts       integer NOT NULL DEFAULT 0,
+    last_error     text,
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    published_at   timestamptz,
+    failures       integer NOT NULL DEFAULT 0,
+    event_id       uuid,                         -- null: the same as id; set in replayed copies
+    CONSTRAINT {prefix}outbox_messages_id PRIMARY KEY (id)
+) WITH (
+    -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_analyze_scale_factor = 0.02
+);
+
+-- Partial, so that rows without a key cost nothing.
+CREATE UNIQUE INDEX {prefix}outbox_messages_dedup_key
+    ON {schema}{prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
+

@@ -1,0 +1,12 @@
+DROP VIEW {schema}{prefix}outbox_held;
+DROP VIEW {schema}{prefix}outbox_parked;
+DROP VIEW {schema}{prefix}outbox_messages_readable;
+DROP FUNCTION {schema}{prefix}outbox_readable(bytea);
+DROP TABLE {schema}{prefix}outbox_relays;
+DROP TABLE {schema}{prefix}outbox_leases;
+DROP TABLE {schema}{prefix}outbox_holds;
+DROP TABLE {schema}{prefix}outbox_aggregates;
+DROP TABLE {schema}{prefix}outbox_messages;
+DROP FUNCTION {schema}{prefix}outbox_make_day(date);
+DROP FUNCTION {schema}{prefix}outbox_keep_dedup_key();
+DROP TABLE {schema}{prefix}outbox_dedup_keys;

@@ -1,0 +1,112 @@
+-- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
+
+-- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
+-- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
+CREATE SEQUENCE {schema}{prefix}outbox_messages_seq;
+
+CREATE TABLE {schema}{prefix}outbox_messages (
+    seq            bigint NOT NULL DEFAULT nextval('{schema}{prefix}outbox_messages_seq'),
+    id             uuid NOT NULL,
+    partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    sequence       bigint,
+    event_type     text COLLATE "C" NOT NULL,
+    event_version  bigint NOT NULL,
+    subject        text,
+    content_type   text NOT NULL,
+    payload        bytea NOT NULL,
+    headers        json NOT NULL,
+    dedup_key      text COLLATE "C",
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
+    available_at   timestamptz,                  -- null: at once
+    attempts       integer NOT NULL DEFAULT 0,
+    last_error     text,
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    published_at   timestamptz,
+    failures       integer NOT NULL DEFAULT 0,
+    event_id       uuid,                         -- null: the same as id; set in replayed copies
+    -- An id is random enough to be unique; a unique index must contain the day's column, so nothing checks it.
+    CONSTRAINT {prefix}outbox_messages_id PRIMARY KEY (id, created_at)
+) PARTITION BY RANGE (created_at);
+
+ALTER SEQUENCE {schema}{prefix}outbox_messages_seq OWNED BY {schema}{prefix}outbox_messages.seq;
+
+-- What has no day: rows that outlived theirs because they are not published, and all rows while nobody makes days.
+CREATE TABLE {schema}{prefix}outbox_messages_default PARTITION OF {schema}{prefix}outbox_messages DEFAULT WITH (
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 10000,
+    autovacuum_analyze_scale_factor = 0.02
+);
+
+-- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
+CREATE TABLE {schema}{prefix}outbox_dedup_keys (
+    dedup_key text COLLATE "C" NOT NULL,
+    day       date,                              -- null: of a row in the default partition
+    CONSTRAINT {prefix}outbox_messages_dedup_key PRIMARY KEY (dedup_key)
+);
+
+CREATE INDEX {prefix}outbox_dedup_keys_day
+    ON {schema}{prefix}outbox_dedup_keys (day) WHERE day IS NOT NULL;
+
+CREATE FUNCTION {schema}{prefix}outbox_keep_dedup_key() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM {schema}{prefix}outbox_dedup_keys WHERE dedup_key = OLD.dedup_key;
+    ELSE
+        INSERT INTO {schema}{prefix}outbox_dedup_keys (dedup_key, day) VALUES (NEW.dedup_key,
+            CASE WHEN TG_TABLE_NAME <> '{prefix}outbox_messages_default' THEN (NEW.created_at AT TIME ZONE 'UTC')::date END);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- Rows without a key cost nothing.
+CREATE TRIGGER {prefix}outbox_messages_key_inserted AFTER INSERT ON {schema}{prefix}outbox_messages
+    FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
+
+CREATE TRIGGER {prefix}outbox_messages_key_deleted AFTER DELETE ON {schema}{prefix}outbox_messages
+    FOR EACH ROW WHEN (OLD.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
+
+-- Makes the partition of a day (UTC) if it is missing; whether it did. Relays call it each minute for today and three days ahead.
+-- A day that has rows in the default partition already (nobody has called this for long) stays there. Locks: the parent against
+-- other DDL but neither reads nor writes, then the default partition against everything, in the order in which statements lock them.
+CREATE FUNCTION {schema}{prefix}outbox_make_day(day date) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    begins timestamptz := day::timestamp AT TIME ZONE 'UTC';
+    ends   timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
+    name   text := '{schema}{prefix}outbox_messages_' || to_char(day, 'YYYYMMDD');
+BEGIN
+    FOR attempt IN 1 .. 2 LOOP
+        IF to_regclass(name) IS NOT NULL OR EXISTS (
+            SELECT FROM {schema}{prefix}outbox_messages_default WHERE created_at >= begins AND created_at < ends)
+        THEN
+            RETURN false;
+        END IF;
+        -- Then again: until it is locked, others can do the same, and rows come.
+        LOCK TABLE ONLY {schema}{prefix}outbox_messages IN SHARE UPDATE EXCLUSIVE MODE;
+        LOCK TABLE {schema}{prefix}outbox_messages_default IN ACCESS EXCLUSIVE MODE;
+    END LOOP;
+    EXECUTE 'CREATE TABLE ' || name || ' (LIKE {schema}{prefix}outbox_messages INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ('
+        -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+        'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_scale_factor = 0.02, '
+        -- Keeps the pages that are made next.
+        'vacuum_truncate = false)';
+    -- A megabyte of empty pages. An empty table that was analysed is read as a whole and sorted, by plans that are cached and stay so for a minute
+    -- after midnight.
+    EXECUTE 'INSERT INTO ' || name || ' (seq, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
+        'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
+        USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
+    EXECUTE 'DELETE FROM ' || name;
+    EXECUTE format('ALTER TABLE {schema}{prefix}outbox_messages ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                   name, begins, ends);
+    RETURN true;
+END
+$$;
+
+SELECT {schema}{prefix}outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 3) AS n;
+

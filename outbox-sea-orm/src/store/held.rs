@@ -1,0 +1,274 @@
+//! Fetches what waits and is due.
+//!
+//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in hand. Such a one is what a relay leaves
+//! behind that had it in hand when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
+//! cannot slip from pending to waiting between them. Absent: locks.
+
+use std::collections::{HashMap, HashSet};
+
+use outbox_core::{Fetched, StoreError};
+use sea_orm::{
+    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
+    QueryResult, TransactionOptions, TransactionTrait,
+};
+
+use super::failed;
+use super::fetch::{Bounds, Walked, corrupt, read_all};
+use crate::dialect::Dialect;
+use crate::dialect::fetch::Scope;
+use crate::dialect::key::Key;
+
+const CONTEXT: &str = "held messages could not be fetched";
+
+/// Aggregates per statement where each takes a query of its own.
+const AGGREGATES_MAX: usize = 64;
+
+/// Pending messages that are compared with waiting ones. More than that below a waiting one means that the walk has to go on first.
+const PENDING_MAX: i64 = 5_000;
+
+/// What to fetch; owned, because it is fetched in a task of its own.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) partitions: Vec<i64>,
+    pub(super) in_hand: Vec<i64>,
+    pub(super) excluding: Vec<Key>,
+    pub(super) per_aggregate: i64,
+    pub(super) bounds: Bounds,
+}
+
+/// Rows that are due together, in sequence.
+struct Group {
+    due_micros: i64,
+    rows: Vec<Walked>,
+}
+
+pub(super) async fn fetch(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    request: Request,
+) -> Result<Fetched, StoreError> {
+    let tx = snapshot(db).await.map_err(failed(CONTEXT))?;
+    let mut groups = held_groups(&tx, dialect, &request).await?;
+    if let Some(highest) = groups
+        .iter()
+        .filter_map(|group| group.rows.last())
+        .map(|last| last.row.seq)
+        .max()
+    {
+        let barrier = Barrier::read(&tx, dialect, &request, highest).await?;
+        for group in &mut groups {
+            let open = group
+                .rows
+                .iter()
+                .take_while(|walked| !barrier.stops(walked))
+                .count();
+            group.rows.truncate(open);
+        }
+    }
+    groups.extend(alone(&tx, dialect, &request).await?);
+    tx.commit().await.map_err(failed(CONTEXT))?;
+    groups.sort_by_key(|group| group.due_micros);
+    Ok(answer(groups, request.bounds))
+}
+
+/// A transaction that reads one snapshot and locks nothing.
+async fn snapshot(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
+    let mut options = TransactionOptions::default();
+    // SQLite's deferred transactions are snapshots anyway.
+    if db.get_database_backend() != DbBackend::Sqlite {
+        options.isolation_level = Some(IsolationLevel::RepeatableRead);
+        options.access_mode = Some(AccessMode::ReadOnly);
+    }
+    db.begin_with_options(options).await
+}
+
+/// The oldest waiting rows of due holds.
+async fn held_groups(
+    tx: &DatabaseTransaction,
+    dialect: &Dialect,
+    request: &Request,
+) -> Result<Vec<Group>, StoreError> {
+    let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
+    // Each row in hand can keep one hold from yielding anything.
+    let in_hand = i64::try_from(request.in_hand.len()).unwrap_or(i64::MAX);
+    let scope = Scope {
+        partitions: &request.partitions,
+        in_hand: &[],
+        limit: rows_max.saturating_add(in_hand),
+    };
+    let holds = tx
+        .query_all_raw(dialect.due_holds(scope, &request.excluding))
+        .await
+        .map_err(failed(CONTEXT))?;
+    let holds = holds
+        .iter()
+        .map(|row| Ok((read_key(row)?, row.try_get::<i64>("", "due_micros")?)))
+        .collect::<Result<Vec<_>, DbErr>>()
+        .map_err(corrupt)?;
+    let keys: Vec<Key> = holds.iter().map(|(key, _)| key.clone()).collect();
+    let (mut groups, mut left) = (HashMap::<Key, Vec<Walked>>::new(), request.bounds);
+    for keys in keys.chunks(AGGREGATES_MAX) {
+        for (walked, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
+            left.take(walked.bytes());
+            groups.entry(key).or_default().push(walked);
+        }
+        if left.rows == 0 || left.bytes == 0 {
+            break;
+        }
+    }
+    let groups = holds.into_iter().filter_map(|(key, due_micros)| {
+        let rows = groups.remove(&key)?;
+        Some(Group { due_micros, rows })
+    });
+    Ok(groups.collect())
+}
+
+/// The oldest waiting rows of some aggregates, in the order of their keys.
+async fn oldest_waiting(
+    tx: &DatabaseTransaction,
+    dialect: &Dialect,
+    request: &Request,
+    keys: &[Key],
+    left: Bounds,
+) -> Result<Vec<(Walked, Key)>, StoreError> {
+    let statement = match dialect.backend {
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_hand, request.per_aggregate),
+        _ => {
+            let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+            let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
+            let limit = request.per_aggregate.saturating_add(in_hand.len() as i64);
+            let rows = tx
+                .query_all_raw(dialect.waiting_seqs_of(keys, limit))
+                .await
+                .map_err(failed(CONTEXT))?;
+            let mut seqs = vec![Vec::new(); keys.len()];
+            for row in rows {
+                let (seq, position) = (int(&row, "seq")?, int(&row, "position")?);
+                if !in_hand.contains(&seq)
+                    && let Some(seqs) = usize::try_from(position).ok().and_then(|n| seqs.get_mut(n))
+                {
+                    seqs.push(seq);
+                }
+            }
+            for seqs in &mut seqs {
+                seqs.sort_unstable();
+                seqs.truncate(per_aggregate);
+            }
+            let seqs: Vec<i64> = seqs.into_iter().flatten().take(left.rows).collect();
+            if seqs.is_empty() {
+                return Ok(Vec::new());
+            }
+            dialect.waiting_rows(&seqs)
+        }
+    };
+    let rows = read_all(tx, statement, true, left.bytes).await?;
+    rows.into_iter()
+        .map(|(walked, row)| Ok((walked, read_key(&row).map_err(corrupt)?)))
+        .collect()
+}
+
+fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
+    row.try_get("", column).map_err(corrupt)
+}
+
+/// Unsequenced rows whose own time has come.
+async fn alone(
+    tx: &DatabaseTransaction,
+    dialect: &Dialect,
+    request: &Request,
+) -> Result<Vec<Group>, StoreError> {
+    let scope = Scope {
+        partitions: &request.partitions,
+        in_hand: &request.in_hand,
+        limit: i64::try_from(request.bounds.rows).unwrap_or(i64::MAX),
+    };
+    let statement = dialect.waiting_alone(scope, &request.excluding);
+    let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
+    rows.into_iter()
+        .map(|(walked, row)| {
+            Ok(Group {
+                due_micros: row.try_get("", "due_micros").map_err(corrupt)?,
+                rows: vec![walked],
+            })
+        })
+        .collect()
+}
+
+fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
+    let mut fetched = Fetched::default();
+    for Group { rows, .. } in groups {
+        for (n, walked) in rows.into_iter().enumerate() {
+            if fetched.more {
+                return fetched;
+            }
+            if walked.has_to_wait {
+                // Only the oldest prolongs the hold; a later one will be the oldest in its turn.
+                if n == 0 {
+                    fetched.waits.push(walked.waits());
+                    fetched.more = !bounds.take(0);
+                }
+                break;
+            }
+            fetched.more = !bounds.take(walked.bytes());
+            fetched.due.push(walked.row);
+        }
+    }
+    fetched
+}
+
+/// Pending messages that waiting ones must not overtake.
+struct Barrier {
+    /// The oldest of each aggregate.
+    pending: HashMap<Key, i64>,
+    /// Nothing is known behind this key.
+    known_until: i64,
+}
+
+impl Barrier {
+    async fn read(
+        tx: &DatabaseTransaction,
+        dialect: &Dialect,
+        request: &Request,
+        highest: i64,
+    ) -> Result<Self, StoreError> {
+        let scope = Scope {
+            partitions: &request.partitions,
+            in_hand: &request.in_hand,
+            limit: PENDING_MAX,
+        };
+        let rows = tx
+            .query_all_raw(dialect.pending_below(scope, highest))
+            .await
+            .map_err(failed(CONTEXT))?;
+        let mut barrier = Self {
+            pending: HashMap::new(),
+            known_until: i64::MAX,
+        };
+        let is_cut = rows.len() as i64 == PENDING_MAX;
+        for row in rows {
+            let (seq, key) = (
+                row.try_get("", "seq").map_err(corrupt)?,
+                read_key(&row).map_err(corrupt)?,
+            );
+            barrier.pending.entry(key).or_insert(seq);
+            if is_cut {
+                barrier.known_until = seq;
+            }
+        }
+        Ok(barrier)
+    }
+
+    fn stops(&self, walked: &Walked) -> bool {
+        let seq = walked.row.seq;
+        let pending = self.pending.get(&Key::from(&walked.row.aggregate));
+        seq > self.known_until || pending.is_some_and(|pending| *pending < seq)
+    }
+}
+
+pub(super) fn read_key(row: &QueryResult) -> Result<Key, DbErr> {
+    Ok(Key {
+        aggregate_type: row.try_get("", "aggregate_type")?,
+        aggregate_id: row.try_get("", "aggregate_id")?,
+    })
+}

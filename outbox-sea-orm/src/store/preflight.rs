@@ -1,0 +1,214 @@
+//! Checks what can be known to fail before the first message.
+//!
+//! Reads only. Absent: repairing; each answer says what to do.
+
+use outbox_core::StoreError;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
+
+use super::failed;
+use crate::dialect::Dialect;
+
+const CONTEXT: &str = "the database could not be checked";
+
+/// A server and its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Server {
+    Postgres,
+    MySql,
+    MariaDb,
+    Sqlite,
+}
+
+impl Server {
+    /// Name, and the oldest version that has what is needed.
+    fn oldest(self) -> (&'static str, [u32; 3]) {
+        match self {
+            Self::Postgres => ("PostgreSQL", [12, 0, 0]),
+            Self::MySql => ("MySQL", [8, 0, 1]),
+            Self::MariaDb => ("MariaDB", [10, 6, 0]),
+            Self::Sqlite => ("SQLite", [3, 35, 0]),
+        }
+    }
+}
+
+pub(super) async fn preflight(db: &DatabaseConnection, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+    let version = match dialect.backend {
+        DbBackend::Postgres => "SELECT current_setting('server_version')",
+        DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
+        _ => "SELECT sqlite_version()",
+    };
+    let version = text(db, version).await.map_err(failed(CONTEXT))?;
+    check_version(dialect.backend, &version)?;
+    for table in [
+        &dialect.messages,
+        &dialect.aggregates,
+        &dialect.holds,
+        &dialect.leases,
+        &dialect.relays,
+    ] {
+        check_table(db, table).await?;
+    }
+    match dialect.backend {
+        DbBackend::MySql => mysql(db).await,
+        DbBackend::Sqlite => sqlite(db).await,
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => postgres(db, dialect).await,
+        _ => Ok(Vec::new()),
+    }
+}
+
+async fn text(db: &DatabaseConnection, sql: &str) -> Result<String, DbErr> {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db
+        .query_one_raw(statement)
+        .await?
+        .ok_or_else(|| DbErr::RecordNotFound(sql.to_owned()))?;
+    row.try_get_by_index(0)
+}
+
+/// A table that cannot be read is one that is missing or not ours to read; a connection that fails has failed before.
+async fn check_table(db: &DatabaseConnection, table: &str) -> Result<(), StoreError> {
+    let sql = format!("SELECT 1 FROM {table} LIMIT 0");
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    match db.query_all_raw(statement).await {
+        Ok(_) => Ok(()),
+        Err(error @ (DbErr::Conn(_) | DbErr::ConnectionAcquire(_))) => Err(failed(CONTEXT)(error)),
+        Err(error) => Err(setup(format!(
+            "table {table} cannot be read ({error}); run the migration of outbox-sea-orm (`outbox_sea_orm::migrate`, or \
+             docs/sql), and give the relay's user rights on its tables"
+        ))),
+    }
+}
+
+/// Who cannot drop days can relay all the same.
+#[cfg(feature = "postgres")]
+async fn postgres(db: &DatabaseConnection, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+    let row = db
+        .query_one_raw(dialect.rights_on_days())
+        .await
+        .map_err(failed(CONTEXT))?;
+    let may = match row {
+        Some(row) => row.try_get::<bool>("", "may").map_err(failed(CONTEXT))?,
+        None => true,
+    };
+    if may {
+        return Ok(Vec::new());
+    }
+    Ok(vec![format!(
+        "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
+         owns the tables, with CREATE on their schema",
+        dialect.messages
+    )])
+}
+
+async fn mysql(db: &DatabaseConnection) -> Result<Vec<String>, StoreError> {
+    let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
+    // Newer servers have no other format than ROW, and no such variable.
+    if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
+        return Err(setup(
+            "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED"
+                .to_owned(),
+        ));
+    }
+    let mut warnings = Vec::new();
+    let galera = text(db, "SELECT CAST(@@wsrep_on AS CHAR)").await;
+    if galera.is_ok_and(|on| on == "1") {
+        warnings.push(
+            "this is a Galera cluster: let all writers and relays use one node, because keys of several are not in the order \
+             of commits"
+                .to_owned(),
+        );
+    }
+    Ok(warnings)
+}
+
+async fn sqlite(db: &DatabaseConnection) -> Result<Vec<String>, StoreError> {
+    let mode = text(db, "PRAGMA journal_mode").await.map_err(failed(CONTEXT))?;
+    Ok(match mode.as_str() {
+        "wal" | "memory" => Vec::new(),
+        _ => vec![format!(
+            "journal_mode is {mode}, with which readers and the writer block each other; run `PRAGMA journal_mode = WAL` once"
+        )],
+    })
+}
+
+fn setup(context: String) -> StoreError {
+    StoreError::Setup { context }
+}
+
+/// Refuses a server that is too old. A version that cannot be read is not refused: a fork may number differently.
+fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
+    let server = match backend {
+        DbBackend::Postgres => Server::Postgres,
+        DbBackend::MySql if text.to_ascii_lowercase().contains("mariadb") => Server::MariaDb,
+        DbBackend::MySql => Server::MySql,
+        _ => Server::Sqlite,
+    };
+    let (name, oldest) = server.oldest();
+    match parse_version(server, text) {
+        Some(version) if version < oldest => Err(setup(format!(
+            "the server is {name} {text}; use {name} {}.{}.{} or later",
+            oldest[0], oldest[1], oldest[2]
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The first three numbers of a version text; missing ones are 0.
+fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
+    // Some MariaDB servers put a fixed version in front, for old clients.
+    let text = match server {
+        Server::MariaDb => text.strip_prefix("5.5.5-").unwrap_or(text),
+        _ => text,
+    };
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let mut numbers = text[..end].split('.').map(str::parse::<u32>);
+    let first = numbers.next()?.ok()?;
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
+    Some([first, next(), next()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(backend: DbBackend, text: &str) -> bool {
+        matches!(check_version(backend, text), Err(StoreError::Setup { .. }))
+    }
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let (postgres, mysql, sqlite) = (DbBackend::Postgres, DbBackend::MySql, DbBackend::Sqlite);
+        for (backend, old, new) in [
+            (postgres, "11.22 (Debian 11.22-1)", "12.0"),
+            (postgres, "9.6.24", "15.18 (Debian 15.18-0+deb12u1)"),
+            (postgres, "11beta1", "18beta1"),
+            (
+                mysql,
+                "8.0.0-dmr MySQL Community Server",
+                "8.0.1 MySQL Community Server",
+            ),
+            (mysql, "5.7.44-log MySQL", "9.1.0 MySQL"),
+            (mysql, "10.5.29-MariaDB", "10.6.0-MariaDB-log"),
+            (mysql, "5.5.5-10.4.1-MariaDB", "5.5.5-10.11.19-MariaDB-0+deb12u1"),
+            (
+                mysql,
+                "10.5.1 mariadb.org binary distribution",
+                "11.4.2 mariadb.org binary distribution",
+            ),
+            (sqlite, "3.34.1", "3.35.0"),
+        ] {
+            assert!(is_refused(backend, old), "{old}");
+            assert!(!is_refused(backend, new), "{new}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_read_is_not_refused() {
+        for text in ["", "devel", ".", "99999999999999999999"] {
+            assert!(!is_refused(DbBackend::Postgres, text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Deletes published messages that are old, row by row; where they are partitioned by day, whole days before that (`days`).
+//!
+//! Invariant: only published rows are deleted, and nothing makes one unpublished, so the rows that were read as old may be deleted by a second
+//! statement without a lock in between.
+
+use outbox_core::{MessageId, PurgeRequest, Purged};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, Statement};
+use time::OffsetDateTime;
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use super::fetch::time_of;
+use super::repeat_deadlocks;
+use crate::dialect::admin::id_at;
+use crate::dialect::{Dialect, micros};
+
+/// Rows per statement.
+const ROWS_MAX: usize = 1024;
+
+/// Ids of rows that are old enough are at most so much later, because writers' clocks differ from the database's. More costs a longer walk, less
+/// leaves rows of fast clocks for a later round.
+const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
+
+pub(super) async fn purge(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    by_day: &OnceCell<bool>,
+    request: PurgeRequest,
+) -> Result<Purged, DbErr> {
+    #[cfg(feature = "postgres")]
+    if super::days::is_by_day(db, dialect, by_day).await? {
+        return super::days::purge(db, dialect, request).await;
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = by_day;
+    purge_rows(db, dialect, request, |below| {
+        let limit = i64::from(request.limit.get());
+        dialect.purgeable(request.after, below, request.older_than, limit)
+    })
+    .await
+}
+
+/// Deletes rows. `purgeable` reads them, those with ids below a bound.
+pub(super) async fn purge_rows(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    request: PurgeRequest,
+    purgeable: impl FnOnce(Uuid) -> Statement,
+) -> Result<Purged, DbErr> {
+    let newest = now(db, dialect).await?.saturating_sub(micros(request.older_than));
+    let newest = time_of(newest)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .saturating_add(CLOCKS_APART);
+    let rows = db.query_all_raw(purgeable(id_at(newest))).await?;
+    let mut old: Vec<Uuid> = Vec::new();
+    for row in &rows {
+        if row.try_get::<i64>("", "is_old")? == 1 {
+            old.push(row.try_get("", "id")?);
+        }
+    }
+    let mut deleted = 0;
+    for ids in old.chunks(ROWS_MAX) {
+        deleted += repeat_deadlocks!(db.execute_raw(dialect.purge(ids)))?.rows_affected();
+    }
+    let next = match rows.last() {
+        Some(last) if rows.len() == request.limit.get() as usize => {
+            Some(MessageId::from(last.try_get::<Uuid>("", "id")?))
+        }
+        _ => None,
+    };
+    Ok(Purged { deleted, next })
+}
+
+/// The database's clock, in microseconds since 1970.
+pub(super) async fn now<C: ConnectionTrait>(db: &C, dialect: &Dialect) -> Result<i64, DbErr> {
+    db.query_one_raw(dialect.clock())
+        .await?
+        .ok_or_else(|| DbErr::RecordNotFound("clock".to_owned()))?
+        .try_get("", "now_micros")
+}

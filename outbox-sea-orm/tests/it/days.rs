@@ -1,0 +1,356 @@
+//! Messages partitioned by day (PostgreSQL): what goes wrong when days are made and dropped. The promises of the store are tested with this layout as
+//! with the others.
+
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{NewMessage, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
+use outbox_sea_orm::{RecordError, TableNames};
+use sea_orm::{DbBackend, DbErr, TransactionTrait};
+
+use crate::support::{Backend, TestDb};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+async fn open(test: &str) -> Option<TestDb> {
+    TestDb::open(Backend::PostgresByDay, test).await
+}
+
+/// A table of ours.
+fn table(test: &TestDb, name: &'static str) -> String {
+    test.names.table(DbBackend::Postgres, name)
+}
+
+/// Makes the day so many days ago, with published messages, each with a deduplication key.
+async fn make_day(test: &TestDb, days_ago: i64, messages: i64) {
+    let make = table(test, "outbox_make_day");
+    test.execute(&format!(
+        "SELECT {make}((now() AT TIME ZONE 'UTC')::date - {days_ago})"
+    ))
+    .await;
+    insert(test, days_ago, messages).await;
+}
+
+async fn insert(test: &TestDb, days_ago: i64, messages: i64) {
+    let at = format!("clock_timestamp() - interval '{days_ago} days'");
+    // Ids begin with the time in milliseconds.
+    let id = format!(
+        "(lpad(to_hex((extract(epoch FROM {at}) * 1000)::int8), 12, '0') || '7' || substr(md5(random()::text), 14))::uuid"
+    );
+    test.execute(&format!(
+        "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, \
+         payload, headers, dedup_key, status, created_at, published_at) SELECT {id}, 0, 'old', \
+         {days_ago} || '-' || n, 1, 'old.noted', 1, 'application/json', '{{}}', '{{}}', {days_ago} || '-' || n, 1, {at}, {at} \
+         FROM generate_series(1, {messages}) AS n",
+        test.messages()
+    ))
+    .await;
+}
+
+/// How many days there are partitions of.
+async fn days(test: &TestDb) -> i64 {
+    let sql = format!(
+        "SELECT count(*) FROM pg_inherits WHERE inhparent = '{}'::regclass",
+        test.messages()
+    );
+    test.int(&sql).await - 1
+}
+
+async fn count(test: &TestDb, table: &str) -> i64 {
+    test.int(&format!("SELECT count(*) FROM {table}")).await
+}
+
+/// A whole round, with a retention of two days. How many messages it deleted.
+async fn purge(test: &TestDb) -> u64 {
+    let (mut deleted, mut after) = (0, None);
+    loop {
+        let Purged { deleted: n, next } = purge_once(test, after).await;
+        deleted += n;
+        if next.is_none() {
+            return deleted;
+        }
+        after = next;
+    }
+}
+
+async fn purge_once(test: &TestDb, after: Option<outbox_core::MessageId>) -> Purged {
+    let request = PurgeRequest {
+        older_than: 2 * DAY,
+        after,
+        limit: 100.try_into().unwrap(),
+    };
+    test.store().purge(request).await.expect("purge answers")
+}
+
+/// What is not published, or not for long enough, stays when its day goes: with its state, its key and its order.
+#[tokio::test]
+async fn a_parked_message_survives_the_drop_of_its_day() {
+    let Some(test) = open("parked").await else { return };
+    make_day(&test, 5, 10).await;
+    let messages = test.messages();
+    for (n, change) in [
+        (1, "status = 2, published_at = NULL"),
+        (2, "status = 0, published_at = NULL"),
+        (3, "status = 3, published_at = NULL"),
+        (4, "published_at = clock_timestamp()"),
+    ] {
+        let change = format!("UPDATE {messages} SET {change} WHERE dedup_key = '5-{n}'");
+        test.execute(&change).await;
+    }
+    assert_eq!(days(&test).await, 5);
+    assert_eq!(purge(&test).await, 6);
+    assert_eq!(days(&test).await, 4, "the day is still there");
+    assert_eq!(
+        count(
+            &test,
+            &format!("{messages}_default WHERE dedup_key IN ('5-1', '5-2', '5-3', '5-4')")
+        )
+        .await,
+        4
+    );
+    assert_eq!(count(&test, &messages).await, 4);
+
+    // Keys that stay are still refused, others are free again.
+    let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
+    let error = test.record([keyed("5-1")]).await.unwrap_err();
+    assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
+    test.record([keyed("5-9")]).await.unwrap();
+    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 5);
+
+    // They go their way, and then they are deleted like any other.
+    assert_eq!(test.store().retry(&Selection::parked()).await.unwrap(), 1);
+    let (_, leases) = test.lease_all().await;
+    let rows = test.fetch_all().await;
+    assert_eq!(rows.len(), 3, "two old and the new one");
+    assert_eq!(
+        test.settle(&leases, &rows, Verdict::Published { keep: true })
+            .await,
+        3
+    );
+    test.execute(&format!(
+        "UPDATE {messages} SET published_at = created_at WHERE status = 1"
+    ))
+    .await;
+    assert_eq!(purge(&test).await, 3);
+    assert_eq!(count(&test, &messages).await, 2, "the waiting and the new one");
+    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 2);
+}
+
+/// Who records while days are dropped waits for a moment; nothing fails and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_do_not_fail_while_a_day_is_dropped() {
+    let Some(test) = open("writers").await else { return };
+    for day in 3..9 {
+        make_day(&test, day, 500).await;
+    }
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (test, stop) = (&test, &stop);
+    let write = |writer: u64| async move {
+        let mut written = 0;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) || written < 10 {
+            let events = [
+                Probe::noted(format!("w{writer}"), written),
+                Probe::noted("shared", written),
+            ];
+            test.record(events).await.expect("writers do not fail");
+            written += 1;
+        }
+        written
+    };
+    let relay = async {
+        let (_, leases) = test.lease_all().await;
+        let mut settled = 0;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            let rows = test.walk(&leases, 100).await.due;
+            settled += test
+                .settle(&leases, &rows, Verdict::Published { keep: true })
+                .await;
+        }
+        settled
+    };
+    let drop = async {
+        // A lock that was not to be had in time is left to the next round.
+        let mut deleted = 0;
+        for _ in 0..50 {
+            deleted += purge(test).await;
+            if days(test).await == 4 {
+                break;
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        deleted
+    };
+    let (a, b, c, _, deleted) = tokio::join!(write(1), write(2), write(3), relay, drop);
+    assert_eq!(deleted, 6 * 500);
+    assert_eq!(days(test).await, 4);
+    assert_eq!(count(test, &test.messages()).await, 2 * (a + b + c) as i64);
+    let aggregates = table(test, "outbox_aggregates");
+    assert_eq!(
+        test.int(&format!(
+            "SELECT last_sequence FROM {aggregates} WHERE aggregate_id = 'shared'"
+        ))
+        .await,
+        (a + b + c) as i64
+    );
+}
+
+/// A transaction that stays open postpones the drop, and writers go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_transaction_postpones_the_drop() {
+    let Some(test) = open("open").await else { return };
+    make_day(&test, 5, 10).await;
+    let open = test.outbox().begin().await.unwrap();
+    outbox_sea_orm::record(&open, [Probe::noted("open", 1)])
+        .await
+        .unwrap();
+    assert_eq!(purge(&test).await, 0);
+    assert_eq!(days(&test).await, 5);
+    test.record([Probe::noted("other", 1)]).await.unwrap();
+    open.commit().await.unwrap();
+    assert_eq!(purge(&test).await, 10);
+    assert_eq!(days(&test).await, 4);
+    assert_eq!(test.fetch_all().await.len(), 2);
+}
+
+/// If nobody makes days, messages are recorded, relayed and purged all the same; days are made again as soon as they can be.
+#[tokio::test]
+async fn a_day_without_a_partition_is_caught_by_the_default() {
+    let Some(test) = open("default").await else { return };
+    let messages = test.messages();
+    let drop_all = format!(
+        "DO $$ DECLARE day text; BEGIN FOR day IN SELECT inhrelid::regclass::text FROM pg_inherits \
+         WHERE inhparent = '{messages}'::regclass AND inhrelid <> '{messages}_default'::regclass \
+         LOOP EXECUTE 'DROP TABLE ' || day; END LOOP; END $$"
+    );
+    test.execute(&drop_all).await;
+    test.record([Probe::noted("a", 1), Probe::noted("a", 2)])
+        .await
+        .unwrap();
+    insert(&test, 5, 250).await;
+    assert_eq!(count(&test, &format!("{messages}_default")).await, 252);
+    let (_, leases) = test.lease_all().await;
+    let rows = test.fetch_all().await;
+    assert_eq!(rows.len(), 2);
+
+    assert_eq!(purge(&test).await, 250, "what is old is deleted row by row");
+    assert_eq!(
+        days(&test).await,
+        3,
+        "today has messages in the default partition and stays there"
+    );
+    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 0);
+    test.record([Probe::noted("a", 3)]).await.unwrap();
+    assert_eq!(count(&test, &format!("{messages}_default")).await, 3);
+
+    assert_eq!(
+        test.settle(&leases, &rows, Verdict::Published { keep: false })
+            .await,
+        2
+    );
+    test.execute(&format!("DELETE FROM {messages}")).await;
+    purge(&test).await;
+    assert_eq!(days(&test).await, 4);
+    test.record([Probe::noted("a", 4)]).await.unwrap();
+    assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
+}
+
+/// Two that purge at once, as after a takeover: each message is deleted once, and neither fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_purgers_do_not_deadlock_over_a_day() {
+    let Some(test) = open("two_purgers").await else {
+        return;
+    };
+    for day in 3..9 {
+        make_day(&test, day, 300).await;
+    }
+    insert(&test, 20, 300).await;
+    let (a, b, c) = tokio::join!(purge(&test), purge(&test), purge(&test));
+    // One that finds another one at it leaves the day to it.
+    let rest = purge(&test).await;
+    assert_eq!(a + b + c + rest, 7 * 300);
+    assert_eq!(days(&test).await, 4);
+    assert_eq!(count(&test, &test.messages()).await, 0);
+    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 0);
+}
+
+/// A day in which too much must stay is left alone, and does not keep others.
+#[tokio::test]
+async fn a_day_of_unpublished_messages_is_not_copied() {
+    let Some(test) = open("unpublished").await else {
+        return;
+    };
+    make_day(&test, 6, 10_001).await;
+    make_day(&test, 5, 10).await;
+    let messages = test.messages();
+    test.execute(&format!(
+        "UPDATE {messages} SET status = 2 WHERE dedup_key LIKE '6-%'"
+    ))
+    .await;
+    assert_eq!(purge(&test).await, 10);
+    assert_eq!(days(&test).await, 5);
+    assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
+}
+
+/// A retention of hours cannot wait for the end of a day, and days that it emptied must not pile up.
+#[tokio::test]
+async fn a_short_retention_leaves_no_empty_days() {
+    let Some(test) = open("short").await else { return };
+    make_day(&test, 2, 10).await;
+    make_day(&test, 1, 10).await;
+    insert(&test, 0, 10).await;
+    let (mut deleted, mut after) = (0, None);
+    for _ in 0..10 {
+        let request = PurgeRequest {
+            older_than: Duration::ZERO,
+            after,
+            limit: 100.try_into().unwrap(),
+        };
+        let purged = test.store().purge(request).await.unwrap();
+        (deleted, after) = (deleted + purged.deleted, purged.next);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((deleted, days(&test).await), (30, 4));
+}
+
+/// A key belongs to its message: it goes with it when that is deleted or rolled back.
+#[tokio::test]
+async fn a_deleted_message_gives_its_key_back() {
+    let Some(test) = open("keys").await else { return };
+    let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
+    let tx = test.outbox().begin().await.unwrap();
+    outbox_sea_orm::record(&tx, [keyed()]).await.unwrap();
+    tx.rollback().await.unwrap();
+    test.record([keyed()]).await.unwrap();
+    test.record([keyed()]).await.unwrap_err();
+    let (_, leases) = test.lease_all().await;
+    let rows = test.fetch_all().await;
+    assert_eq!(
+        test.settle(&leases, &rows, Verdict::Published { keep: false })
+            .await,
+        1
+    );
+    test.record([keyed()]).await.unwrap();
+}
+
+/// Other databases are told so before anything is changed.
+#[tokio::test]
+async fn other_databases_have_no_days() {
+    use outbox_sea_orm::migration::partitioned;
+
+    for backend in [Backend::Sqlite, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "no_days").await else {
+            continue;
+        };
+        let error = partitioned::migrate_with(&test.db, &test.names)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, DbErr::BackendNotSupported { .. }), "{error:?}");
+        let tx = test.db.begin().await.unwrap();
+        let migrations = partitioned::migrations(&TableNames::new());
+        let manager = sea_orm_migration::SchemaManager::new(&tx);
+        let error = migrations[0].up(&manager).await.unwrap_err();
+        assert!(matches!(error, DbErr::BackendNotSupported { .. }), "{error:?}");
+    }
+}

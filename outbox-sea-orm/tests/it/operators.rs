@@ -1,0 +1,231 @@
+//! Relays, operators and business transactions at the same time: nothing waits for what it must not wait for, and nothing is stuck.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Selection, StoreError, Verdict,
+};
+use outbox_sea_orm::SqlStore;
+
+use crate::support::{Backend, TestDb, settlements};
+
+crate::on_every_backend!(
+    an_empty_outbox_without_tables_is_refused,
+    a_relay_and_operators_leave_nothing_stuck,
+    purging_twice_at_once_does_not_disturb_a_relay,
+);
+
+/// The error names the table and what creates it.
+async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
+    assert_eq!(test.store().preflight().await.unwrap(), Vec::<String>::new());
+    test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
+        .await;
+    match test.store().preflight().await {
+        Err(StoreError::Setup { context }) => {
+            assert!(
+                context.contains("outbox_relays") && context.contains("migration"),
+                "{context}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+mod head_row {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        check(Backend::Postgres).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mariadb() {
+        check(Backend::MariaDb).await;
+    }
+
+    /// Settling a failure and halting an aggregate does not wait for a business transaction that has the aggregate's head row.
+    async fn check(backend: Backend) {
+        let Some(test) = TestDb::open(backend, "head_row").await else {
+            return;
+        };
+        test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
+            .await
+            .unwrap();
+        let business = test.outbox().begin().await.unwrap();
+        outbox_sea_orm::record(&business, [Probe::noted("a", 2), Probe::noted("b", 2)])
+            .await
+            .unwrap();
+        let (_, leases) = test.lease_all().await;
+        let rows = test.walk(&leases, 10).await.due;
+        let settle = async {
+            let held = Verdict::Held {
+                delay: Duration::ZERO,
+                error: Some("no".to_owned()),
+                attempt: true,
+            };
+            let parked = Verdict::Parked {
+                error: "no".to_owned(),
+                halt: true,
+            };
+            test.settle(&leases, &rows[..1], held).await + test.settle(&leases, &rows[1..], parked).await
+        };
+        let settled = tokio::time::timeout(Duration::from_secs(20), settle).await;
+        assert_eq!(settled.expect("settling waits for the head row"), 2);
+        business.commit().await.unwrap();
+    }
+}
+
+/// What a relay does, with every third message failing and every seventh parked.
+async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
+    let store = test.store();
+    let walked = test.walk(leases, 50).await;
+    let held = test.fetch_held(leases).await;
+    let mut waits = walked.waits;
+    waits.extend(held.waits);
+    if !waits.is_empty() {
+        until_settled(&store, leases, &waits).await;
+    }
+    let mut rows = walked.due;
+    rows.extend(held.due);
+    let found = rows.len();
+    let mut failed = std::collections::HashSet::new();
+    for (n, row) in rows.iter().enumerate() {
+        if failed.contains(&row.aggregate) {
+            continue;
+        }
+        let sequence = row.message.as_ref().unwrap().sequence.unwrap();
+        let verdict = match (round + n as u64 + sequence) % 7 {
+            0 => Verdict::Parked {
+                error: "no".to_owned(),
+                halt: true,
+            },
+            1 | 2 => Verdict::Held {
+                delay: Duration::ZERO,
+                error: Some("no".to_owned()),
+                attempt: true,
+            },
+            _ => {
+                published.push((row.aggregate.id.clone(), sequence));
+                Verdict::Published { keep: true }
+            }
+        };
+        if !matches!(verdict, Verdict::Published { .. }) {
+            failed.insert(row.aggregate.clone());
+        }
+        until_settled(&store, leases, &settlements(std::slice::from_ref(row), &verdict)).await;
+    }
+    found
+}
+
+/// SQLite may answer that it is busy; a relay then asks again.
+async fn until_settled(store: &SqlStore, leases: &[Lease], settlements: &[outbox_core::Settlement]) {
+    for _ in 0..50 {
+        match store.settle(leases, settlements).await {
+            Ok(_) => return,
+            Err(error) if is_busy(&error) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("the database stays busy");
+}
+
+fn is_busy(error: &StoreError) -> bool {
+    format!("{error:?}").contains("database is locked")
+}
+
+/// Operators retry, skip and resume all the while. In the end everything is published, in sequence, and no hold is left.
+async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
+    const AGGREGATES: u64 = 6;
+    const EACH: u64 = 8;
+    for n in 1..=EACH {
+        let events: Vec<Probe> = (0..AGGREGATES).map(|a| Probe::noted(a.to_string(), n)).collect();
+        test.record(events).await.unwrap();
+    }
+    let (_, leases) = test.lease_all().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let operators: Vec<_> = (0..2)
+        .map(|operator| {
+            let (store, stop) = (test.store(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let outcome = match operator {
+                        0 => store.retry(&Selection::parked()).await.map(|_| ()),
+                        _ => {
+                            let aggregate = outbox_core::Aggregate::new("probe", "1");
+                            store.resume(&aggregate).await.map(|_| ())
+                        }
+                    };
+                    match outcome {
+                        Err(error) if !is_busy(&error) => panic!("{error:?}"),
+                        _ => tokio::task::yield_now().await,
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut published = Vec::new();
+    for round in 0..400 {
+        relay(&test, &leases, round, &mut published).await;
+        if published.len() as u64 == AGGREGATES * EACH {
+            break;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for operator in operators {
+        operator.await.unwrap();
+    }
+    for aggregate in 0..AGGREGATES {
+        let sequences: Vec<u64> = published
+            .iter()
+            .filter(|(id, _)| *id == aggregate.to_string())
+            .map(|(_, sequence)| *sequence)
+            .collect();
+        assert_eq!(sequences, (1..=EACH).collect::<Vec<_>>(), "aggregate {aggregate}");
+    }
+    let holds = format!("SELECT count(*) FROM {}", test.holds());
+    assert_eq!(test.int(&holds).await, 0, "a hold is left");
+    let waiting = Selection::all().status(MessageStatus::Waiting);
+    let waiting = test.store().list(&waiting, 10.try_into().unwrap()).await.unwrap();
+    assert_eq!(waiting, []);
+}
+
+async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
+    let (_, leases) = test.lease_all().await;
+    for _ in 0..5 {
+        test.record(
+            (0..200)
+                .map(|n| Probe::noted(n.to_string(), n))
+                .collect::<Vec<_>>(),
+        )
+        .await
+        .unwrap();
+        let rows = test.fetch_all().await;
+        let (settled, unsettled) = rows.split_at(rows.len() / 2);
+        test.settle(&leases, settled, Verdict::Published { keep: true })
+            .await;
+        let purge = || async {
+            let request = PurgeRequest {
+                older_than: Duration::ZERO,
+                after: None,
+                limit: 10_000.try_into().unwrap(),
+            };
+            loop {
+                match test.store().purge(request).await {
+                    Ok(purged) => return purged.deleted,
+                    Err(error) => assert!(is_busy(&error), "{error:?}"),
+                }
+            }
+        };
+        let relay = async {
+            let settlements = settlements(unsettled, &Verdict::Published { keep: true });
+            until_settled(&test.store(), &leases, &settlements).await;
+        };
+        let _ = futures_util::join!(purge(), purge(), relay);
+    }
+    let left = format!("SELECT count(*) FROM {} WHERE status <> 1", test.messages());
+    assert_eq!(test.int(&left).await, 0);
+}
