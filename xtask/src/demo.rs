@@ -4,18 +4,17 @@
 //! checked, is the business of the program `northwind` in `examples`.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus, Stdio};
-use std::{fs, io};
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Context, Result};
 use crate::process::{Manners, Process, tied};
+use crate::program;
 use crate::services::{Backend, Services};
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::Workspace;
 
 /// Enough orders to see something, few enough to see it soon.
 const GENERATED_BY_DEFAULT: u32 = 200;
@@ -62,7 +61,8 @@ enum Broker {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let input = input(options)?;
     let workspace = Workspace::load()?;
-    let program = build(&workspace, options.json)?;
+    let quiet: &[&str] = if options.json { &["--quiet"] } else { &[] };
+    let program = program::build(&workspace, "northwind", quiet)?;
     let services = Services::start(&wanted(options), &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .args(input);
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let process = Process::launch(command, Manners::FOREGROUND)?;
-    Ok(forward(process.wait()?))
+    Ok(program::forward(process.wait()?))
 }
 
 fn wanted(options: &Options) -> Vec<Backend> {
@@ -154,46 +154,6 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// Builds the demo program; cargo's own words go to the standard error, if anywhere.
-fn build(workspace: &Workspace, is_quiet: bool) -> Result<PathBuf> {
-    let mut command = tied(cargo());
-    command.args(["build", "--package", "examples", "--bin", "northwind"]);
-    command.arg("--message-format=json-render-diagnostics");
-    command.args(is_quiet.then_some("--quiet"));
-    command.current_dir(&workspace.root).stdout(Stdio::piped());
-    let mut process = Process::launch(command, Manners::GROUP)?;
-    let output = process
-        .stdout()
-        .ok_or_else(|| Failure::new("cargo build has no output"))?;
-    let messages =
-        io::read_to_string(output).context(|| "cannot read the output of cargo build".to_owned())?;
-    if !process.wait()?.success() {
-        return Err(Failure::new("the demo does not build; see above"));
-    }
-    executable(&messages).ok_or_else(|| Failure::new("cargo build made no program called northwind"))
-}
-
-/// Cargo says where the program is; with a target or profile of one's own it is not where one would guess.
-fn executable(messages: &str) -> Option<PathBuf> {
-    messages.lines().find_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        let is_program = message["reason"] == "compiler-artifact" && message["target"]["name"] == "northwind";
-        if is_program {
-            message["executable"].as_str().map(PathBuf::from)
-        } else {
-            None
-        }
-    })
-}
-
-/// The same status for whoever called this task; a signal counts as shells count it.
-fn forward(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::FAILURE, ExitCode::from)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -247,20 +207,5 @@ mod tests {
         assert_eq!(wanted(&parse("--broker memory").unwrap()), []);
         let both = parse("--database mariadb --broker nats").unwrap();
         assert_eq!(wanted(&both), [Backend::MariaDb, Backend::NatsForDemo]);
-    }
-
-    #[test]
-    fn the_program_is_where_cargo_says() {
-        let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"name":"clap"},"executable":null}"#,
-            "\n",
-            r#"{"reason":"compiler-artifact","target":{"name":"northwind"},"executable":"/t/x86/debug/northwind"}"#,
-            "\n",
-            r#"{"reason":"build-finished","success":true}"#,
-        );
-        assert_eq!(
-            executable(messages),
-            Some(PathBuf::from("/t/x86/debug/northwind"))
-        );
     }
 }

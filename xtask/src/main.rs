@@ -2,12 +2,16 @@
 //!
 //! One file per task. A task exists only where plain cargo cannot do the job; there are no scripts beside it.
 
+mod bench;
+mod chaos;
 mod demo;
 mod failure;
 mod graph;
 mod lint;
 mod process;
+mod program;
 mod services;
+mod simulate;
 mod test;
 mod tidy;
 mod workspace;
@@ -39,8 +43,15 @@ enum Task {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
+    #[command(subcommand)]
+    Bench(bench::What),
+    /// Kill and pause relays for minutes, and balance the books.
+    Chaos(chaos::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,
+    /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
+    Simulate(simulate::Options),
     /// Check only the house rules and the crate graph.
     Tidy,
     /// Start the services of the tests and keep them until ctrl-c, for running single tests.
@@ -59,7 +70,10 @@ fn main() -> ExitCode {
     let result = process::stop_on_signals().and_then(|()| match task {
         Task::Demo(options) => demo::run(&options),
         Task::Test { arguments } => test::run(&arguments),
+        Task::Bench(what) => bench::run(&what),
+        Task::Chaos(options) => chaos::run(&options),
         Task::Lint => lint::run(),
+        Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),
         Task::Services { print_env } => keep_services(print_env),
     });

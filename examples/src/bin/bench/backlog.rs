@@ -1,0 +1,83 @@
+//! What a large backlog costs: the same number of messages drained from a small one and from a large one, memory meanwhile, and a
+//! long drain, which meets the index entries that it has itself made dead.
+
+use crate::child::{RelayProcess, Report};
+use crate::figure::{Figure, Target};
+use crate::load::{AGGREGATES, fill};
+use crate::raw::{self, Extra, WINDOW};
+use crate::relay::Retention;
+use crate::servers::{Schema, Servers};
+use crate::{Options, Result, check};
+
+const MEBIBYTE: f64 = 1024.0 * 1024.0;
+
+/// Measures this group.
+pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let runs = u64::from(options.runs());
+    let small = 50_000;
+    let large = options.size(5_000_000, 500_000);
+    // What the comparison leaves is shared by the long drains.
+    let share = large.saturating_sub(runs * small) / runs;
+    let long = options
+        .size(1_000_000, 100_000)
+        .min(share / AGGREGATES * AGGREGATES);
+    if long == 0 {
+        return Err(format!("a backlog of {large} is too small for {runs} runs").into());
+    }
+    eprintln!("backlog: recording {large} messages");
+    let backlog = servers.outbox().await?;
+    fill(&backlog, AGGREGATES, large).await?;
+    let (mut deep, mut shallow, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=runs {
+        eprintln!("backlog: run {run} of {runs}");
+        let report = drain_some(servers, &backlog, small).await?;
+        deep.push(rate(report));
+        peaks.push(report.peak_bytes as f64 / MEBIBYTE);
+        let few = servers.outbox().await?;
+        fill(&few, AGGREGATES, small).await?;
+        shallow.push(rate(drain_some(servers, &few, small).await?));
+        few.remove().await?;
+    }
+    let (mut sustained, mut raw) = (Vec::new(), Vec::new());
+    for run in 1..=runs {
+        eprintln!("long drain: run {run} of {runs}");
+        let report = drain_some(servers, &backlog, long).await?;
+        sustained.push(rate(report));
+        peaks.push(report.peak_bytes as f64 / MEBIBYTE);
+        raw.push(raw::rate(servers, long, WINDOW, Extra::Nothing).await?);
+    }
+    backlog.remove().await?;
+    Ok(vec![
+        Figure::against("backlog_growth", "events/s", &deep, &shallow).target(Target::AtLeast(0.85)),
+        Figure::against("drain_sustained", "events/s", &sustained, &raw),
+        Figure::alone("relay_memory", "MiB", &peaks).target(Target::AtMost(100.0)),
+    ])
+}
+
+/// Drains at least `messages` messages through a relay in a process of its own, to a stream of their own. What is in flight at the
+/// last of them is published as well, and counts.
+async fn drain_some(servers: &Servers, outbox: &Schema, messages: u64) -> Result<Report> {
+    let stream = servers.stream().await?;
+    let before = outbox.unsettled().await?;
+    let report = RelayProcess::start(outbox, &stream, Retention::Keep, Some(messages))?
+        .ended()
+        .await?;
+    check(
+        "rows settled",
+        before - outbox.unsettled().await?,
+        report.published,
+    )?;
+    stream.remove(report.published).await?;
+    if report.published < messages {
+        return Err(format!(
+            "the relay ended after {} of {messages} messages",
+            report.published
+        )
+        .into());
+    }
+    Ok(report)
+}
+
+fn rate(report: Report) -> f64 {
+    report.published as f64 / report.seconds
+}

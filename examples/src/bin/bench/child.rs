@@ -1,0 +1,174 @@
+//! A relay in a process of its own, so that its memory and processor time are its own figures.
+//!
+//! The parent closes the child's standard input to end it, or names a number of messages after which it ends. It prints [`Report`] as
+//! one line of JSON.
+
+use std::fs;
+use std::process::{ExitStatus, Stdio};
+use std::time::Instant;
+
+use clap::Args;
+use outbox_core::Relay;
+use outbox_core::shutdown::CancellationToken;
+use outbox_sea_orm::SqlStore;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+
+use crate::Result;
+use crate::relay::{CONNECTIONS, Counting, Retention, config, publisher};
+use crate::servers::{Schema, Stream, pool};
+
+/// What the child is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    #[arg(long)]
+    postgres_url: String,
+    #[arg(long)]
+    schema: String,
+    #[arg(long)]
+    nats_url: String,
+    #[arg(long)]
+    stream: String,
+    #[arg(long)]
+    prefix: String,
+    #[arg(long, value_enum)]
+    retention: Retention,
+    /// End after so many confirmed messages.
+    #[arg(long)]
+    messages: Option<u64>,
+}
+
+/// What the child tells.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    /// Messages confirmed and settled.
+    pub(crate) published: u64,
+    /// From the start of the relay to its end.
+    pub(crate) seconds: f64,
+    /// The most resident memory the process ever had.
+    pub(crate) peak_bytes: u64,
+}
+
+/// The child's side.
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let store = SqlStore::new(pool(&options.postgres_url, Some(&options.schema), CONNECTIONS).await?);
+    let publisher = publisher(&options.nats_url, &options.stream, &options.prefix).await?;
+    let shutdown = CancellationToken::new();
+    let parent_gone = shutdown.clone();
+    tokio::spawn(async move {
+        let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+        parent_gone.cancel();
+    });
+    let publisher = Counting::new(publisher, options.messages.unwrap_or(u64::MAX), shutdown.clone());
+    let relay = Relay::new(store, publisher).with_config(config(options.retention));
+    let start = Instant::now();
+    let report = relay.run(shutdown).await?;
+    let report = Report {
+        published: report.published,
+        seconds: start.elapsed().as_secs_f64(),
+        peak_bytes: peak_bytes()?,
+    };
+    println!("{}", serde_json::to_string(&report)?);
+    // The thread that reads the standard input cannot be interrupted.
+    std::process::exit(0);
+}
+
+fn peak_bytes() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .ok_or("no VmHWM in /proc/self/status")?;
+    Ok(kibibytes.trim().parse::<u64>()? * 1024)
+}
+
+/// The parent's side: a running relay.
+#[derive(Debug)]
+pub(crate) struct RelayProcess(Child);
+
+impl RelayProcess {
+    /// Starts a relay that ends after a number of messages, or never by itself.
+    pub(crate) fn start(
+        outbox: &Schema,
+        stream: &Stream,
+        retention: Retention,
+        messages: Option<u64>,
+    ) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("child")
+            .args(["--postgres-url", &outbox.url, "--schema", &outbox.name])
+            .args([
+                "--nats-url",
+                &stream.nats_url,
+                "--stream",
+                &stream.name,
+                "--prefix",
+                stream.prefix(),
+            ])
+            .args([
+                "--retention",
+                if retention == Retention::Keep {
+                    "keep"
+                } else {
+                    "delete"
+                },
+            ]);
+        if let Some(messages) = messages {
+            command.args(["--messages", &messages.to_string()]);
+        }
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(mut self) -> Result<Report> {
+        // Waiting for the child closes its standard input, which would end it.
+        let stdin = self.0.stdin.take();
+        let report = self.report().await;
+        drop(stdin);
+        report
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(mut self) -> Result<Report> {
+        drop(self.0.stdin.take());
+        self.report().await
+    }
+
+    async fn report(&mut self) -> Result<Report> {
+        let mut text = String::new();
+        if let Some(stdout) = &mut self.0.stdout {
+            stdout.read_to_string(&mut text).await?;
+        }
+        let status: ExitStatus = self.0.wait().await?;
+        if !status.success() {
+            return Err(format!("the relay process failed ({status}); see above").into());
+        }
+        Ok(serde_json::from_str(text.trim())?)
+    }
+
+    /// Processor time it has used, in seconds, to a hundredth.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        let id = self.0.id().ok_or("the relay process has ended")?;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+        // After the name, which may hold anything: state is the first field, user and system time the twelfth and thirteenth.
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks = |n: usize| fields.get(n).and_then(|field| field.parse::<u64>().ok());
+        let (user, system) = ticks(11)
+            .zip(ticks(12))
+            .ok_or("/proc/PID/stat is shorter than known")?;
+        // Linux counts in hundredths for programs, whatever its own clock.
+        Ok((user + system) as f64 / 100.0)
+    }
+}

@@ -1,0 +1,228 @@
+//! From the commit of a message to its arrival on the stream, and what a relay costs that has nothing to do.
+//!
+//! Writers and the observer are this process, so that one clock measures. It starts when the writer asks for the commit, and stops when a
+//! JetStream consumer has received the message, which is after it was stored: both ends make the figure a little larger than it is.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig};
+use futures_util::StreamExt as _;
+use outbox_core::MessageId;
+use outbox_core::shutdown::CancellationToken;
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::Options;
+use crate::child::RelayProcess;
+use crate::figure::{Figure, Target};
+use crate::load::{AGGREGATES, Moved, account_id};
+use crate::relay::{self, Retention, config};
+use crate::servers::{Schema, Servers, Stream};
+use crate::{Failure, Result, check};
+
+/// Longest wait for the last message.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for a relay to take its partitions and to come to rest.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// Where the relay runs.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    SameProcess,
+    OtherProcess,
+}
+
+/// Percentiles of one measurement, in milliseconds.
+#[derive(Debug)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+}
+
+/// Measures this group.
+pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let seconds = options.size(20, 5);
+    let (mut same, mut other, mut sparse, mut idle) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=options.runs() {
+        eprintln!("latency: run {run} of {}", options.runs());
+        same.push(measure(servers, Place::SameProcess, 500, seconds).await?);
+        other.push(measure(servers, Place::OtherProcess, 500, seconds).await?);
+        sparse.push(measure(servers, Place::OtherProcess, 2, seconds).await?);
+        idle.push(rest(servers, seconds).await?);
+    }
+    let poll = config(Retention::Keep).poll_max.as_secs_f64() * 1000.0;
+    let p50 = |all: &[Latency]| all.iter().map(|latency| latency.p50).collect::<Vec<_>>();
+    let p99 = |all: &[Latency]| all.iter().map(|latency| latency.p99).collect::<Vec<_>>();
+    let (queries, cpu): (Vec<f64>, Vec<f64>) = idle.into_iter().unzip();
+    Ok(vec![
+        Figure::alone("latency_same_process_p50", "ms", &p50(&same)).target(Target::AtMost(5.0)),
+        Figure::alone("latency_same_process_p99", "ms", &p99(&same)).target(Target::AtMost(25.0)),
+        Figure::alone("latency_polling_p50", "ms", &p50(&other)).target(Target::AtMost(poll)),
+        Figure::alone("latency_polling_p99", "ms", &p99(&other)),
+        Figure::alone("latency_polling_sparse_p50", "ms", &p50(&sparse)).target(Target::AtMost(poll)),
+        Figure::alone("latency_polling_sparse_p99", "ms", &p99(&sparse)),
+        Figure::alone("idle_queries_per_s", "1/s", &queries).target(Target::AtMost(2.0)),
+        Figure::alone("idle_cpu_percent", "% of a core", &cpu).target(Target::AtMost(1.0)),
+    ])
+}
+
+/// Records so many messages per second for so many seconds.
+async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64) -> Result<Latency> {
+    let outbox = servers.outbox().await?;
+    let stream = servers.stream().await?;
+    let arrivals = tokio::spawn(arrivals(observer(&stream).await?, per_second * seconds));
+    let committed = match place {
+        Place::SameProcess => {
+            let shutdown = CancellationToken::new();
+            let relay = relay::run(&outbox, &stream, shutdown.clone());
+            let write = async {
+                sleep(SETTLING).await;
+                let committed = write(&outbox, per_second, seconds).await;
+                wait_settled(&outbox).await?;
+                shutdown.cancel();
+                committed
+            };
+            let (published, committed) = tokio::join!(relay, write);
+            check("messages published", published?, per_second * seconds)?;
+            committed?
+        }
+        Place::OtherProcess => {
+            let relay = RelayProcess::start(&outbox, &stream, Retention::Keep, None)?;
+            sleep(SETTLING).await;
+            let committed = write(&outbox, per_second, seconds).await?;
+            wait_settled(&outbox).await?;
+            check(
+                "messages published",
+                relay.stop().await?.published,
+                per_second * seconds,
+            )?;
+            committed
+        }
+    };
+    let arrived = arrivals.await??;
+    stream.remove(per_second * seconds).await?;
+    outbox.remove().await?;
+    let mut millis = committed
+        .iter()
+        .map(|(id, at)| {
+            let arrived = arrived
+                .get(&id.to_string())
+                .ok_or("a committed message did not arrive")?;
+            Ok(arrived.saturating_duration_since(*at).as_secs_f64() * 1000.0)
+        })
+        .collect::<Result<Vec<f64>>>()?;
+    millis.sort_by(f64::total_cmp);
+    Ok(Latency {
+        p50: percentile(&millis, 50),
+        p99: percentile(&millis, 99),
+    })
+}
+
+/// The smallest value that so many percent of the values do not exceed.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// Commits at a fixed pace, however long each commit takes.
+async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
+    let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
+    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut writers = JoinSet::new();
+    for n in 0..per_second * seconds {
+        ticks.tick().await;
+        let connection = connection.clone();
+        writers.spawn(async move {
+            let tx = connection.begin().await?;
+            let ids = record(&tx, [Moved::new(account_id(n % AGGREGATES), 0)]).await?;
+            let committing = Instant::now();
+            tx.commit().await?;
+            let id = ids.first().copied().ok_or("recording returned no id")?;
+            Ok::<_, Failure>((id, committing))
+        });
+    }
+    writers.join_all().await.into_iter().collect()
+}
+
+async fn wait_settled(outbox: &Schema) -> Result<()> {
+    let settled = async {
+        while outbox.unsettled().await? > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    timeout(PATIENCE, settled)
+        .await
+        .map_err(|_| "the relay did not publish everything in time")?
+}
+
+async fn observer(stream: &Stream) -> Result<Ordered> {
+    let client = async_nats::connect(stream.nats_url.as_str()).await?;
+    let config = OrderedConfig {
+        deliver_subject: client.new_inbox(),
+        deliver_policy: DeliverPolicy::All,
+        ..OrderedConfig::default()
+    };
+    let context = async_nats::jetstream::new(client);
+    let consumer = context
+        .get_stream(&stream.name)
+        .await?
+        .create_consumer(config)
+        .await?;
+    Ok(consumer.messages().await?)
+}
+
+/// When each message arrived, by its id.
+async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String, Instant>> {
+    let mut arrived = HashMap::new();
+    while (arrived.len() as u64) < expected {
+        let next = timeout(PATIENCE, messages.next())
+            .await
+            .map_err(|_| "messages did not arrive")?;
+        let message = next.ok_or("the observer's consumer ended")??;
+        let at = Instant::now();
+        let id = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get("Nats-Msg-Id"));
+        arrived.insert(id.ok_or("a message has no id")?.to_string(), at);
+    }
+    Ok(arrived)
+}
+
+/// Transactions per second and percent of a core of a relay with an empty outbox.
+async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
+    let outbox = servers.outbox().await?;
+    let stream = servers.stream().await?;
+    let relay = RelayProcess::start(&outbox, &stream, Retention::Keep, None)?;
+    sleep(SETTLING).await;
+    let (transactions, cpu, start) = (
+        servers.transactions().await?,
+        relay.cpu_seconds()?,
+        Instant::now(),
+    );
+    sleep(Duration::from_secs(seconds)).await;
+    let elapsed = start.elapsed().as_secs_f64();
+    let transactions = servers.transactions().await?.saturating_sub(transactions);
+    let cpu = relay.cpu_seconds()? - cpu;
+    check("messages published at rest", relay.stop().await?.published, 0)?;
+    stream.remove(0).await?;
+    outbox.remove().await?;
+    Ok((transactions as f64 / elapsed, cpu / elapsed * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!((percentile(&sorted, 50), percentile(&sorted, 99)), (100.0, 198.0));
+        assert_eq!(percentile(&[7.0], 99), 7.0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Events to measure with, and outboxes full of them.
+//!
+//! Invariant: the rows are those that our writers make. The first message of each aggregate is recorded through the public API, and SQL
+//! multiplies them, column by column, with ids, sequences and times of their own.
+
+use outbox_core::DomainEvent;
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
+use serde::Serialize;
+
+use crate::servers::{Schema, count};
+use crate::{Result, check};
+
+/// Bytes of each payload of a full outbox.
+pub(crate) const PAYLOAD_BYTES: u64 = 300;
+/// Aggregates of a full outbox, unless it is about one.
+pub(crate) const AGGREGATES: u64 = 1_000;
+/// Ids begin here, so that all have as many digits.
+const FIRST_ID: i64 = 1_000_000;
+/// Rows per statement that multiplies.
+const CHUNK: u64 = 100_000;
+
+/// An event as a service would write it.
+#[derive(Clone, Debug, DomainEvent, Serialize)]
+#[domain_event(aggregate = "account", name = "moved")]
+pub(crate) struct Moved {
+    #[domain_event(aggregate_id)]
+    account_id: i64,
+    balance: i64,
+    note: String,
+}
+
+/// The same without a sequence number.
+#[derive(Clone, Debug, DomainEvent, Serialize)]
+#[domain_event(aggregate = "account", name = "seen", unsequenced)]
+pub(crate) struct Seen {
+    #[domain_event(aggregate_id)]
+    account_id: i64,
+    balance: i64,
+    note: String,
+}
+
+/// The id of the n-th aggregate, from 0.
+pub(crate) fn account_id(n: u64) -> i64 {
+    FIRST_ID + i64::try_from(n).unwrap_or_default()
+}
+
+/// Fills the payload up to 300 bytes.
+fn note() -> String {
+    "n".repeat(256)
+}
+
+impl Moved {
+    /// An event whose payload is 300 bytes while the balance is one digit.
+    pub(crate) fn new(account_id: i64, balance: i64) -> Self {
+        Self {
+            account_id,
+            balance,
+            note: note(),
+        }
+    }
+}
+
+impl Seen {
+    /// As [`Moved::new`].
+    pub(crate) fn new(account_id: i64, balance: i64) -> Self {
+        Self {
+            account_id,
+            balance,
+            note: note(),
+        }
+    }
+}
+
+/// The subject of an aggregate's events below a prefix, as the publisher makes it.
+pub(crate) fn subject(prefix: &str, aggregate: u64) -> String {
+    format!("{prefix}.account.{}.moved", account_id(aggregate))
+}
+
+/// Fills an empty outbox with `messages` messages of `aggregates` aggregates, in turns.
+///
+/// Ends with a checkpoint, so that the measurement does not pay for writing this down. Neither VACUUM nor ANALYZE is called, and
+/// neither is prevented: autovacuum does what it does in production.
+pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
+    let db = &outbox.db;
+    let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
+        .begin()
+        .await?;
+    let events: Vec<Moved> = (0..aggregates).map(|n| Moved::new(account_id(n), 0)).collect();
+    record(&tx, events).await?;
+    tx.commit().await?;
+    let bytes = count(db, "SELECT max(length(payload))::int8 AS n FROM outbox_messages").await?;
+    check("bytes per payload", bytes, PAYLOAD_BYTES)?;
+    multiply(db, aggregates, messages / aggregates).await?;
+    check("messages recorded", outbox.messages().await?, messages)?;
+    // Only superusers may, and without it the figures are a little worse.
+    let _ = db.execute_unprepared("CHECKPOINT").await;
+    Ok(())
+}
+
+async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Result<()> {
+    let columns = columns(db).await?;
+    let expression = |column: &String| match column.as_str() {
+        // A UUID v7: milliseconds, then bits that rise with the row.
+        "id" => "(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::int8), 12, '0') || '7' \
+                 || lpad(to_hex(k % 4096), 3, '0') || '8' || right(md5(random()::text), 15))::uuid"
+            .to_owned(),
+        "sequence" => "t.sequence + k".to_owned(),
+        "created_at" => "clock_timestamp()".to_owned(),
+        column => format!("t.{column}"),
+    };
+    let expressions: Vec<String> = columns.iter().map(expression).collect();
+    db.execute_unprepared("CREATE TABLE first_messages AS SELECT * FROM outbox_messages")
+        .await?;
+    let step = (CHUNK / aggregates).max(1);
+    let mut next = 1;
+    while next < rounds {
+        let last = (next + step).min(rounds) - 1;
+        let insert = format!(
+            "INSERT INTO outbox_messages ({}) SELECT {} FROM first_messages t \
+             CROSS JOIN generate_series({next}::int8, {last}::int8) k ORDER BY k, t.seq",
+            columns.join(", "),
+            expressions.join(", "),
+        );
+        db.execute_unprepared(&insert).await?;
+        next = last + 1;
+    }
+    let heads = format!("UPDATE outbox_aggregates SET last_sequence = {rounds}");
+    db.execute_unprepared(&heads).await?;
+    db.execute_unprepared("DROP TABLE first_messages").await?;
+    Ok(())
+}
+
+/// The columns that a writer fills or that have defaults: all but the row's key.
+async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
+    let sql = "SELECT column_name::text AS name FROM information_schema.columns \
+               WHERE table_schema = current_schema() AND table_name = 'outbox_messages' \
+               AND is_identity = 'NO' AND is_generated = 'NEVER' ORDER BY ordinal_position";
+    let rows = db
+        .query_all_raw(Statement::from_string(DbBackend::Postgres, sql))
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| row.try_get("", "name"))
+        .collect::<std::result::Result<_, _>>()?)
+}

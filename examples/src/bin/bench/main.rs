@@ -1,0 +1,167 @@
+//! Measures the relay and the writers on real servers; `cargo xtask bench relay` starts the servers and runs this.
+//!
+//! Every figure is measured side by side with what it is compared to, in turns, in one run. Invariant: a figure is printed only if what it
+//! measured really happened (messages counted on the stream, rows counted in the table); else the run fails. Targets are printed and
+//! never asserted: a slow machine is no error. Absent here: starting servers, and judging.
+
+mod child;
+mod figure;
+mod load;
+mod raw;
+mod relay;
+mod servers;
+mod tutorial;
+
+// What is measured.
+mod backlog;
+mod drain;
+mod hot;
+mod latency;
+mod write;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::figure::Figure;
+use crate::servers::Servers;
+
+/// Whatever ended a measurement, in words.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// The result of a step.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Fails the run if what was measured did not happen.
+pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {found}, and not {expected} as measured; the figure would be wrong").into())
+}
+
+/// Measures the relay and the writers.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Writers, relay, latency.
+    Relay(Options),
+    /// One relay, for its parent.
+    #[command(hide = true)]
+    Child(child::Options),
+}
+
+/// How to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// A PostgreSQL whose user may create databases.
+    #[arg(long)]
+    postgres_url: String,
+    /// A nats-server with JetStream.
+    #[arg(long)]
+    nats_url: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// How often each figure is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Measure less: a tenth of the messages, a quarter of the time.
+    #[arg(long)]
+    quick: bool,
+    /// Only these groups of figures.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Group>,
+}
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Group {
+    Drain,
+    Backlog,
+    Hot,
+    Latency,
+    Write,
+}
+
+impl Options {
+    /// Times that each figure is measured.
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// The first number, or the second for a quick run.
+    pub(crate) fn size(&self, usual: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { usual }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        match arguments.what {
+            What::Relay(options) => measure(&options).await,
+            What::Child(options) => child::run(&options).await,
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut report = failure.to_string();
+            let mut cause = failure.source();
+            while let Some(error) = cause {
+                report.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            eprintln!("error: {report}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(options: &Options) -> Result<()> {
+    let servers = Servers::connect(&options.postgres_url, &options.nats_url).await?;
+    let figures = figures(&servers, options).await;
+    // Also after a failure: a server that was lent is left as it was found.
+    servers.remove().await?;
+    let figures = figures?;
+    if options.json {
+        println!("{}", figure::json(&figures)?);
+    } else {
+        print!("{}", figure::table(&figures));
+    }
+    Ok(())
+}
+
+async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
+    if is_wanted(Group::Drain) {
+        figures.extend(drain::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Backlog) {
+        figures.extend(backlog::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Hot) {
+        figures.extend(hot::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Latency) {
+        figures.extend(latency::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Write) {
+        figures.extend(write::figures(servers, options).await?);
+    }
+    Ok(figures)
+}

@@ -1,0 +1,124 @@
+//! The relay under test.
+//!
+//! Everything that knows the relay's settings is in [`config`] and [`Retention`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::ValueEnum;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
+use outbox_nats::{JetStreamPublisher, PublisherConfig, SubjectPrefix};
+use outbox_sea_orm::SqlStore;
+
+use crate::load::{AGGREGATES, fill};
+use crate::raw::per_second;
+use crate::servers::{Schema, Servers, Stream};
+use crate::{Result, check};
+
+/// Connections of a relay's pool.
+pub(crate) const CONNECTIONS: u32 = 3;
+
+/// What becomes of published rows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Retention {
+    Keep,
+    Delete,
+}
+
+impl Retention {
+    /// Whether rows are still there when they are settled.
+    fn keeps(self) -> bool {
+        self == Self::Keep
+    }
+}
+
+/// The settings of every relay here: the defaults, but for what becomes of published rows.
+pub(crate) fn config(retention: Retention) -> RelayConfig {
+    match retention {
+        Retention::Keep => RelayConfig::default(),
+        Retention::Delete => RelayConfig::default().retention(outbox_core::Retention::Delete),
+    }
+}
+
+/// A publisher to a stream, over a connection of its own.
+pub(crate) async fn publisher(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamPublisher> {
+    let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
+    let config = PublisherConfig::default()
+        .stream(stream)
+        .prefix(SubjectPrefix::new(prefix)?);
+    Ok(JetStreamPublisher::new(client, config))
+}
+
+/// Fills an outbox, drains it in this process, and returns messages per second.
+pub(crate) async fn drain(
+    servers: &Servers,
+    retention: Retention,
+    aggregates: u64,
+    messages: u64,
+) -> Result<f64> {
+    let outbox = servers.outbox().await?;
+    fill(&outbox, aggregates, messages).await?;
+    let stream = servers.stream().await?;
+    let store = SqlStore::new(outbox.pool(CONNECTIONS).await?);
+    let publisher = publisher(&stream.nats_url, &stream.name, stream.prefix()).await?;
+    let relay = Relay::new(store, publisher).with_config(config(retention));
+    let start = Instant::now();
+    let report = relay.drain().await?;
+    let rate = per_second(messages, start.elapsed());
+    check("messages published", report.published, messages)?;
+    settled(&outbox, retention, messages).await?;
+    stream.remove(messages).await?;
+    outbox.remove().await?;
+    Ok(rate)
+}
+
+/// As [`drain`], with the usual number of aggregates.
+pub(crate) async fn drain_many(servers: &Servers, retention: Retention, messages: u64) -> Result<f64> {
+    drain(servers, retention, AGGREGATES, messages).await
+}
+
+/// Checks that all rows are settled, and kept or deleted.
+async fn settled(outbox: &Schema, retention: Retention, messages: u64) -> Result<()> {
+    check("rows not settled", outbox.unsettled().await?, 0)?;
+    let kept = if retention.keeps() { messages } else { 0 };
+    check("rows kept", outbox.messages().await?, kept)
+}
+
+/// Runs a relay in this process until it is cancelled.
+pub(crate) async fn run(outbox: &Schema, stream: &Stream, shutdown: CancellationToken) -> Result<u64> {
+    let store = SqlStore::new(outbox.pool(CONNECTIONS).await?);
+    let publisher = publisher(&stream.nats_url, &stream.name, stream.prefix()).await?;
+    let relay = Relay::new(store, publisher).with_config(config(Retention::Keep));
+    Ok(relay.run(shutdown).await?.published)
+}
+
+/// Ends the relay after a number of confirmed messages. What is in flight by then is finished as in any shutdown.
+#[derive(Clone, Debug)]
+pub(crate) struct Counting<P> {
+    publisher: P,
+    left: Arc<AtomicU64>,
+    shutdown: CancellationToken,
+}
+
+impl<P> Counting<P> {
+    /// Cancels `shutdown` at the last of `messages` messages.
+    pub(crate) fn new(publisher: P, messages: u64, shutdown: CancellationToken) -> Self {
+        Self {
+            publisher,
+            left: Arc::new(AtomicU64::new(messages)),
+            shutdown,
+        }
+    }
+}
+
+impl<P: Publisher> Publisher for Counting<P> {
+    async fn publish(&self, message: &Message) -> std::result::Result<Receipt, PublishError> {
+        let receipt = self.publisher.publish(message).await?;
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.shutdown.cancel();
+        }
+        Ok(receipt)
+    }
+}

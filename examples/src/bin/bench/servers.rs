@@ -1,0 +1,226 @@
+//! The database and the streams of a run.
+//!
+//! Invariant: a run has a database of its own, an outbox is a schema of its own in it, and every measurement has a stream of its own, so
+//! that a server in use by others is measured with its neighbours' load but never with their rows.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_nats::jetstream;
+use futures_util::TryStreamExt as _;
+use outbox_core::Catalogue;
+use outbox_nats::{StreamSpec, SubjectPrefix, provision_stream};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
+use uuid::Uuid;
+
+use crate::{Failure, Result, check};
+
+/// Names of schemas and streams.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// The servers, and the run's database.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// In the database that was given; what it does is not counted in the run's own.
+    admin: DatabaseConnection,
+    database: String,
+    url: String,
+    nats_url: String,
+    client: async_nats::Client,
+}
+
+impl Servers {
+    /// Connects, and makes the run's database.
+    pub(crate) async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
+        let admin = pool(postgres_url, None, 1).await?;
+        let client = async_nats::connect(nats_url).await?;
+        // The end of the id is random, and short names keep subjects as short as usual ones.
+        let id = Uuid::now_v7().simple().to_string();
+        let database = format!("bench_{}", &id[24..]);
+        admin
+            .execute_unprepared(&format!("CREATE DATABASE {database}"))
+            .await?;
+        Ok(Self {
+            admin,
+            url: with_database(postgres_url, &database)?,
+            database,
+            nats_url: nats_url.to_owned(),
+            client,
+        })
+    }
+
+    /// Removes the run's database, and the streams that a measurement which failed has left.
+    pub(crate) async fn remove(self) -> Result<()> {
+        let context = jetstream::new(self.client.clone());
+        let names: Vec<String> = context.stream_names().try_collect().await?;
+        for name in names.iter().filter(|name| name.starts_with(&self.database)) {
+            context.delete_stream(name).await?;
+        }
+        let drop = format!("DROP DATABASE {} WITH (FORCE)", self.database);
+        self.admin.execute_unprepared(&drop).await?;
+        Ok(())
+    }
+
+    /// Makes an empty schema.
+    pub(crate) async fn schema(&self) -> Result<Schema> {
+        let name = format!("run_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let db = pool(&self.url, Some(&name), 20).await?;
+        db.execute_unprepared(&format!("CREATE SCHEMA {name}")).await?;
+        Ok(Schema {
+            name,
+            url: self.url.clone(),
+            db,
+        })
+    }
+
+    /// Makes an empty outbox in a schema of its own.
+    pub(crate) async fn outbox(&self) -> Result<Schema> {
+        let schema = self.schema().await?;
+        outbox_sea_orm::migrate(&schema.db).await?;
+        Ok(schema)
+    }
+
+    /// Makes an empty stream: in a file, with the settings that the library recommends.
+    pub(crate) async fn stream(&self) -> Result<Stream> {
+        let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
+        let spec = StreamSpec::default()
+            .name(&name)
+            .prefix(SubjectPrefix::new(&name)?);
+        provision_stream(&self.client, &spec, Catalogue::linked()?.iter()).await?;
+        Ok(Stream {
+            name,
+            context: jetstream::new(self.client.clone()),
+            nats_url: self.nats_url.clone(),
+        })
+    }
+
+    /// Transactions in the run's database so far, as the server counts them. Backends report to it within a second of their last one.
+    pub(crate) async fn transactions(&self) -> Result<u64> {
+        let sql = format!(
+            "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
+            self.database
+        );
+        count(&self.admin, &sql).await
+    }
+}
+
+/// A schema of the run's database.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// Where unqualified names are found in the schema.
+    pub(crate) db: DatabaseConnection,
+}
+
+impl Schema {
+    /// Connects once more, with a pool of its own.
+    pub(crate) async fn pool(&self, connections: u32) -> Result<DatabaseConnection> {
+        pool(&self.url, Some(&self.name), connections).await
+    }
+
+    /// Messages in the outbox, published or not.
+    pub(crate) async fn messages(&self) -> Result<u64> {
+        count(&self.db, "SELECT count(*) AS n FROM outbox_messages").await
+    }
+
+    /// Messages in the outbox that are not settled as published.
+    pub(crate) async fn unsettled(&self) -> Result<u64> {
+        count(
+            &self.db,
+            "SELECT count(*) AS n FROM outbox_messages WHERE published_at IS NULL",
+        )
+        .await
+    }
+
+    /// Removes the schema with everything in it.
+    pub(crate) async fn remove(self) -> Result<()> {
+        self.db
+            .execute_unprepared(&format!("DROP SCHEMA {} CASCADE", self.name))
+            .await?;
+        self.db.close().await?;
+        Ok(())
+    }
+}
+
+/// A stream that belongs to one measurement.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    context: jetstream::Context,
+    pub(crate) nats_url: String,
+}
+
+impl Stream {
+    /// The first token of its subjects.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.name
+    }
+
+    /// Messages on the stream.
+    pub(crate) async fn messages(&self) -> Result<u64> {
+        Ok(self
+            .context
+            .get_stream(&self.name)
+            .await?
+            .cached_info()
+            .state
+            .messages)
+    }
+
+    /// Checks how many messages are on the stream, and deletes it.
+    pub(crate) async fn remove(self, expected: u64) -> Result<()> {
+        let found = self.messages().await?;
+        self.context.delete_stream(&self.name).await?;
+        check("messages on the stream", found, expected)
+    }
+}
+
+/// Connects to PostgreSQL.
+pub(crate) async fn pool(url: &str, schema: Option<&str>, connections: u32) -> Result<DatabaseConnection> {
+    let mut options = ConnectOptions::new(url);
+    options
+        .max_connections(connections)
+        .min_connections(connections)
+        .sqlx_logging(false);
+    if let Some(schema) = schema {
+        options.set_schema_search_path(schema);
+    }
+    Ok(Database::connect(options).await?)
+}
+
+/// Runs a query that returns a number called `n`.
+pub(crate) async fn count(db: &DatabaseConnection, sql: &str) -> Result<u64> {
+    let row = db
+        .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))
+        .await?
+        .ok_or("a count returned no row")?;
+    let n: i64 = row.try_get("", "n")?;
+    Ok(u64::try_from(n)?)
+}
+
+/// The URL with another database's name.
+fn with_database(url: &str, database: &str) -> Result<String> {
+    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+    let start = address.find("://").ok_or("the PostgreSQL URL has no scheme")? + 3;
+    let end = address[start..]
+        .find('/')
+        .map_or(address.len(), |slash| start + slash);
+    let question = if parameters.is_empty() { "" } else { "?" };
+    Ok::<_, Failure>(format!("{}/{database}{question}{parameters}", &address[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_of_a_url_is_replaced() {
+        let check = |url, expected: &str| assert_eq!(with_database(url, "new").unwrap(), expected);
+        check("postgres://me@host:5432/old", "postgres://me@host:5432/new");
+        check("postgres://me@host:5432", "postgres://me@host:5432/new");
+        check(
+            "postgres://host/old?sslmode=disable",
+            "postgres://host/new?sslmode=disable",
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! What recording an event adds to a transaction: 16 writers, each changing one row per transaction.
+
+use std::time::{Duration, Instant};
+
+use outbox_sea_orm::SaveWithEvents as _;
+use sea_orm::{ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, Set, TransactionTrait as _};
+use tokio::task::JoinSet;
+
+use crate::figure::{Figure, Target};
+use crate::load::{Moved, Seen, account_id};
+use crate::raw::per_second;
+use crate::servers::Servers;
+use crate::{Failure, Options, Result, check};
+
+const WRITERS: u32 = 16;
+/// So many rows that writers seldom meet.
+const ACCOUNTS: u64 = 10_000;
+
+mod account {
+    //! What the writers change.
+
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+    #[sea_orm(table_name = "accounts")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: i64,
+        pub balance: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+/// What is written beside the row.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Event {
+    None,
+    Sequenced,
+    Unsequenced,
+}
+
+/// Measures this group.
+pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let time = Duration::from_secs(options.size(8, 2));
+    let (mut plain, mut sequenced, mut unsequenced) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=options.runs() {
+        eprintln!("write: run {run} of {}", options.runs());
+        sequenced.push(rate(servers, Event::Sequenced, time).await?);
+        plain.push(rate(servers, Event::None, time).await?);
+        unsequenced.push(rate(servers, Event::Unsequenced, time).await?);
+    }
+    Ok(vec![
+        Figure::against("write_sequenced", "tx/s", &sequenced, &plain).target(Target::AtLeast(0.65)),
+        Figure::against("write_unsequenced", "tx/s", &unsequenced, &plain).target(Target::AtLeast(0.72)),
+    ])
+}
+
+/// Transactions per second.
+async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
+    let outbox = servers.outbox().await?;
+    let table =
+        "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 70)";
+    outbox.db.execute_unprepared(table).await?;
+    let rows = format!(
+        "INSERT INTO accounts SELECT {} + n, 0 FROM generate_series(0, {ACCOUNTS} - 1) n",
+        account_id(0)
+    );
+    outbox.db.execute_unprepared(&rows).await?;
+    let db = outbox.pool(WRITERS).await?;
+    let start = Instant::now();
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let db = db.clone();
+        writers.spawn(async move {
+            let mut random = fastrand::Rng::with_seed(u64::from(writer));
+            let mut written = 0;
+            while start.elapsed() < time {
+                write(&db, event, account_id(random.u64(..ACCOUNTS)), written).await?;
+                written += 1;
+            }
+            Ok::<_, Failure>(written)
+        });
+    }
+    let mut written = 0;
+    for writer in writers.join_all().await {
+        written += u64::try_from(writer?)?;
+    }
+    let rate = per_second(written, start.elapsed());
+    let expected = if event == Event::None { 0 } else { written };
+    check("messages recorded", outbox.messages().await?, expected)?;
+    db.close().await?;
+    outbox.remove().await?;
+    Ok(rate)
+}
+
+/// One transaction, as a service would write it.
+async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> Result<()> {
+    let account = account::ActiveModel {
+        id: Set(id),
+        balance: Set(balance),
+    };
+    match event {
+        Event::None => {
+            let tx = db.begin().await?;
+            account.update(&tx).await?;
+            tx.commit().await?;
+        }
+        Event::Sequenced => {
+            account.update_with_events(db, [Moved::new(id, balance)]).await?;
+        }
+        Event::Unsequenced => {
+            account.update_with_events(db, [Seen::new(id, balance)]).await?;
+        }
+    }
+    Ok(())
+}

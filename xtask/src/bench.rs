@@ -1,0 +1,95 @@
+//! `cargo xtask bench relay`: starts a database and a broker, builds the program `bench` in release mode, and lets it measure.
+//!
+//! With `--json` nothing but the list of figures reaches the standard output. What is measured, and against what, is the business of the
+//! program `bench` in `examples`; what the figures mean is in `docs/performance.md`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Result;
+use crate::process::{Manners, Process, tied};
+use crate::program;
+use crate::services::{Availability, Backend, Services};
+use crate::workspace::Workspace;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// Writers, relay and latency.
+    Relay(Options),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Print the figures as JSON and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// How often each figure is measured.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: u32,
+    /// Measure a tenth of the messages for a quarter of the time.
+    #[arg(long)]
+    quick: bool,
+    /// Measure only some groups of figures: drain, backlog, hot, latency, write.
+    #[arg(long, value_name = "GROUP,…")]
+    only: Option<String>,
+}
+
+pub(crate) fn run(what: &What) -> Result<ExitCode> {
+    let What::Relay(options) = what;
+    let workspace = Workspace::load()?;
+    let program = program::build(&workspace, "bench", &["--release"])?;
+    let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
+    for (backend, availability) in services.backends() {
+        if let Availability::Ready { origin, .. } = availability {
+            eprintln!("{}: {origin}", backend.name());
+        }
+    }
+    let mut command = tied(program);
+    command.args(["relay", "--postgres-url", services.url(Backend::Postgres)?]);
+    command.args(["--nats-url", services.url(Backend::Nats)?]);
+    command.args(passed_on(options));
+    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
+    Ok(program::forward(status))
+}
+
+fn passed_on(options: &Options) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--runs".into(), options.runs.to_string().into()];
+    arguments.extend(options.json.then(|| "--json".into()));
+    arguments.extend(options.quick.then(|| "--quick".into()));
+    if let Some(groups) = &options.only {
+        arguments.extend(["--only".into(), groups.into()]);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        what: What,
+    }
+
+    #[track_caller]
+    fn check(arguments: &str, expected: &str) {
+        let words = std::iter::once("bench").chain(arguments.split_whitespace());
+        let What::Relay(options) = Cli::try_parse_from(words).unwrap().what;
+        let passed_on = passed_on(&options).join(&OsString::from(" "));
+        assert_eq!(passed_on, OsString::from(expected));
+    }
+
+    #[test]
+    fn options_reach_the_program() {
+        check("relay", "--runs 3");
+        check(
+            "relay --json --quick --runs 5 --only hot,write",
+            "--runs 5 --json --quick --only hot,write",
+        );
+    }
+}

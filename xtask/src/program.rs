@@ -1,0 +1,82 @@
+//! Programs of the crate `examples` that a task builds and runs in its place.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::{env, io};
+
+use serde_json::Value;
+
+use crate::failure::{Context, Failure, Result};
+use crate::process::{Manners, Process, tied};
+use crate::workspace::{Workspace, cargo};
+
+/// Builds a program and returns where it is; cargo's own words go to the standard error. `arguments` are more for `cargo build`.
+pub(crate) fn build(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let mut command = tied(cargo());
+    command
+        .args(["build", "--package", "examples", "--bin", name])
+        .args(arguments);
+    command.arg("--message-format=json-render-diagnostics");
+    command.current_dir(&workspace.root).stdout(Stdio::piped());
+    // Cargo tells this task about its own package. Build scripts that watch such variables (ring's) would run again, and half of the
+    // dependencies be compiled again, whenever the same program is built by hand in between.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let mut process = Process::launch(command, Manners::GROUP)?;
+    let output = process
+        .stdout()
+        .ok_or_else(|| Failure::new("cargo build has no output"))?;
+    let messages =
+        io::read_to_string(output).context(|| "cannot read the output of cargo build".to_owned())?;
+    if !process.wait()?.success() {
+        return Err(Failure::new(format!(
+            "the program {name} does not build; see above"
+        )));
+    }
+    executable(&messages, name)
+        .ok_or_else(|| Failure::new(format!("cargo build made no program called {name}")))
+}
+
+/// Cargo says where the program is; with a target or profile of one's own it is not where one would guess.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_program = message["reason"] == "compiler-artifact" && message["target"]["name"] == name;
+        if is_program {
+            message["executable"].as_str().map(PathBuf::from)
+        } else {
+            None
+        }
+    })
+}
+
+/// The same status for whoever called this task; a signal counts as shells count it.
+pub(crate) fn forward(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_where_cargo_says() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"outbox"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"bench"},"executable":"elsewhere/release/bench"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(
+            executable(messages, "bench"),
+            Some(PathBuf::from("elsewhere/release/bench"))
+        );
+        assert_eq!(executable(messages, "chaos"), None);
+    }
+}
