@@ -149,6 +149,11 @@ impl Dialect {
     /// What a fetched row is read from, of a table `m`. `payload` is an expression: null where the row has to wait.
     pub(crate) fn columns(&self, payload: &str) -> String {
         let now = self.statement_now();
+        let mut now_micros = self.micros(now);
+        if self.backend == DbBackend::Postgres {
+            // A scalar subquery is computed once; else each row would pay for it with a third of what walking it costs (measured).
+            now_micros = format!("(SELECT {now_micros})");
+        }
         format!(
             "m.seq, {partition} AS partition_no, {aggregate_type} AS aggregate_type, {aggregate_id} AS aggregate_id, \
              {attempts} AS attempts, {failures} AS failures, m.id, m.event_id, m.sequence, m.event_type, m.event_version, \
@@ -165,7 +170,6 @@ impl Dialect {
                 "m.headers"
             },
             created = self.micros("m.created_at"),
-            now_micros = self.micros(now),
             delayed = self.flag(&format!("m.available_at > {now}")),
         )
     }
