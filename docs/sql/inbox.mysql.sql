@@ -7,31 +7,86 @@
 -- outside of it. The primary key is the guarantee; waiting for a row of it is how concurrent duplicates find out.
 CREATE TABLE IF NOT EXISTS inbox_messages (
     consumer     VARBINARY(64) NOT NULL,
-    message_id   BINARY(16) NOT NULL,
+    id           BINARY(16) NOT NULL COMMENT 'of the event, or derived from its business key',
     status       SMALLINT NOT NULL COMMENT '0 failed (will be tried again), 1 handled, 2 dead letter',
     attempts     INT NOT NULL COMMENT 'failed ones, and those that were started again and left no result',
     last_error   TEXT COLLATE utf8mb4_bin NULL,
+    result       LONGBLOB NULL COMMENT 'JSON that the handler returned',
+    follow_ups   LONGBLOB NULL COMMENT 'message ids of the events it recorded, 16 bytes each; only if they may be published again',
     processed_at DATETIME(6) NOT NULL,
     expires_at   DATETIME(6) NOT NULL COMMENT 'may be deleted then: what is delivered later takes effect again',
-    PRIMARY KEY (consumer, message_id),
+    PRIMARY KEY (consumer, id),
     -- What may be deleted.
     KEY inbox_messages_expires_at (expires_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+CREATE TABLE IF NOT EXISTS inbox_positions (
+    consumer       VARBINARY(64) NOT NULL,
+    aggregate_type VARBINARY(64) NOT NULL,
+    aggregate_id   VARBINARY(1020) NOT NULL,
+    last_sequence  BIGINT NOT NULL COMMENT 'this one and all before it are done, except the missing ones',
+    failing        BIGINT NULL COMMENT 'a later one that has failed and is tried again: those after it wait for it',
+    missing        TEXT COLLATE utf8mb4_bin NULL COMMENT 'numbers that were not waited for any longer: JSON array of [first, last]',
+    updated_at     DATETIME(6) NOT NULL,
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
-    id         BINARY(16) NOT NULL,
-    consumer   VARBINARY(64) NOT NULL,
-    message_id BINARY(16) NULL COMMENT 'null: no message of an outbox',
-    subject    TEXT COLLATE utf8mb4_bin NOT NULL,
-    position   BIGINT NOT NULL COMMENT 'in the stream',
-    headers    LONGTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'array of [name, value]',
-    payload    LONGBLOB NOT NULL,
-    error      TEXT COLLATE utf8mb4_bin NOT NULL,
-    attempts   INT NOT NULL,
-    created_at DATETIME(6) NOT NULL,
+    id             BINARY(16) NOT NULL,
+    consumer       VARBINARY(64) NOT NULL,
+    event_id       BINARY(16) NULL COMMENT 'null, as the next four: no message of an outbox',
+    event_type     VARBINARY(129) NULL,
+    aggregate_type VARBINARY(64) NULL,
+    aggregate_id   VARBINARY(1020) NULL,
+    sequence       BIGINT NULL COMMENT 'also null: not sequenced',
+    subject        TEXT COLLATE utf8mb4_bin NOT NULL,
+    position       BIGINT NOT NULL COMMENT 'in the stream',
+    headers        LONGTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'array of [name, value]',
+    payload        LONGBLOB NOT NULL,
+    error          TEXT COLLATE utf8mb4_bin NOT NULL,
+    attempts       INT NOT NULL,
+    status         SMALLINT NOT NULL COMMENT '0 open, 1 to be tried again',
+    created_at     DATETIME(6) NOT NULL,
     PRIMARY KEY (id),
     -- What is listed, in its order.
-    KEY inbox_dead_letters_consumer (consumer, created_at)
+    KEY inbox_dead_letters_consumer (consumer, created_at),
+    -- What is to be tried again, in the order of the stream.
+    KEY inbox_dead_letters_retry (consumer, status, position)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- For people: what was given up, with payloads as text, or in hexadecimal where they are none.
+CREATE OR REPLACE VIEW inbox_given_up AS
+SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
+                    SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
+       CONVERT(consumer USING utf8mb4) AS consumer,
+       LOWER(CONCAT(SUBSTR(HEX(event_id), 1, 8), '-', SUBSTR(HEX(event_id), 9, 4), '-', SUBSTR(HEX(event_id), 13, 4), '-',
+                    SUBSTR(HEX(event_id), 17, 4), '-', SUBSTR(HEX(event_id), 21))) AS event_id,
+       CONVERT(event_type USING utf8mb4) AS event_type, CONVERT(aggregate_type USING utf8mb4) AS aggregate_type,
+       CONVERT(aggregate_id USING utf8mb4) AS aggregate_id, sequence, error AS reason, attempts,
+       CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
+       created_at, subject, position, headers,
+       CASE WHEN HEX(CONVERT(payload USING utf8mb4)) = HEX(payload) THEN CONVERT(payload USING utf8mb4)
+            ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload
+FROM inbox_dead_letters;
+
+-- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
+-- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+CREATE TABLE IF NOT EXISTS inbox_requests (
+    id              BINARY(32) NOT NULL,
+    tenant          VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
+    principal       VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
+    idempotency_key VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
+    route           VARCHAR(255) COLLATE utf8mb4_bin NOT NULL COMMENT 'method and path',
+    fingerprint     BINARY(32) NOT NULL COMMENT 'hash of method, path, query and body',
+    status          SMALLINT NULL COMMENT 'null: inside the transaction only',
+    headers         LONGTEXT COLLATE utf8mb4_bin NULL COMMENT 'array of [name, value], a character per byte (ISO 8859-1)',
+    body            LONGBLOB NULL,
+    created_at      DATETIME(6) NOT NULL,
+    expires_at      DATETIME(6) NOT NULL COMMENT 'the key may be used anew then, and the row deleted',
+    PRIMARY KEY (id),
+    -- What may be deleted.
+    KEY inbox_requests_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

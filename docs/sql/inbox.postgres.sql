@@ -4,33 +4,91 @@
 -- outside of it. The primary key is the guarantee; waiting for a row of it is how concurrent duplicates find out.
 CREATE TABLE inbox_messages (
     consumer     text COLLATE "C" NOT NULL,
-    message_id   uuid NOT NULL,
+    id           uuid NOT NULL,                -- of the event, or derived from its business key
     status       smallint NOT NULL,            -- 0 failed (will be tried again), 1 handled, 2 dead letter
     attempts     integer NOT NULL,             -- failed ones, and those that were started again and left no result
     last_error   text,
+    result       bytea,                        -- JSON that the handler returned
+    follow_ups   bytea,                        -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at timestamptz NOT NULL,
     expires_at   timestamptz NOT NULL,         -- may be deleted then: what is delivered later takes effect again
-    CONSTRAINT inbox_messages_pk PRIMARY KEY (consumer, message_id)
+    CONSTRAINT inbox_messages_pk PRIMARY KEY (consumer, id)
 );
 
 -- What may be deleted.
 CREATE INDEX inbox_messages_expires_at ON inbox_messages (expires_at);
 
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+CREATE TABLE inbox_positions (
+    consumer       text COLLATE "C" NOT NULL,
+    aggregate_type text COLLATE "C" NOT NULL,
+    aggregate_id   text COLLATE "C" NOT NULL,
+    last_sequence  bigint NOT NULL,            -- this one and all before it are done, except the missing ones
+    failing        bigint,                     -- a later one that has failed and is tried again: those after it wait for it
+    missing        text,                       -- numbers that were not waited for any longer: JSON array of [first, last]
+    updated_at     timestamptz NOT NULL,
+    CONSTRAINT inbox_positions_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+) WITH (fillfactor = 80);
+
 -- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE inbox_dead_letters (
-    id         uuid NOT NULL,
-    consumer   text COLLATE "C" NOT NULL,
-    message_id uuid,                           -- null: no message of an outbox
-    subject    text NOT NULL,
-    position   bigint NOT NULL,                -- in the stream
-    headers    json NOT NULL,                  -- array of [name, value]
-    payload    bytea NOT NULL,
-    error      text NOT NULL,
-    attempts   integer NOT NULL,
-    created_at timestamptz NOT NULL,
+    id             uuid NOT NULL,
+    consumer       text COLLATE "C" NOT NULL,
+    event_id       uuid,                       -- null, as the next four: no message of an outbox
+    event_type     text COLLATE "C",
+    aggregate_type text COLLATE "C",
+    aggregate_id   text COLLATE "C",
+    sequence       bigint,                     -- also null: not sequenced
+    subject        text NOT NULL,
+    position       bigint NOT NULL,            -- in the stream
+    headers        json NOT NULL,              -- array of [name, value]
+    payload        bytea NOT NULL,
+    error          text NOT NULL,
+    attempts       integer NOT NULL,
+    status         smallint NOT NULL,          -- 0 open, 1 to be tried again
+    created_at     timestamptz NOT NULL,
     CONSTRAINT inbox_dead_letters_pk PRIMARY KEY (id)
 );
 
 -- What is listed, in its order.
 CREATE INDEX inbox_dead_letters_consumer ON inbox_dead_letters (consumer, created_at);
+
+-- What is to be tried again, in the order of the stream.
+CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, position) WHERE status = 1;
+
+-- For people: what was given up, with payloads as text, or escaped where they are none.
+CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+    RETURN convert_from(bytes, 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+    RETURN encode(bytes, 'escape');
+END
+$$;
+
+CREATE VIEW inbox_given_up AS
+SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, error AS reason, attempts,
+       CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
+       created_at, subject, position, headers, inbox_readable(payload) AS payload
+FROM inbox_dead_letters;
+
+-- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
+-- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+CREATE TABLE inbox_requests (
+    id              bytea NOT NULL,
+    tenant          text NOT NULL,
+    principal       text NOT NULL,
+    idempotency_key text NOT NULL,
+    route           text NOT NULL,             -- method and path
+    fingerprint     bytea NOT NULL,            -- hash of method, path, query and body
+    status          smallint,                  -- null: inside the transaction only
+    headers         json,                      -- array of [name, value], a character per byte (ISO 8859-1)
+    body            bytea,
+    created_at      timestamptz NOT NULL,
+    expires_at      timestamptz NOT NULL,      -- the key may be used anew then, and the row deleted
+    CONSTRAINT inbox_requests_pk PRIMARY KEY (id)
+);
+
+-- What may be deleted.
+CREATE INDEX inbox_requests_expires_at ON inbox_requests (expires_at);

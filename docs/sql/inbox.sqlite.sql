@@ -7,32 +7,88 @@
 -- outside of it. The primary key is the guarantee.
 CREATE TABLE IF NOT EXISTS inbox_messages (
     consumer     TEXT NOT NULL,
-    message_id   BLOB NOT NULL,
+    id           BLOB NOT NULL,                -- of the event, or derived from its business key
     status       INTEGER NOT NULL,             -- 0 failed (will be tried again), 1 handled, 2 dead letter
     attempts     INTEGER NOT NULL,             -- failed ones, and those that were started again and left no result
     last_error   TEXT,
+    result       BLOB,                         -- JSON that the handler returned
+    follow_ups   BLOB,                         -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at INTEGER NOT NULL,
     expires_at   INTEGER NOT NULL,             -- may be deleted then: what is delivered later takes effect again
-    PRIMARY KEY (consumer, message_id)
+    PRIMARY KEY (consumer, id)
 ) WITHOUT ROWID;
 
 -- What may be deleted.
 CREATE INDEX IF NOT EXISTS inbox_messages_expires_at ON inbox_messages (expires_at);
 
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect.
+CREATE TABLE IF NOT EXISTS inbox_positions (
+    consumer       TEXT NOT NULL,
+    aggregate_type TEXT NOT NULL,
+    aggregate_id   TEXT NOT NULL,
+    last_sequence  INTEGER NOT NULL,           -- this one and all before it are done, except the missing ones
+    failing        INTEGER,                    -- a later one that has failed and is tried again: those after it wait for it
+    missing        TEXT,                       -- numbers that were not waited for any longer: JSON array of [first, last]
+    updated_at     INTEGER NOT NULL,
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+) WITHOUT ROWID;
+
 -- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
-    id         BLOB NOT NULL PRIMARY KEY,
-    consumer   TEXT NOT NULL,
-    message_id BLOB,                           -- null: no message of an outbox
-    subject    TEXT NOT NULL,
-    position   INTEGER NOT NULL,               -- in the stream
-    headers    TEXT NOT NULL,                  -- array of [name, value]
-    payload    BLOB NOT NULL,
-    error      TEXT NOT NULL,
-    attempts   INTEGER NOT NULL,
-    created_at INTEGER NOT NULL
+    id             BLOB NOT NULL PRIMARY KEY,
+    consumer       TEXT NOT NULL,
+    event_id       BLOB,                       -- null, as the next four: no message of an outbox
+    event_type     TEXT,
+    aggregate_type TEXT,
+    aggregate_id   TEXT,
+    sequence       INTEGER,                    -- also null: not sequenced
+    subject        TEXT NOT NULL,
+    position       INTEGER NOT NULL,           -- in the stream
+    headers        TEXT NOT NULL,              -- array of [name, value]
+    payload        BLOB NOT NULL,
+    error          TEXT NOT NULL,
+    attempts       INTEGER NOT NULL,
+    status         INTEGER NOT NULL,           -- 0 open, 1 to be tried again
+    created_at     INTEGER NOT NULL
 );
 
 -- What is listed, in its order.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_consumer ON inbox_dead_letters (consumer, created_at);
+
+-- What is to be tried again, in the order of the stream.
+CREATE INDEX IF NOT EXISTS inbox_dead_letters_retry ON inbox_dead_letters (consumer, position) WHERE status = 1;
+
+-- For people: what was given up, with payloads as text, or in hexadecimal where they are no JSON.
+CREATE VIEW IF NOT EXISTS inbox_given_up AS
+SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
+             substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
+       consumer,
+       CASE WHEN event_id IS NOT NULL THEN
+       lower(substr(hex(event_id), 1, 8) || '-' || substr(hex(event_id), 9, 4) || '-' || substr(hex(event_id), 13, 4) || '-' ||
+             substr(hex(event_id), 17, 4) || '-' || substr(hex(event_id), 21)) END AS event_id,
+       event_type, aggregate_type, aggregate_id, sequence, error AS reason, attempts,
+       CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
+       strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
+       subject, position, headers,
+       CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload
+FROM inbox_dead_letters;
+
+-- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
+-- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+CREATE TABLE IF NOT EXISTS inbox_requests (
+    id              BLOB NOT NULL PRIMARY KEY,
+    tenant          TEXT NOT NULL,
+    principal       TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    route           TEXT NOT NULL,             -- method and path
+    fingerprint     BLOB NOT NULL,             -- hash of method, path, query and body
+    status          INTEGER,                   -- null: inside the transaction only
+    headers         TEXT,                      -- array of [name, value], a character per byte (ISO 8859-1)
+    body            BLOB,
+    created_at      INTEGER NOT NULL,
+    expires_at      INTEGER NOT NULL           -- the key may be used anew then, and the row deleted
+);
+
+-- What may be deleted.
+CREATE INDEX IF NOT EXISTS inbox_requests_expires_at ON inbox_requests (expires_at);

@@ -41,6 +41,8 @@ pub mod message;
 pub mod codec;
 pub mod context;
 
+pub mod dead_letter;
+pub mod dedup;
 pub mod publisher;
 pub mod source;
 pub mod store;
@@ -57,6 +59,8 @@ pub mod testing;
 
 pub use catalogue::{Catalogue, CatalogueError};
 pub use context::MessageContext;
+pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
+pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
 pub use headers::{HeaderError, Headers};
 pub use health::{Health, HealthCheck};
@@ -67,7 +71,9 @@ pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
 pub use relay::{
     EventPolicy, ParkedMessage, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
-pub use source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+pub use source::{
+    ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, StreamRetention, Subscription,
+};
 pub use store::{
     Backlog, FetchRequest, Fetched, FetchedRow, HeldAggregate, HeldRequest, Lease, MessageStatus,
     OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,

@@ -21,7 +21,8 @@ use crate::event::EventDescriptor;
 ///   beginning of the stream.
 /// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
 ///   [`Incoming::delivery_count`].
-/// * **Filtered.** Every message of a wanted event type arrives. Others may arrive too (old servers cannot filter by several
+/// * **Filtered.** Every message of a wanted event type arrives, and with `whole_aggregates` every message of their aggregate types
+///   except those with a subject of their own. Others may arrive too (old servers cannot filter by several
 ///   subjects); the inbox acknowledges and skips them.
 /// * **Several processes** may subscribe under one name; each delivery goes to one of them.
 pub trait Source: Send + Sync + 'static {
@@ -33,6 +34,41 @@ pub trait Source: Send + Sync + 'static {
         &self,
         consumer: &ConsumerSpec,
     ) -> impl Future<Output = Result<Self::Subscription, SourceError>> + Send;
+
+    /// Looks at the stream: what of it an inbox has to fit. Changes nothing; needs no consumer.
+    ///
+    /// * **As of now.** Counts and positions are those of one moment between the call and its answer.
+    /// * **On `Err`.** As [`Self::subscribe`].
+    fn facts(&self) -> impl Future<Output = Result<StreamFacts, SourceError>> + Send;
+}
+
+/// What a stream is like, as its broker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// Age at which messages are deleted; `None` for never.
+    pub max_age: Option<Duration>,
+    /// What deletes messages.
+    pub retention: StreamRetention,
+    /// Time within which a second message with the same id is dropped; `None` for ever.
+    pub duplicate_window: Option<Duration>,
+    /// Position of the oldest message; `None` if there is none.
+    pub first_position: Option<u64>,
+    /// The last position that was given to a message; 0 if none was.
+    pub last_position: u64,
+    /// Messages on the stream.
+    pub messages: u64,
+}
+
+/// What deletes the messages of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StreamRetention {
+    /// Limits of age, number or size only.
+    Limits,
+    /// Also that all consumers have acknowledged a message. One that comes later misses it.
+    Interest,
+    /// Also that one consumer has acknowledged a message. Others miss it.
+    WorkQueue,
 }
 
 /// What a consumer wants.
@@ -44,8 +80,12 @@ pub struct ConsumerSpec {
     pub events: Vec<&'static EventDescriptor>,
     /// Time after which an unacknowledged delivery is sent again.
     pub ack_wait: Duration,
-    /// Most unacknowledged deliveries at a time.
+    /// Whether it is sent every event of the aggregate types of `events`, so that it sees each number of an aggregate.
+    pub whole_aggregates: bool,
+    /// Most unacknowledged deliveries at a time, over all processes.
     pub in_flight_max: usize,
+    /// Most deliveries that one subscription fetches before they are asked for.
+    pub prefetch: usize,
 }
 
 /// A running subscription.
@@ -63,7 +103,8 @@ pub trait Subscription: Send + 'static {
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SourceError>> + Send;
 }
 
-/// One delivery of a message. Dropping it without an answer means: deliver again after `ack_wait`.
+/// One delivery of a message. Dropping it without an answer means: deliver again after `ack_wait`. It is answered at most once, by
+/// [`ack`](Self::ack) or [`retry_after`](Self::retry_after).
 ///
 /// Answers are sent without waiting for the broker's confirmation: what makes an effect happen once is the inbox row, and a
 /// lost acknowledgement only causes a delivery that the row absorbs.
@@ -72,10 +113,10 @@ pub trait Delivery: Send + Sync + 'static {
     fn incoming(&self) -> &Incoming;
 
     /// Handled; do not deliver again.
-    fn ack(self) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn ack(&self) -> impl Future<Output = Result<(), SourceError>> + Send;
 
     /// Not handled; deliver again after `delay`.
-    fn retry_after(self, delay: Duration) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SourceError>> + Send;
 
     /// Still working: restarts the `ack_wait`.
     fn progress(&self) -> impl Future<Output = Result<(), SourceError>> + Send;

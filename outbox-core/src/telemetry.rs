@@ -92,13 +92,19 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
         aggregate = %message.aggregate,
         sequence = message.sequence,
     );
+    link_span(&span, message);
+    span
+}
+
+/// Links a span to what recorded a message, as [`link_spans`] says; nothing without it, without a trace, or for a disabled span. For
+/// crates that do something with messages.
+pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
         && let Some(traceparent) = message.headers.get("traceparent")
     {
-        link(&span, traceparent, message.headers.get("tracestate"));
+        link(span, traceparent, message.headers.get("tracestate"));
     }
-    span
 }
 
 /// How often the backlog is counted: for the metrics, or else for the health only.

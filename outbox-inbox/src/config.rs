@@ -36,9 +36,14 @@ pub struct InboxConfig {
     /// Handlers that run at a time, per consumer; each holds a database connection. Messages of one aggregate never run at
     /// the same time. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries in memory at a time, per consumer, and so the bound on memory. Waiting ones are kept alive with progress
-    /// acknowledgements. At least `concurrency`, at most 10,000, default 64.
+    /// Deliveries in memory at a time, per consumer, and so the bound on memory; fewer if they could not be handled before half of `ack_wait` is
+    /// over, and twice the largest batch if that is more. Waiting ones are kept alive with progress acknowledgements. At least `concurrency`,
+    /// at most 10,000, default 256.
     pub in_flight_max: usize,
+    /// Deliveries without an answer at a time, per consumer, over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
+    /// their aggregate count too, also after they were given back for want of room. At least `in_flight_max`, at most 1,000,000,
+    /// default 10,000. Consumers of order `strict` have 1.
+    pub ack_pending_max: usize,
     /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
     /// 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
@@ -53,9 +58,13 @@ pub struct InboxConfig {
     pub unreadable: Unreadable,
     /// What becomes of versions without a handler. Default: dead letter.
     pub unknown_version: UnknownVersion,
-    /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again:
-    /// the stream's age limit and any replay. 1 min to 10 years, default 14 days. Written as `expires_at` with each row.
+    /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again: the stream's
+    /// age limit, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
+    /// `outbox_nats::StreamSpec`. Written as `expires_at` with each row.
     pub keep: Duration,
+    /// How often rows that have expired are deleted, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
+    /// 10 min.
+    pub purge_every: Option<Duration>,
     /// How long a shutdown waits for running handlers; then they are cancelled and their messages returned. Default 10 s.
     pub shutdown_timeout: Duration,
 }
@@ -64,7 +73,8 @@ impl Default for InboxConfig {
     fn default() -> Self {
         Self {
             concurrency: 8,
-            in_flight_max: 64,
+            in_flight_max: 256,
+            ack_pending_max: 10_000,
             ack_wait: Duration::from_secs(30),
             handler_timeout: Duration::from_secs(20),
             attempts_max: 10,
@@ -74,7 +84,8 @@ impl Default for InboxConfig {
             },
             unreadable: Unreadable::DeadLetter,
             unknown_version: UnknownVersion::DeadLetter,
-            keep: Duration::from_secs(14 * 24 * 3600),
+            keep: Duration::from_secs(15 * 24 * 3600),
+            purge_every: Some(Duration::from_secs(600)),
             shutdown_timeout: Duration::from_secs(10),
         }
     }
@@ -97,6 +108,8 @@ impl InboxConfig {
         concurrency: usize,
         /// Sets [`Self::in_flight_max`](#structfield.in_flight_max).
         in_flight_max: usize,
+        /// Sets [`Self::ack_pending_max`](#structfield.ack_pending_max).
+        ack_pending_max: usize,
         /// Sets [`Self::ack_wait`](#structfield.ack_wait).
         ack_wait: Duration,
         /// Sets [`Self::handler_timeout`](#structfield.handler_timeout).
@@ -111,6 +124,8 @@ impl InboxConfig {
         unknown_version: UnknownVersion,
         /// Sets [`Self::keep`](#structfield.keep).
         keep: Duration,
+        /// Sets [`Self::purge_every`](#structfield.purge_every).
+        purge_every: Option<Duration>,
         /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
     }
@@ -125,6 +140,12 @@ impl InboxConfig {
             let (in_flight_max, concurrency) = (self.in_flight_max, self.concurrency);
             fail(format!(
                 "in_flight_max is {in_flight_max}; use at least concurrency ({concurrency}), at most 10000"
+            ));
+        }
+        if self.ack_pending_max < self.in_flight_max || self.ack_pending_max > 1_000_000 {
+            let (ack_pending_max, in_flight_max) = (self.ack_pending_max, self.in_flight_max);
+            fail(format!(
+                "ack_pending_max is {ack_pending_max}; use at least in_flight_max ({in_flight_max}), at most 1000000"
             ));
         }
         let ack_wait = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -158,6 +179,14 @@ impl InboxConfig {
                 keep.end()
             ));
         }
+        let purge_every = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+        if let Some(every) = self.purge_every.filter(|every| !purge_every.contains(every)) {
+            fail(format!(
+                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
+                purge_every.start(),
+                purge_every.end()
+            ));
+        }
         problems
     }
 }
@@ -181,7 +210,8 @@ mod tests {
             .handler_timeout(zero)
             .attempts_max(0)
             .backoff(Backoff { min: zero, max: zero })
-            .keep(zero);
+            .keep(zero)
+            .purge_every(Some(zero));
         let text: Vec<_> = config.problems().iter().map(ToString::to_string).collect();
         for setting in [
             "concurrency",
@@ -191,6 +221,7 @@ mod tests {
             "attempts_max",
             "backoff",
             "keep",
+            "purge_every",
         ] {
             let start = format!("inbox configuration: {setting} is ");
             assert!(

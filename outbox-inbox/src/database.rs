@@ -5,6 +5,7 @@
 //! Absent here: statements.
 
 use std::error::Error;
+use std::time::Duration;
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
@@ -78,6 +79,39 @@ impl Database {
     }
 }
 
+/// Longest answer of a database that is fine.
+const RESPONSE_MAX: Duration = Duration::from_secs(2);
+
+impl Database {
+    /// Limits how long the statements that follow in a transaction wait for others' row locks. MySQL and SQLite have a limit of their own:
+    /// `innodb_lock_wait_timeout` (50 s unless set otherwise) and `busy_timeout`.
+    pub(crate) async fn limit_lock_wait(
+        &self,
+        tx: &DatabaseTransaction,
+        limit: Duration,
+    ) -> Result<(), DbErr> {
+        if tx.get_database_backend() == DbBackend::Postgres {
+            let sql = format!("SET LOCAL lock_timeout = '{}ms'", limit.as_millis());
+            tx.execute_unprepared(&sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the limit back: what a handler waits for is its own affair.
+    pub(crate) async fn reset_lock_wait(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
+        if tx.get_database_backend() == DbBackend::Postgres {
+            tx.execute_unprepared("SET LOCAL lock_timeout TO DEFAULT").await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the database answers at all. One that does not is to blame for a handler that took too long.
+    pub(crate) async fn responds(&self) -> bool {
+        let ping = self.pool.execute_unprepared("SELECT 1");
+        matches!(tokio::time::timeout(RESPONSE_MAX, ping).await, Ok(Ok(_)))
+    }
+}
+
 /// Rolls back and waits for it, so that the row locks are gone before anything else is written. Returns whether the connection was
 /// still there to do it; if not, the server rolls back by itself.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
@@ -112,6 +146,11 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
         }
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(error) = current.downcast_ref::<sqlx::Error>() {
+            return Some(trouble_of_driver(error));
+        }
+        // What is left of SeaORM's error behind a `#[error(transparent)]`.
+        #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+        if let Some(RuntimeErr::SqlxError(error)) = current.downcast_ref::<RuntimeErr>() {
             return Some(trouble_of_driver(error));
         }
         error = current.source();
@@ -165,8 +204,8 @@ fn trouble_of_code(code: &str, text: &str) -> Trouble {
             Trouble::Unavailable
         }
         b"HY000" => match mysql() {
-            // Lock wait timeout; a Galera node that does not accept the write set.
-            Some(1205 | 1020) => Trouble::Conflict,
+            // Lock wait timeout, also MariaDB's answer to NOWAIT; MySQL's; a Galera node that does not accept the write set.
+            Some(1205 | 3572 | 1020) => Trouble::Conflict,
             // Too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => Trouble::Unavailable,
             _ => Trouble::Statement,
@@ -200,6 +239,7 @@ mod tests {
             ("40P01", "deadlock detected", Conflict),
             ("40001", "1213 (40001): Deadlock found", Conflict),
             ("HY000", "1205 (HY000): Lock wait timeout exceeded", Conflict),
+            ("HY000", "3572 (HY000): NOWAIT is set", Conflict),
             ("5", "database is locked", Conflict),
             ("517", "database is locked", Conflict),
             (

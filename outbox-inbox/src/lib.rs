@@ -5,12 +5,16 @@
 //! handler's effects, before them: a message that has its row has had its effect, and a copy finds the row.
 //!
 //! **Promised**, for effects through the handler's transaction: one effect per consumer and message, however often, wherever and
-//! in whichever order copies arrive, while the row is kept (14 days by default); messages of one aggregate one at a time; a message that cannot be handled is kept as
-//! a [dead letter](dead_letters) with its raw bytes, and the others go on; outages of database and broker use no attempts.
+//! in whichever order copies arrive, while the row is kept (15 days by default); within a process, messages of one aggregate one at a time, in the order of
+//! the stream, and none before a failed one has been handled or given up; a message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw
+//! bytes, and the others go on; outages of database and broker use no attempts. Other ways to recognise duplicates promise more or less: [`Strategy`].
 //!
 //! **Not promised**: anything about effects outside the database. They happen at least once; [`StableKey`] is the same each time,
-//! so that the receiver can drop the copies. Nor order across a failure: later messages of an aggregate do not wait for one that is
-//! tried again.
+//! so that the receiver can drop the copies. Nor order of an aggregate over several processes, unless the handler asks for it ([`Strategy::Sequence`],
+//! [`Order::Strict`]), nor behind a message that was given up: its aggregate goes on without it.
+//!
+//! **Not allowed**: statements that end the transaction. On MySQL and MariaDB DDL (`CREATE`, `ALTER`, `TRUNCATE`) commits it, and the claim with it:
+//! never run it in a handler.
 //!
 //! ```standalone_crate
 //! use outbox_core::testing::MemoryBroker;
@@ -77,9 +81,20 @@
 //! | you want | see |
 //! |---|---|
 //! | to write a handler | [`idempotent_handler`](macro@idempotent_handler), its arguments ([`FromContext`]) and errors ([`HandlerError`]) |
+//! | to choose how duplicates are recognised | [`Strategy`] |
+//! | order, or none | [`Order`] |
+//! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), [`HandlerOptions::batch`](HandlerOptions#structfield.batch) |
+//! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
+//! | effects outside the database | [`StableKey`], [`DedupStore`]: `RedisDedupStore` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
+//! | code around handlers | [`Middleware`], [`Inbox::middleware`] |
+//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::dead_letter_sink`] |
 //! | the tables | [`migrate`], [`migration`] |
-//! | to look at what was given up | [`dead_letters`] |
+//! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
+//! | to handle older versions of an event | [`Upcasters`] |
+//! | to look at what was given up, and try it again | [`DeadLetters`] |
+//! | metrics and traces | [`telemetry`] (feature `metrics`) |
+//! | the same for HTTP requests | `http` (feature `http`) |
 //! | to test a handler | `testing::Harness` (feature `testing`) |
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
@@ -87,39 +102,127 @@
 mod handler;
 
 mod config;
+mod preflight;
 mod router;
 mod start;
+mod upcast;
 
 mod database;
 mod dead_letter;
 mod dedup;
+mod hook;
+mod layer;
+#[cfg(feature = "redis")]
+mod redis;
+mod retention;
 mod runtime;
 
+pub mod telemetry;
+
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "migration")]
 pub mod migration;
+#[cfg(test)]
+mod test_db;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownVersion, Unreadable};
-pub use dead_letter::{DeadLetter, dead_letters};
+pub use dead_letter::{DeadLetter, DeadLetterStatus, DeadLetters, Selection};
+pub use handler::BoxFuture;
 pub use handler::{
-    Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError, Metadata, Outbox, Registration,
-    Requirement, StableKey, State, StateMap, Tx,
+    Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError, HandlerOptions,
+    IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox, Registration, Reply, Requirement, Shape,
+    StableKey, State, StateMap, Strategy, Tx,
 };
+pub use hook::{GivenUp, Handled};
+pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
+pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+pub use retention::{Purged, purge};
 pub use router::Router;
 pub use runtime::{Inbox, InboxError, InboxReport};
 pub use start::{Problem, StartError};
+pub use upcast::Upcasters;
 
 /// Makes an async function a handler that takes effect exactly once; see [`Handler`] for what it generates.
+///
+/// | key | values | without it | write it when |
+/// |---|---|---|---|
+/// | `consumer` | `"inventory"`: 1 to 64 of `A-Z a-z 0-9 - _` | refused | always. It is stored: another name is another consumer, which handles everything again |
+/// | `strategy` | see below | `message_id` | duplicates are to be recognised otherwise; [`Strategy`] says what each costs |
+/// | `on_duplicate` | `skip`, `result`, `reemit` | `skip` | a duplicate is to hand back the stored [`Reply`] (`result`) or publish the follow-up events again (`reemit`); strategies `message_id` and `key` only |
+/// | `order` | `aggregate`, `none`, `strict` | `aggregate` | messages need not wait for a failed one of their aggregate (`none`; not with `sequence`), or must wait for all before them (`strict`, one at a time) |
+/// | `batch` | 1 to 1000 | 1; 100 for `Vec<Event<T>>` | handlers are short, and several messages can share a transaction. If one fails they are handled one by one |
+/// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should give up sooner or later than others |
+/// | `backoff` | `"1s..5m"`: shortest and longest delay | [`InboxConfig::backoff`] | what it depends on recovers sooner or later than usual |
+/// | `timeout` | `"20s"` | [`InboxConfig::handler_timeout`] | it is known to be quicker or slower; must be shorter than [`InboxConfig::ack_wait`] |
+/// | `crate` | `::my_service::inbox` | `::outbox_inbox` | this crate is reached by another path |
+///
+/// Times are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
+///
+/// | `strategy =` | a duplicate is |
+/// |---|---|
+/// | `message_id` | an event that the consumer has a row of |
+/// | `sequence`, `sequence(gap = "30s")` | an event whose number in its aggregate is not above the last one; messages after a gap wait for `gap` (twice `ack_wait`; `"0s"`: newest wins, older ones are dropped as stale) |
+/// | `natural` | not recognised: the handler can run any number of times |
+/// | `key(order_number)` | an event with the same text in this field (`key(0)` in a tuple struct) |
+/// | `key(OrderPlaced::number)`, `key(self::number)` | an event for which this function, `fn(&OrderPlaced) -> impl Display`, gives the same text: at most 1,024 bytes, never empty |
+/// | `constraint("reservations_pkey", …)` | a handler that violates one of these constraints |
+/// | `store` | an event that the [`DedupStore`](Strategy::Store) knows |
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, order_number: String, shop: u32 }
+/// # #[derive(serde::Serialize)] struct Receipt { number: u64 }
+/// use outbox_inbox::{Event, HandlerError, Reply, Tx, idempotent_handler};
+///
+/// // Two systems report the same order; the first one counts.
+/// #[idempotent_handler(consumer = "billing", strategy = key(order_number), on_duplicate = result, backoff = "5s..10m", attempts = 20)]
+/// async fn charge(event: Event<OrderPlaced>) -> Result<Reply<Receipt>, HandlerError> {
+///     Ok(Reply(Receipt { number: event.order_id }))
+/// }
+///
+/// // A key of several fields.
+/// impl OrderPlaced {
+///     fn shop_and_number(&self) -> String {
+///         format!("{}/{}", self.shop, self.order_number)
+///     }
+/// }
+///
+/// #[idempotent_handler(consumer = "shipping", strategy = key(OrderPlaced::shop_and_number), timeout = "5s")]
+/// async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+/// #   drop((event, tx));
+///     Ok(())
+/// }
+///
+/// // Many at once, in the order of each aggregate.
+/// #[idempotent_handler(consumer = "statistics", strategy = sequence(gap = "1m"), batch = 500)]
+/// async fn count(events: Vec<Event<OrderPlaced>>, tx: Tx<'_>) -> Result<(), HandlerError> {
+/// #   drop((events, tx));
+///     Ok(())
+/// }
+///
+/// // Its own table has a unique key, and no order waits for another.
+/// #[idempotent_handler(consumer = "inventory", strategy = constraint("reservations_pkey"), order = none)]
+/// async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+/// #   drop((event, tx));
+///     Ok(())
+/// }
+/// ```
 #[cfg(feature = "macros")]
 pub use outbox_macros::idempotent_handler;
 
 /// What the macro names. Not public API: it may change in any release.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::handler::{BoxFuture, into_outcome};
+    pub use crate::handler::{BoxFuture, IntoOutcome, business_key, key_text};
     pub use inventory;
-    pub use outbox_core::DomainEvent;
+    pub use outbox_core::retry::Backoff;
+    pub use outbox_core::{DomainEvent, Message};
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::handler::{Handler, Registration, StateMap};
+use crate::preflight;
 use crate::start::{Problem, StartError};
 
 /// Longest name of a consumer, in bytes.
@@ -134,6 +135,7 @@ impl Router {
                 }
             }
         }
+        problems.extend(preflight::options(&self.handlers));
         problems
     }
 }

@@ -1,9 +1,10 @@
 //! What can be known to fail before the first message is taken.
 //!
 //! Invariant: all problems are reported at once, each with what to type. Absent here: finding them ([`crate::router`],
-//! [`crate::config`]).
+//! [`crate::config`], [`crate::preflight`], [`crate::upcast`]).
 
 use std::fmt;
+use std::time::Duration;
 
 use outbox_sea_orm::NameError;
 
@@ -104,6 +105,109 @@ pub enum Problem {
         name: String,
         /// Consumers that have handlers.
         available: Vec<&'static str>,
+    },
+    /// A step between versions whose types do not describe one event type in versions n and n + 1.
+    #[error(
+        "upcaster at {place} leads from {old} to {new}; use types of one event type in versions n and n + 1, or `Upcasters::json`"
+    )]
+    UpcasterTypes {
+        /// What the first type describes.
+        old: String,
+        /// What the second type describes.
+        new: String,
+        /// Where the step is added: file, line, column.
+        place: String,
+    },
+    /// Two steps from one version.
+    #[error(
+        "event `{event_type}` has two upcasters from version {from}: at {first} and {second}; remove one of them"
+    )]
+    DuplicateUpcaster {
+        /// The event type.
+        event_type: String,
+        /// The version they start from.
+        from: u32,
+        /// Where the first is added.
+        first: String,
+        /// Where the second is added.
+        second: String,
+    },
+    /// A chain of steps ends below the version that a handler wants.
+    #[error(
+        "upcaster of `{event_type}` from version {from} to {} is missing: there is one from an earlier version ({place}), and handler {handler} \
+         of consumer `{}` handles a later one; add it with `Upcasters::step`", from + 1, handler.consumer
+    )]
+    MissingUpcaster {
+        /// The event type.
+        event_type: String,
+        /// The version that it must start from.
+        from: u32,
+        /// A handler that it would lead to.
+        handler: Registration,
+        /// Where a step is added that leads up to it.
+        place: String,
+    },
+    /// A step that leads to no handler.
+    #[error(
+        "upcaster of `{event_type}` from version {from} at {place} leads to no handler; remove it, or handle a later version"
+    )]
+    UnusedUpcaster {
+        /// The event type.
+        event_type: String,
+        /// The version it starts from.
+        from: u32,
+        /// Where it is added.
+        place: String,
+    },
+    /// An option of a handler cannot work.
+    #[error("{option} of handler {handler} {wrong}")]
+    Option {
+        /// The handler.
+        handler: Registration,
+        /// The option, as it is written in the attribute.
+        option: &'static str,
+        /// What is wrong, and what to do.
+        wrong: String,
+    },
+    /// Handlers of one consumer want different orders.
+    #[error(
+        "handlers of consumer `{}` disagree on `order`: {first} has {:?} and {second} has {:?}; give all of them the same `order`, or one of \
+         them another `consumer`", first.consumer, first.options.order, second.options.order
+    )]
+    Orders {
+        /// The first one.
+        first: Registration,
+        /// One that disagrees.
+        second: Registration,
+    },
+    /// A handler counts sequences of aggregates whose other events are handled without counting: to the one those would be missing.
+    #[error(
+        "handlers of aggregate `{aggregate}` in consumer `{}` mix strategies: {sequence} has `sequence` and {other} has not; give both \
+         `sequence`, or one of them another `consumer`", sequence.consumer
+    )]
+    MixedSequence {
+        /// Type of the aggregate.
+        aggregate: &'static str,
+        /// The one that counts.
+        sequence: Registration,
+        /// The one that does not.
+        other: Registration,
+    },
+    /// The inbox would forget messages that the stream can still deliver.
+    #[error(
+        "the stream keeps messages for {max_age:?}, the inbox forgets what it handled after {keep:?}, so a replay in between would take effect again; \
+         set `InboxConfig::keep` to at least {needed:?}, or a shorter `max_age` on the stream, or use strategy `sequence` or `natural` for \
+         handler {handler} and its like"
+    )]
+    KeepTooShort {
+        /// The stream's setting.
+        max_age: Duration,
+        /// [`InboxConfig::keep`](crate::InboxConfig::keep).
+        keep: Duration,
+        /// What it must be at least.
+        needed: Duration,
+        /// A handler that relies on it.
+        handler: Registration,
     },
     /// The database cannot hold tables of these names.
     #[error(transparent)]

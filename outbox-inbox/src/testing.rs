@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::codec;
-use outbox_core::{DomainEvent, EventError, Incoming, Limits, Message, MessageId, NewMessage};
+use outbox_core::{DedupStore, DomainEvent, EventError, EventId, Incoming, Limits, Message, NewMessage};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -16,19 +16,21 @@ use uuid::Uuid;
 
 use crate::config::InboxConfig;
 use crate::database::Database;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, DeadLetters, Selection};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Handler, StateMap};
+use crate::hook::Hooks;
 use crate::router::Router;
 use crate::runtime::{Consumer, Handling, Shared, Stop, Tally};
 use crate::start::StartError;
+use crate::upcast::Upcasters;
 
-/// Ids of the messages that a consumer has handled, oldest first.
+/// Ids of the events that a consumer has handled, oldest first.
 ///
 /// # Errors
 ///
 /// The database's error.
-pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<MessageId>, DbErr> {
+pub async fn handled(db: &DatabaseConnection, consumer: &str) -> Result<Vec<EventId>, DbErr> {
     handled_in(db, &TableNames::default(), consumer).await
 }
 
@@ -41,21 +43,23 @@ pub async fn handled_in(
     db: &DatabaseConnection,
     names: &TableNames,
     consumer: &str,
-) -> Result<Vec<MessageId>, DbErr> {
+) -> Result<Vec<EventId>, DbErr> {
     let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
     let rows = db.query_all_raw(sql.handled(consumer)).await?;
     rows.iter()
-        .map(|row| row.try_get::<Uuid>("", "message_id").map(MessageId::from))
+        .map(|row| row.try_get::<Uuid>("", "id").map(EventId::from))
         .collect()
 }
 
-/// The dead letters of a consumer, oldest first, at most 1,000. For other table names see [`crate::dead_letters`].
+/// The dead letters of a consumer, oldest first, at most 1,000. For other table names see [`DeadLetters`].
 ///
 /// # Errors
 ///
-/// As [`crate::dead_letters`].
+/// As [`DeadLetters::list`].
 pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec<DeadLetter>, DbErr> {
-    crate::dead_letters(db, &TableNames::default(), consumer, 1000).await
+    DeadLetters::new(db.clone())
+        .list(&Selection::consumer(consumer), 1000)
+        .await
 }
 
 /// What became of a message that a [`Harness`] delivered.
@@ -66,8 +70,10 @@ pub enum Outcome {
     Handled,
     /// It had been handled or given up before; the handler did not run.
     Duplicate,
-    /// The handler failed; a broker would deliver it again.
+    /// The handler failed; it would run again after its delay.
     Failed,
+    /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
+    Later,
     /// It was given up.
     DeadLettered,
     /// The handler does not handle this event.
@@ -114,13 +120,23 @@ pub enum HarnessError {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Harness {
     db: DatabaseConnection,
     state: StateMap,
     config: InboxConfig,
     outbox: OutboxConfig,
     names: TableNames,
+    upcasters: Upcasters,
+    store: Option<Arc<dyn DedupStore>>,
+}
+
+impl std::fmt::Debug for Harness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Harness")
+            .field("state", &self.state)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Harness {
@@ -133,6 +149,8 @@ impl Harness {
             config: InboxConfig::default(),
             outbox: OutboxConfig::default(),
             names: TableNames::default(),
+            upcasters: Upcasters::default(),
+            store: None,
         }
     }
 
@@ -161,6 +179,20 @@ impl Harness {
     #[must_use]
     pub fn names(mut self, names: TableNames) -> Self {
         self.names = names;
+        self
+    }
+
+    /// Sets how older versions of events become those that the handler knows.
+    #[must_use]
+    pub fn upcasters(mut self, upcasters: Upcasters) -> Self {
+        self.upcasters = upcasters;
+        self
+    }
+
+    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    #[must_use]
+    pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
+        self.store = Some(Arc::new(store));
         self
     }
 
@@ -231,19 +263,32 @@ impl Harness {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            upcasters: self.upcasters.clone(),
+            middleware: Vec::new(),
+            store: self.store.clone(),
+            hooks: Hooks::default(),
             tally: Tally::default(),
         };
         let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
-        let message = codec::decode(&incoming.headers, incoming.payload.clone()).map(Arc::new);
-        let handling =
-            outbox_sea_orm::detached(
-                async move { consumer.handle(&incoming, message, &Stop::default()).await },
-            );
+        let handling = outbox_sea_orm::detached(async move {
+            let (mut item, stop) = (consumer.item(&incoming), Stop::default());
+            loop {
+                let troubles = item.memory.troubles;
+                match consumer.handle(&incoming, &mut item, &stop).await {
+                    // What the database prevents is tried again, as by an inbox.
+                    Handling::Later { retry_after } if item.memory.troubles > troubles => {
+                        tokio::time::sleep(retry_after).await;
+                    }
+                    handling => break handling,
+                }
+            }
+        });
         Ok(match handling.await {
             Handling::Handled => Outcome::Handled,
             Handling::Duplicate => Outcome::Duplicate,
             Handling::DeadLettered => Outcome::DeadLettered,
             Handling::Skipped => Outcome::Skipped,
+            Handling::Later { .. } => Outcome::Later,
             // Nothing is returned without a shutdown.
             Handling::Failed { .. } | Handling::Returned => Outcome::Failed,
         })

@@ -5,9 +5,9 @@
 
 use std::mem;
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::parse::Parser;
+use syn::parse::{ParseStream, Parser};
 use syn::{LitInt, LitStr, Path};
 
 use crate::diagnostics::Diagnostics;
@@ -62,6 +62,12 @@ pub(crate) struct Written<'a> {
     diagnostics: &'a Diagnostics,
 }
 
+/// A word that is a value, with what stands in parentheses after it.
+pub(crate) struct Word {
+    pub(crate) ident: Ident,
+    pub(crate) arguments: Option<Group>,
+}
+
 /// Cuts the arguments of an attribute into keys. Whatever is no key is reported; the result is `false` then.
 pub(crate) fn read<'a>(
     arguments: TokenStream,
@@ -91,7 +97,7 @@ pub(crate) fn read<'a>(
     all_keys
 }
 
-// Splits at commas, and before a word that follows a literal: there a comma was forgotten.
+// Splits at commas, and before a word that follows a value: there a comma was forgotten.
 fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
     let mut items = Vec::new();
     let mut item = Vec::new();
@@ -101,7 +107,7 @@ fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> 
                 items.push(mem::take(&mut item));
                 continue;
             }
-            TokenTree::Ident(word) if matches!(item.last(), Some(TokenTree::Literal(_))) => {
+            TokenTree::Ident(word) if !matches!(item.last(), None | Some(TokenTree::Punct(_))) => {
                 diagnostics.error(
                     word,
                     format!("expected a comma before `{word}`"),
@@ -137,6 +143,27 @@ impl Written<'_> {
         self.value(slot, "a path without quotes", "::some::path", |tokens| {
             Path::parse_mod_style.parse2(tokens)
         });
+    }
+
+    /// `key = word` or `key = word(…)`. What may stand in parentheses is not checked here.
+    pub(crate) fn word(self, slot: &mut Slot<Word>, words: &[&str]) {
+        let (key, diagnostics) = (self.key.clone(), self.diagnostics);
+        let kind = format!("one of {}, without quotes", enumerate(words));
+        let written = self.rest.to_string();
+        let quoted = words.iter().find(|word| written.contains(&format!("\"{word}\"")));
+        let example = quoted.unwrap_or(&words[0]);
+        self.value(slot, &kind, example, |tokens| parse_word.parse2(tokens));
+        if let Slot::Given(word) = slot
+            && !words.iter().any(|legal| word.ident == legal)
+        {
+            let wrong = format!("`{key}` cannot be `{}`", word.ident);
+            diagnostics.error(
+                &word.ident,
+                wrong,
+                format!("legal values are {}", enumerate(words)),
+            );
+            *slot = Slot::Faulty;
+        }
     }
 
     /// `key` alone. The slot keeps the word, so that later errors can point at it.
@@ -215,6 +242,19 @@ impl Written<'_> {
     }
 }
 
+fn parse_word(input: ParseStream<'_>) -> syn::Result<Word> {
+    let ident = input.parse()?;
+    let arguments: Option<Group> = if input.is_empty() {
+        None
+    } else {
+        Some(input.parse()?)
+    };
+    match arguments {
+        Some(group) if group.delimiter() != Delimiter::Parenthesis => Err(input.error("no parentheses")),
+        arguments => Ok(Word { ident, arguments }),
+    }
+}
+
 fn legal_keys(legal: &[&str]) -> String {
     format!("legal keys are {}", enumerate(legal))
 }
@@ -234,10 +274,11 @@ mod tests {
 
     use super::*;
 
-    const LEGAL: &[&str] = &["name", "version", "quiet", "crate"];
+    const LEGAL: &[&str] = &["name", "version", "quiet", "crate", "order"];
 
     #[derive(Default)]
     struct Read {
+        order: Slot<Word>,
         name: Slot<LitStr>,
         version: Slot<LitInt>,
         quiet: Slot<Ident>,
@@ -253,6 +294,7 @@ mod tests {
                 "version" => written.integer(&mut slots.version),
                 "quiet" => written.flag(&mut slots.quiet),
                 "crate" => written.path(&mut slots.path),
+                "order" => written.word(&mut slots.order, &["none", "strict"]),
                 _ => written.unknown(),
             }
         });
@@ -276,8 +318,8 @@ mod tests {
         check(
             quote!(nam = "a", "b", version = "1", quiet = true, crate = "c"),
             &[
-                "unknown key `nam`\nnote: legal keys are `name`, `version`, `quiet` and `crate`",
-                "expected a key, such as `name`\nnote: legal keys are `name`, `version`, `quiet` and `crate`",
+                "unknown key `nam`\nnote: legal keys are `name`, `version`, `quiet`, `crate` and `order`",
+                "expected a key, such as `name`\nnote: legal keys are `name`, `version`, `quiet`, `crate` and `order`",
                 "`version` takes a whole number without quotes\nnote: write `version = 1`",
                 "`quiet` is a flag and takes no value\nnote: write `quiet` alone, or leave it out",
                 "`crate` takes a path without quotes\nnote: write `crate = ::some::path`",
@@ -302,11 +344,48 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_one_of_a_list() {
+        let slots = check(quote!(order = none), &[]);
+        assert!(matches!(slots.order, Slot::Given(Word { arguments: None, .. })));
+        let slots = check(quote!(order = strict(for_now = "1h")), &[]);
+        let word = slots.order.given().expect("given");
+        assert_eq!(word.ident, "strict");
+        assert_eq!(
+            word.arguments.expect("given").stream().to_string(),
+            "for_now = \"1h\""
+        );
+        for arguments in [
+            quote!(order),
+            quote!(order = "non"),
+            quote!(order = Order::None),
+            quote!(order = none[1]),
+            quote!(order = none(1)(2)),
+            quote!(order(none)),
+        ] {
+            check(
+                arguments,
+                &["`order` takes one of `none` and `strict`, without quotes\nnote: write `order = none`"],
+            );
+        }
+        check(
+            quote!(order = "strict"),
+            &["`order` takes one of `none` and `strict`, without quotes\nnote: write `order = strict`"],
+        );
+        check(
+            quote!(order = non, order = strict),
+            &[
+                "`order` cannot be `non`\nnote: legal values are `none` and `strict`",
+                "`order` is written twice\nnote: keep one; legal keys are `name`, `version`, `quiet`, `crate` and `order`",
+            ],
+        );
+    }
+
+    #[test]
     fn the_first_of_two_stays() {
         let slots = check(
             quote!(name = "a", name = "b"),
             &[
-                "`name` is written twice\nnote: keep one; legal keys are `name`, `version`, `quiet` and `crate`",
+                "`name` is written twice\nnote: keep one; legal keys are `name`, `version`, `quiet`, `crate` and `order`",
             ],
         );
         assert_eq!(slots.name.given().expect("given").value(), "a");
@@ -319,6 +398,16 @@ mod tests {
             &["expected a comma before `version`\nnote: separate keys by commas"],
         );
         assert!(slots.version.given().is_some());
+        check(
+            quote!(order = strict(1) quiet version = 2 crate = a::b order = none),
+            &[
+                "expected a comma before `quiet`\nnote: separate keys by commas",
+                "expected a comma before `version`\nnote: separate keys by commas",
+                "expected a comma before `crate`\nnote: separate keys by commas",
+                "expected a comma before `order`\nnote: separate keys by commas",
+                "`order` is written twice\nnote: keep one; legal keys are `name`, `version`, `quiet`, `crate` and `order`",
+            ],
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! (all rules) → `expand` (tokens), or `fallback` (what is emitted beside errors, so that nothing else turns red).
 
 mod diagnostics;
+mod durations;
 mod keys;
 mod names;
 

@@ -35,6 +35,8 @@
 //! | have the server refuse late and reordered messages | [`PublisherConfig::fenced`], [`SourceConfig::fenced`] |
 //! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
 //! | receive | [`JetStreamSource`], [`SourceConfig`] |
+//! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
+//! | keep handlers from acting twice outside their database | [`KvDedupStore`], [`DedupBucketSpec`] |
 //! | wake relays in other processes | [`hints`] |
 //! | filter by event type or aggregate, read an aggregate id from a subject | [`SubjectPrefix`], [`decode_token`] |
 //!
@@ -61,10 +63,15 @@ mod consumer;
 mod source;
 mod subscription;
 
+mod dead_letters;
+mod dedup;
+
 pub mod hints;
 
 pub use async_nats;
 pub use connect::{ConnectError, connect, connect_options, connect_with_events};
+pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
+pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
 pub use provision::{
     DEFAULT_STREAM, ProvisionError, Provisioning, StreamReport, StreamSpec, StreamWarning, provision_stream,
 };

@@ -35,6 +35,11 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     else {
         return false;
     };
+    is_refused_expectation(error)
+}
+
+/// The same of what async-nats reported.
+pub(crate) fn is_refused_expectation(error: &SendError) -> bool {
     error.kind() == PublishErrorKind::WrongLastSequence
         || matches!(
             Cause::of(error),

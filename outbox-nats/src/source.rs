@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
-use async_nats::jetstream::stream::{RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError};
+use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
+use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError, StreamFacts, StreamRetention};
 
 use crate::consumer::{self, Durable};
 use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
@@ -90,10 +90,14 @@ impl SourceConfig {
         self
     }
 
-    /// The filters that select an event.
-    fn filters(&self, event: &EventDescriptor) -> impl Iterator<Item = String> {
+    /// The filters that select an event, and with `whole_aggregates` the others of its aggregate type.
+    fn filters(&self, event: &EventDescriptor, whole_aggregates: bool) -> impl Iterator<Item = String> {
         let fenced = self.fenced.then(|| self.prefix.fenced_filter(event)).flatten();
-        std::iter::once(self.prefix.filter(event)).chain(fenced)
+        let filter = match event.subject {
+            None if whole_aggregates => self.prefix.aggregate_filter(event),
+            _ => self.prefix.filter(event),
+        };
+        std::iter::once(filter).chain(fenced)
     }
 }
 
@@ -138,12 +142,12 @@ impl JetStreamSource {
         &self.config
     }
 
-    /// Reads the stream and checks that it fits the consumer.
-    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SourceError> {
+    /// Reads the stream.
+    async fn read_stream(&self) -> Result<Stream, SourceError> {
         let SourceConfig {
             stream: name, prefix, ..
         } = &self.config;
-        let stream = self.context.get_stream(name).await.map_err(|error| match error.kind() {
+        self.context.get_stream(name).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 let context = format!(
                     "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
@@ -153,7 +157,13 @@ impl JetStreamSource {
             }
             GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
             _ => configuration(format!("stream `{name}` cannot be read"), error),
-        })?;
+        })
+    }
+
+    /// Reads the stream and checks that it fits the consumer.
+    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SourceError> {
+        let name = &self.config.stream;
+        let stream = self.read_stream().await?;
         let config = &stream.cached_info().config;
         if config.retention != RetentionPolicy::Limits {
             let context = format!(
@@ -166,9 +176,10 @@ impl JetStreamSource {
             });
         }
         let filters = consumer.events.iter().copied();
-        for (event, filter) in
-            filters.flat_map(|event| self.config.filters(event).map(move |filter| (event, filter)))
-        {
+        for (event, filter) in filters.flat_map(|event| {
+            let filters = self.config.filters(event, consumer.whole_aggregates);
+            filters.map(move |filter| (event, filter))
+        }) {
             if !captures(&config.subjects, &filter) {
                 let context = format!(
                     "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream",
@@ -201,7 +212,7 @@ impl Source for JetStreamSource {
                 consumer
                     .events
                     .iter()
-                    .flat_map(|event| self.config.filters(event)),
+                    .flat_map(|event| self.config.filters(event, consumer.whole_aggregates)),
             ),
             provisioning: self.config.provisioning,
             // Asked after the first answer: before that, a client that still connects knows no version.
@@ -217,12 +228,30 @@ impl Source for JetStreamSource {
         Ok(JetStreamSubscription::new(
             self.client.clone(),
             consumer_handle,
-            consumer.in_flight_max,
+            consumer.prefetch,
             heartbeat,
-            self.config
-                .fenced
+            (self.config.fenced && !consumer.whole_aggregates)
                 .then(|| consumer.events.iter().map(|event| event.event_type()).collect()),
         ))
+    }
+
+    /// One request of at most 5 s.
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        let stream = self.read_stream().await?;
+        let Info { config, state, .. } = stream.cached_info();
+        Ok(StreamFacts {
+            max_age: (!config.max_age.is_zero()).then_some(config.max_age),
+            retention: match config.retention {
+                RetentionPolicy::Limits => StreamRetention::Limits,
+                RetentionPolicy::Interest => StreamRetention::Interest,
+                RetentionPolicy::WorkQueue => StreamRetention::WorkQueue,
+            },
+            duplicate_window: Some(config.duplicate_window),
+            // Of an empty stream the server tells where the next one will be.
+            first_position: (state.messages > 0).then_some(state.first_sequence),
+            last_position: state.last_sequence,
+            messages: state.messages,
+        })
     }
 }
 
@@ -236,6 +265,8 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
         "`ack_wait` must be above zero"
     } else if consumer.in_flight_max == 0 {
         "`in_flight_max` must be above zero"
+    } else if consumer.prefetch == 0 {
+        "`prefetch` must be above zero"
     } else {
         return Ok(());
     };
@@ -289,7 +320,9 @@ mod tests {
             name: "billing".to_owned(),
             events: vec![&PLACED],
             ack_wait: Duration::from_secs(1),
+            whole_aggregates: false,
             in_flight_max: 1,
+            prefetch: 1,
         }
     }
 

@@ -106,6 +106,12 @@ impl SubjectPrefix {
         fenced.then(|| format!("{self}.{}.*", encode_token(event.aggregate)))
     }
 
+    /// The filter that selects all messages of an event's aggregate type on default subjects: `<prefix>.<aggregate>.*.*`.
+    #[must_use]
+    pub fn aggregate_filter(&self, event: &EventDescriptor) -> String {
+        format!("{self}.{}.*.*", encode_token(event.aggregate))
+    }
+
     /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.
     #[must_use]
     pub fn filter(&self, event: &EventDescriptor) -> String {

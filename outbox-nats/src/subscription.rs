@@ -1,7 +1,7 @@
 //! Receives deliveries of one durable consumer, through outages.
 //!
 //! Invariants: after any trouble the pull stream is rebuilt, at a bounded pace, and a deleted consumer is noticed; a process holds at
-//! most `in_flight_max` messages that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here:
+//! most `prefetch` messages that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here:
 //! deduplication and dispatch, which belong to the inbox.
 
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ impl JetStreamSubscription {
     pub(crate) fn new(
         client: Client,
         consumer: PullConsumer,
-        in_flight_max: usize,
+        prefetch: usize,
         heartbeat: Duration,
         wanted: Option<HashSet<String>>,
     ) -> Self {
@@ -72,7 +72,7 @@ impl JetStreamSubscription {
             client,
             consumer,
             // The pull stream asks for the next batch when half of the last one is left, so it holds up to one and a half.
-            batch: (in_flight_max.saturating_mul(2) / 3).max(1),
+            batch: (prefetch.saturating_mul(2) / 3).max(1),
             heartbeat: heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
             wanted,
             messages: None,
@@ -288,11 +288,11 @@ impl Delivery for JetStreamDelivery {
         &self.incoming
     }
 
-    async fn ack(self) -> Result<(), SourceError> {
+    async fn ack(&self) -> Result<(), SourceError> {
         self.answer(AckKind::Ack).await
     }
 
-    async fn retry_after(self, delay: Duration) -> Result<(), SourceError> {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
         self.answer(AckKind::Nak(Some(delay))).await
     }
 

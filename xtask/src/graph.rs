@@ -24,9 +24,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// External crates that would drag a database or a broker into a layer that must not know it.
 const BANNED: &[(&str, &[&str])] = &[
-    ("outbox-core", &["sea-orm", "sqlx", "async-nats"]),
-    ("outbox-nats", &["sea-orm", "sqlx"]),
-    ("outbox-sea-orm", &["async-nats"]),
+    ("outbox-core", &["sea-orm", "sqlx", "async-nats", "redis"]),
+    ("outbox-nats", &["sea-orm", "sqlx", "redis"]),
+    ("outbox-sea-orm", &["async-nats", "redis"]),
     ("outbox-inbox", &["async-nats"]),
 ];
 

@@ -123,6 +123,56 @@ fn example_05_testing_your_service() {
     check("05_testing_your_service", None);
 }
 
+#[test]
+fn example_06_sequence() {
+    check("06_sequence", None);
+}
+
+#[test]
+fn example_07_natural() {
+    check("07_natural", None);
+}
+
+#[test]
+fn example_08_http_idempotency() {
+    check("08_http_idempotency", None);
+}
+
+#[test]
+fn example_09_business_key() {
+    check("09_business_key", None);
+}
+
+#[test]
+fn example_10_constraint() {
+    check("10_constraint", None);
+}
+
+#[test]
+fn example_11_outside_the_database() {
+    check("11_outside_the_database", None);
+}
+
+#[test]
+fn example_12_batches() {
+    check("12_batches", None);
+}
+
+#[test]
+fn example_13_dead_letters() {
+    check("13_dead_letters", None);
+}
+
+#[test]
+fn example_14_versions() {
+    check("14_versions", None);
+}
+
+#[test]
+fn example_15_results() {
+    check("15_results", None);
+}
+
 fn request(address: &str, what: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

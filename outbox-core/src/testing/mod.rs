@@ -8,6 +8,8 @@
 mod environment;
 
 mod memory_broker;
+mod memory_dead_letters;
+mod memory_dedup_store;
 mod memory_store;
 
 mod faults;
@@ -24,4 +26,6 @@ pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
     DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySource, MemorySubscription,
 };
+pub use memory_dead_letters::MemoryDeadLetters;
+pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};

@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 
 use outbox_core::testing::conformance::memory::{
-    MemoryLogFixture, MemoryPublisherFixture, MemorySourceFixture, MemoryStoreFixture,
+    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemorySourceFixture,
+    MemoryStoreFixture,
 };
-use outbox_core::testing::conformance::{publisher, source, store, stream_log};
+use outbox_core::testing::conformance::{dedup_store, publisher, source, store, stream_log};
 use outbox_core::testing::wrong::{
-    PublisherMistake, SourceMistake, StoreMistake, StreamLogMistake, WriterMistake, WrongPublisher,
-    WrongSource, WrongStore, WrongStreamLog, WrongWriter,
+    DedupStoreMistake, PublisherMistake, SourceMistake, StoreMistake, StreamLogMistake, WriterMistake,
+    WrongDedupStore, WrongPublisher, WrongSource, WrongStore, WrongStreamLog, WrongWriter,
 };
 
 mod memory_store {
@@ -50,6 +51,15 @@ mod memory_stream_log {
     );
 }
 
+mod memory_dedup_store {
+    use super::MemoryDedupStoreFixture;
+
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryDedupStoreFixture::new())
+    );
+}
+
 /// One test per mistake: its promise fails on `$wrong(mistake)` and holds on `$right`.
 macro_rules! noticed {
     ($suite:ident, $mistakes:ident, $right:expr, $wrong:expr, [$($test:ident: $mistake:ident => $promise:ident,)*]) => {
@@ -72,6 +82,23 @@ macro_rules! noticed {
             }
         }
     };
+}
+
+/// As an inbox holds it.
+mod shared_dedup_store {
+    use std::sync::Arc;
+
+    use outbox_core::DedupStore;
+    use outbox_core::testing::MemoryDedupStore;
+
+    use super::MemoryDedupStoreFixture;
+
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryDedupStoreFixture::over(
+            Arc::new(MemoryDedupStore::new()) as Arc<dyn DedupStore>
+        ))
+    );
 }
 
 mod wrong_stores {
@@ -248,11 +275,38 @@ mod wrong_sources {
         forgets_count: ForgetsCount => unacknowledged_messages_come_again,
         reports_no_backlog: ReportsNoBacklog => the_backlog_counts_down,
         loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_loses_nothing,
+        remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
+    ]);
+}
+
+mod wrong_dedup_stores {
+    use super::*;
+
+    fn wrong(mistake: DedupStoreMistake) -> MemoryDedupStoreFixture<WrongDedupStore> {
+        MemoryDedupStoreFixture::over(WrongDedupStore::new(mistake))
+    }
+
+    noticed!(dedup_store, DedupStoreMistake, MemoryDedupStoreFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
+        shares_claims: SharesClaims => a_claim_is_exclusive,
+        forgets_consumer: ForgetsConsumer => a_claim_is_exclusive,
+        looks_then_claims: LooksThenClaims => concurrent_claims_have_one_winner,
+        forgets_done: ForgetsDone => what_is_done_stays_done,
+        keeps_for_the_lease: KeepsForTheLease => what_is_done_stays_done,
+        completes_once: CompletesOnce => completing_again_changes_nothing,
+        forgets_release: ForgetsRelease => a_released_claim_is_free,
+        releases_done: ReleasesDone => releasing_what_is_done_changes_nothing,
+        never_expires: NeverExpires => a_crash_frees_the_claim_after_its_lease,
+        expires_at_once: ExpiresAtOnce => a_crash_frees_the_claim_after_its_lease,
+        completes_for_anybody: CompletesForAnybody => a_lost_claim_cannot_be_completed,
+        releases_for_anybody: ReleasesForAnybody => a_lost_claim_cannot_be_released,
+        refuses_late_completion: RefusesLateCompletion => an_expired_claim_that_nobody_took_is_completed,
     ]);
 }
 
 /// The sources of the suites: file by file what promises and what the macros run.
 const SUITES: &[&str] = &[
+    include_str!("../../src/testing/conformance/dedup_store.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),
     include_str!("../../src/testing/conformance/source.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),

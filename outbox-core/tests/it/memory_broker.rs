@@ -16,7 +16,9 @@ fn spec(name: &str) -> ConsumerSpec {
         name: name.to_owned(),
         events: vec![NOTED],
         ack_wait: MINUTE,
+        whole_aggregates: false,
         in_flight_max: 10,
+        prefetch: 10,
     }
 }
 

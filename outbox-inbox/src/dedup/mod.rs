@@ -1,6 +1,7 @@
 //! Deduplication: what makes a handler take effect once per message.
 //!
-//! One strategy so far, [`message_id`]: a row per (consumer, message), inserted first, in the handler's transaction.
+//! Two questions, kept apart: may it take effect ([`claim`], by strategy, in the handler's transaction), and how often has it failed ([`attempts`], the same for
+//! all strategies, outside of it). With the default strategy both are answered by one row:
 //!
 //! ```text
 //!                 claim (insert)                    the row's states:
@@ -16,5 +17,13 @@
 //! Invariant: `handled` is only ever written in the transaction of the effect, everything else only outside of it. Absent here:
 //! running handlers.
 
-pub(crate) mod message_id;
+pub(crate) mod attempts;
+pub(crate) mod claim;
+pub(crate) mod constraint;
+pub(crate) mod key;
+mod positions;
+pub(crate) mod sequence;
 pub(crate) mod sql;
+
+#[cfg(test)]
+mod test_db;

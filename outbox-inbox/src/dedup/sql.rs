@@ -4,18 +4,19 @@
 //! take effect. Neither is `INSERT IGNORE`, which also swallows truncation and missing values. Invariant: only validated
 //! names and literals of ours become text, every value is bound. Times are the database's own. Absent here: deciding anything.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use outbox_core::MessageId;
 use outbox_sea_orm::{Sql, TableNames};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
+use uuid::Uuid;
 
 /// Will be tried again.
 const FAILED: i16 = 0;
 /// Took effect.
 const HANDLED: i16 = 1;
 /// Given up.
-const DEAD: i16 = 2;
+pub(crate) const DEAD: i16 = 2;
 
 /// State of an inbox row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +42,18 @@ pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) attempts: u32,
     pub(crate) last_error: Option<String>,
+    /// JSON that the handler returned.
+    pub(crate) result: Option<Vec<u8>>,
+    /// Ids of messages that it recorded, 16 bytes each.
+    pub(crate) follow_ups: Option<Vec<u8>>,
 }
 
 /// The primary key of an inbox row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) consumer: &'a str,
-    pub(crate) message_id: MessageId,
+    /// The event's id, or what a strategy derives instead.
+    pub(crate) id: Uuid,
 }
 
 /// Statements for one database and one set of names.
@@ -56,6 +62,7 @@ pub(crate) struct InboxSql {
     backend: DbBackend,
     messages: String,
     pub(super) dead_letters: String,
+    pub(super) positions: String,
     keep_secs: i64,
 }
 
@@ -65,6 +72,7 @@ impl InboxSql {
             backend,
             messages: names.table(backend, "inbox_messages"),
             dead_letters: names.table(backend, "inbox_dead_letters"),
+            positions: names.table(backend, "inbox_positions"),
             keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
         }
     }
@@ -75,6 +83,10 @@ impl InboxSql {
 
     pub(crate) fn dead_letters(&self) -> &str {
         &self.dead_letters
+    }
+
+    pub(crate) fn messages(&self) -> &str {
+        &self.messages
     }
 
     /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
@@ -89,10 +101,8 @@ impl InboxSql {
     ) -> Result<bool, DbErr> {
         let mut sql = self.sql("INSERT INTO ");
         sql.push(&self.messages)
-            .push(" (consumer, message_id, status, attempts, last_error, processed_at, expires_at) VALUES (");
-        sql.bind(self.key(key.consumer))
-            .push(", ")
-            .bind(key.message_id.as_uuid());
+            .push(" (consumer, id, status, attempts, last_error, processed_at, expires_at) VALUES (");
+        sql.bind(self.key(key.consumer)).push(", ").bind(key.id);
         sql.push(", ")
             .bind(status.code())
             .push(", ")
@@ -103,6 +113,96 @@ impl InboxSql {
         self.push_expiry(&mut sql);
         sql.push(")");
         self.insert_once(db, sql).await
+    }
+
+    /// Inserts rows of messages that take effect, unless there are some; returns the ids of those that it did. Waits as
+    /// [`Self::insert`], and in the order of the ids. One statement, but one per row on MySQL, which has no `RETURNING`.
+    pub(crate) async fn insert_all<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        consumer: &str,
+        ids: &[Uuid],
+    ) -> Result<HashSet<Uuid>, DbErr> {
+        if self.backend == DbBackend::MySql {
+            let mut inserted = HashSet::with_capacity(ids.len());
+            for &id in ids {
+                if self
+                    .insert(db, Key { consumer, id }, Status::Handled, 0, None)
+                    .await?
+                {
+                    inserted.insert(id);
+                }
+            }
+            return Ok(inserted);
+        }
+        let mut sql = self.sql("INSERT INTO ");
+        sql.push(&self.messages)
+            .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
+        if self.backend == DbBackend::Postgres {
+            // One text for any number of rows, which the server plans once.
+            let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+            sql.push("SELECT ").bind(self.key(consumer));
+            sql.push(&format!(", id::uuid, {HANDLED}, 0, {}, ", self.now()));
+            self.push_expiry(&mut sql);
+            sql.push(" FROM unnest(string_to_array(")
+                .bind(texts.join(","))
+                .push(", ',')) AS id");
+        } else {
+            for (index, id) in ids.iter().enumerate() {
+                sql.push(if index == 0 { "VALUES (" } else { ", (" });
+                sql.bind(self.key(consumer)).push(", ").bind(*id);
+                sql.push(&format!(", {HANDLED}, 0, {}, ", self.now()));
+                self.push_expiry(&mut sql);
+                sql.push(")");
+            }
+        }
+        sql.push(" ON CONFLICT DO NOTHING RETURNING id");
+        db.query_all_raw(sql.statement())
+            .await?
+            .iter()
+            .map(|row| row.try_get("", "id"))
+            .collect()
+    }
+
+    /// Whether one of these rows is failed, or gone.
+    pub(crate) async fn any_failed<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        consumer: &str,
+        ids: &[Uuid],
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("SELECT status FROM ");
+        sql.push(&self.messages)
+            .push(" WHERE consumer = ")
+            .bind(self.key(consumer));
+        sql.push(" AND id IN (");
+        for (index, id) in ids.iter().enumerate() {
+            sql.push(if index == 0 { "" } else { ", " }).bind(*id);
+        }
+        sql.push(")");
+        let rows = db.query_all_raw(sql.statement()).await?;
+        let mut done = 0;
+        for row in &rows {
+            done += usize::from(row.try_get::<i16>("", "status")? != FAILED);
+        }
+        Ok(done < ids.len())
+    }
+
+    /// Stores what the handler returned with the row of a message that takes effect; returns whether there was one.
+    pub(crate) async fn store<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: Key<'_>,
+        result: Option<Vec<u8>>,
+        follow_ups: Vec<u8>,
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(" SET result = ").bind(result);
+        let follow_ups = (!follow_ups.is_empty()).then_some(follow_ups);
+        sql.push(", follow_ups = ").bind(follow_ups);
+        self.push_where(&mut sql, key);
+        sql.push(&format!(" AND status = {HANDLED}"));
+        changed(db, sql).await
     }
 
     /// Turns a failed row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the row,
@@ -177,9 +277,23 @@ impl InboxSql {
         .await
     }
 
+    /// Turns a failed or dead row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the
+    /// row, and then looks at what it left (primary key).
+    pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(&format!(
+            " SET status = {HANDLED}, processed_at = {}, expires_at = ",
+            self.now()
+        ));
+        self.push_expiry(&mut sql);
+        self.push_where(&mut sql, key);
+        sql.push(&format!(" AND status <> {HANDLED}"));
+        changed(db, sql).await
+    }
+
     /// Reads the row (primary key).
     pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<Option<Row>, DbErr> {
-        let mut sql = self.sql("SELECT status, attempts, last_error FROM ");
+        let mut sql = self.sql("SELECT status, attempts, last_error, result, follow_ups FROM ");
         sql.push(&self.messages);
         self.push_where(&mut sql, key);
         let Some(row) = db.query_one_raw(sql.statement()).await? else {
@@ -199,6 +313,8 @@ impl InboxSql {
             status,
             attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
             last_error: row.try_get("", "last_error")?,
+            result: row.try_get("", "result")?,
+            follow_ups: row.try_get("", "follow_ups")?,
         }))
     }
 
@@ -225,13 +341,11 @@ impl InboxSql {
     /// Ids of what a consumer handled, oldest first.
     #[cfg(feature = "testing")]
     pub(crate) fn handled(&self, consumer: &str) -> Statement {
-        let mut sql = self.sql("SELECT message_id FROM ");
+        let mut sql = self.sql("SELECT id FROM ");
         sql.push(&self.messages)
             .push(" WHERE consumer = ")
             .bind(self.key(consumer));
-        sql.push(&format!(
-            " AND status = {HANDLED} ORDER BY processed_at, message_id"
-        ));
+        sql.push(&format!(" AND status = {HANDLED} ORDER BY processed_at, id"));
         sql.statement()
     }
 
@@ -242,7 +356,7 @@ impl InboxSql {
                 .statement()
         };
         [
-            probe(&self.messages, "consumer, message_id, status"),
+            probe(&self.messages, "consumer, id, status"),
             probe(&self.dead_letters, "id, consumer, payload"),
         ]
     }
@@ -277,7 +391,7 @@ impl InboxSql {
 
     fn push_where(&self, sql: &mut Sql, key: Key<'_>) {
         sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
-        sql.push(" AND message_id = ").bind(key.message_id.as_uuid());
+        sql.push(" AND id = ").bind(key.id);
     }
 
     fn push_where_failed(&self, sql: &mut Sql, key: Key<'_>) {
@@ -285,14 +399,19 @@ impl InboxSql {
         sql.push(&format!(" AND status = {FAILED}"));
     }
 
-    fn push_expiry(&self, sql: &mut Sql) {
+    pub(crate) fn push_expiry(&self, sql: &mut Sql) {
         let keep = sql.placeholder(self.keep_secs);
+        sql.push(&self.expiry(&keep));
+    }
+
+    /// The time at which a row that is written now may go.
+    fn expiry(&self, keep_secs: &str) -> String {
         let now = self.now();
-        sql.push(&match self.backend {
-            DbBackend::Postgres => format!("{now} + {keep}::int8 * interval '1 second'"),
-            DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {keep}, {now})"),
-            _ => format!("{now} + {keep} * 1000000"),
-        });
+        match self.backend {
+            DbBackend::Postgres => format!("{now} + {keep_secs}::int8 * interval '1 second'"),
+            DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {keep_secs}, {now})"),
+            _ => format!("{now} + {keep_secs} * 1000000"),
+        }
     }
 
     /// The database's clock when the statement or row is processed.
@@ -312,6 +431,14 @@ impl InboxSql {
         }
     }
 
+    /// A name or id of others: bytes on MySQL, as [`Self::key`].
+    pub(crate) fn name(&self, name: Option<&str>) -> Value {
+        match self.backend {
+            DbBackend::MySql => Value::Bytes(name.map(|name| name.as_bytes().to_vec())),
+            _ => Value::String(name.map(str::to_owned)),
+        }
+    }
+
     pub(crate) fn sql(&self, text: impl Into<String>) -> Sql {
         Sql::new(self.backend, text)
     }
@@ -321,7 +448,7 @@ pub(crate) fn integer(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-async fn changed<C: ConnectionTrait>(db: &C, mut sql: Sql) -> Result<bool, DbErr> {
+pub(super) async fn changed<C: ConnectionTrait>(db: &C, mut sql: Sql) -> Result<bool, DbErr> {
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 

@@ -7,30 +7,37 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use outbox_core::Message;
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::DatabaseTransaction;
 
+use crate::runtime::Recorded;
+
 /// What extractors take their values from; see [`FromContext`](crate::FromContext).
 #[derive(Clone, Copy)]
 pub struct HandlerContext<'a> {
-    pub(crate) message: &'a Arc<Message>,
+    /// At least one.
+    pub(crate) messages: &'a [Arc<Message>],
     pub(crate) consumer: &'static str,
     pub(crate) attempt: u32,
-    pub(crate) transaction: &'a DatabaseTransaction,
+    pub(crate) transaction: Option<&'a DatabaseTransaction>,
     pub(crate) outbox: &'a OutboxConfig,
-    /// Set as soon as a follow-up event may have been recorded.
-    pub(crate) recorded: &'a AtomicBool,
+    pub(crate) recorded: &'a Recorded,
     pub(crate) state: &'a StateMap,
 }
 
 impl<'a> HandlerContext<'a> {
-    /// The message.
+    /// The message; of a batch, the first.
     #[must_use]
     pub fn message(&self) -> &'a Message {
-        self.message
+        &self.messages[0]
+    }
+
+    /// The messages: one, unless the handler takes `Vec<Event<T>>`.
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = &'a Message> + use<'a> {
+        self.messages.iter().map(|message| &**message)
     }
 
     /// Name of the consumer.
@@ -46,9 +53,11 @@ impl<'a> HandlerContext<'a> {
         self.attempt
     }
 
-    /// The transaction that commits together with the inbox row.
+    /// The transaction that commits together with the inbox row. Always there for arguments with
+    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL); otherwise the strategies `natural` and `store` go without.
     #[must_use]
-    pub fn transaction(&self) -> &'a DatabaseTransaction {
+    pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
+        self.recorded.in_doubt.store(true, Ordering::Relaxed);
         self.transaction
     }
 
@@ -64,8 +73,9 @@ impl fmt::Debug for HandlerContext<'_> {
         // The payload stays out of logs.
         f.debug_struct("HandlerContext")
             .field("consumer", &self.consumer)
-            .field("message_id", &self.message.id)
-            .field("event_type", &self.message.event_type)
+            .field("event_id", &self.message().event_id)
+            .field("messages", &self.messages.len())
+            .field("event_type", &self.message().event_type)
             .field("attempt", &self.attempt)
             .finish_non_exhaustive()
     }

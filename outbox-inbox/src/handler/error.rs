@@ -77,12 +77,12 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
 }
 
 /// An error with all its causes in one line, for logs and for `last_error`. Levels that repeat their cause (SeaORM's do) are
-/// printed once.
+/// printed once, and serde's quotations of the payload not at all.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = of_one(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let message = error.to_string();
+        let message = of_one(error);
         if !text.contains(&message) {
             text.push_str(": ");
             text.push_str(&message);
@@ -91,6 +91,75 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     }
     text
 }
+
+fn of_one(error: &(dyn Error + 'static)) -> String {
+    error
+        .downcast_ref::<serde_json::Error>()
+        .map_or_else(|| error.to_string(), json_reason)
+}
+
+/// What is wrong with JSON, and where, without the values in it: `invalid type: string, expected u64, at line 1 column 12`. They may be
+/// personal data, and errors go into logs and tables.
+pub(crate) fn json_reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if error.classify() != serde_json::error::Category::Data {
+        // Fixed texts.
+        return text;
+    }
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let (text, place) = match text.strip_suffix(&place) {
+        Some(text) => (text, place.as_str()),
+        None => (text.as_str(), ""),
+    };
+    // The type's own names; everything else may quote.
+    let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
+        text.to_owned()
+    } else {
+        let what = WRONG.iter().find(|what| text.starts_with(**what));
+        let found = text
+            .split_once(": ")
+            .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
+        // The last one: what is expected comes from the type and stands at the end, after whatever is quoted.
+        let expected = text.rsplit_once(", expected ").filter(|_| {
+            !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
+        });
+        match (what, expected) {
+            // Of a type or value that serde_json does not name so, the text is somebody else's.
+            (Some(what), Some((_, expected))) if found.is_some() || !is_of_value(what) => {
+                let found = found.map(|found| format!(": {found}")).unwrap_or_default();
+                format!("{what}{found}, expected {expected}")
+            }
+            (Some(what), _) => (*what).to_owned(),
+            (None, _) => "a value was refused by its type".to_owned(),
+        }
+    };
+    format!("{reason},{place}").trim_end_matches(',').to_owned()
+}
+
+/// What serde says is wrong.
+const WRONG: &[&str] = &[
+    "invalid type",
+    "invalid value",
+    "invalid length",
+    "unknown variant",
+    "unknown field",
+];
+
+fn is_of_value(what: &str) -> bool {
+    matches!(what, "invalid type" | "invalid value")
+}
+
+/// What serde calls the kinds of values that it did not expect.
+const FOUND: &[&str] = &[
+    "string",
+    "integer",
+    "floating point",
+    "boolean",
+    "number",
+    "null",
+    "map",
+    "sequence",
+];
 
 #[cfg(test)]
 mod tests {
@@ -122,5 +191,102 @@ mod tests {
         let error = HandlerError::fatal("unknown product");
         assert!(error.is_fatal());
         assert_eq!(error.to_string(), "unknown product");
+    }
+
+    fn reason<T: serde::de::DeserializeOwned + fmt::Debug>(json: &str) -> String {
+        json_reason(&serde_json::from_str::<T>(json).unwrap_err())
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its shape counts")]
+    struct Order {
+        number: u8,
+        kind: Kind,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    enum Kind {
+        Small,
+        Large,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    enum Never {}
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(try_from = "String")]
+    struct Picky;
+
+    impl TryFrom<String> for Picky {
+        type Error = String;
+
+        fn try_from(text: String) -> Result<Self, String> {
+            Err(format!("invalid type: {text}"))
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_json_is_said_without_its_values() {
+        for (found, expected) in [
+            (
+                reason::<Order>(r#"{"number": "CANARY"}"#),
+                "invalid type: string, expected u8, at line 1 column 19",
+            ),
+            (
+                reason::<Order>(r#"{"number": "CANARY, expected CANARY"}"#),
+                "invalid type: string, expected u8, at line 1 column 36",
+            ),
+            (
+                reason::<Order>(r#"{"number": 4711}"#),
+                "invalid value: integer, expected u8, at line 1 column 15",
+            ),
+            (
+                reason::<Order>(r#"{"number": 4711.5}"#),
+                "invalid type: floating point, expected u8, at line 1 column 17",
+            ),
+            (
+                reason::<Order>(r#"{"number": true}"#),
+                "invalid type: boolean, expected u8, at line 1 column 15",
+            ),
+            (
+                reason::<Order>(r#"{"kind": "CANARY"}"#),
+                "unknown variant, expected `Small` or `Large`, at line 1 column 17",
+            ),
+            (
+                reason::<Order>(r#"{"CANARY": 1}"#),
+                "unknown field, expected `number` or `kind`, at line 1 column 9",
+            ),
+            (
+                reason::<Order>("{}"),
+                "missing field `number`, at line 1 column 2",
+            ),
+            (
+                reason::<Never>(r#""CANARY, expected CANARY""#),
+                "unknown variant, at line 1 column 25",
+            ),
+            (reason::<Picky>(r#""CANARY""#), "invalid type"),
+            (reason::<Picky>(r#""CANARY, expected CANARY""#), "invalid type"),
+            (reason::<Order>("[CANARY"), "expected value at line 1 column 2"),
+            (
+                reason::<Order>(r#"{"number": 1"#),
+                "EOF while parsing an object at line 1 column 12",
+            ),
+        ] {
+            assert_eq!(found, expected);
+            assert!(!found.contains("CANARY") && !found.contains("4711"), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_cause_that_quotes_json_is_described_without_the_quotation() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("address cannot be read")]
+        struct Unread(#[source] serde_json::Error);
+        let error = Unread(serde_json::from_str::<u8>(r#""CANARY""#).unwrap_err());
+        assert_eq!(
+            describe(&error),
+            "address cannot be read: invalid type: string, expected u8, at line 1 column 8"
+        );
     }
 }

@@ -9,13 +9,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use outbox_core::message::JSON;
-use outbox_core::{Aggregate, DomainEvent, Headers, Message, MessageContext, MessageId};
+use outbox_core::{Aggregate, DomainEvent, EventId, Headers, Message, MessageContext, MessageId};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::context::HandlerContext;
-use super::error::HandlerError;
+use super::error::{HandlerError, json_reason};
 use super::registration::Requirement;
 
 /// A value that a handler can take as an argument.
@@ -29,6 +29,9 @@ use super::registration::Requirement;
 pub trait FromContext<'a>: Sized {
     /// What the application must provide; checked at the start.
     const REQUIRES: Option<Requirement> = None;
+    /// Whether it needs [`HandlerContext::transaction`]. Handlers of the strategies `natural` and `store` run without a transaction
+    /// unless an argument asks for it.
+    const TRANSACTIONAL: bool = false;
 
     /// Takes the value.
     ///
@@ -38,15 +41,17 @@ pub trait FromContext<'a>: Sized {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
 }
 
-/// The first argument of every handler: it says which events are handled. Implemented for [`Event`] only.
+/// The first argument of every handler: it says which events are handled. Implemented for [`Event`] and `Vec<Event<T>>` only.
 #[diagnostic::on_unimplemented(
-    message = "the first argument of a handler must be `Event<T>`",
+    message = "the first argument of a handler must be `Event<T>` or `Vec<Event<T>>`",
     label = "`{Self}` is not `Event<T>`",
     note = "write `event: Event<MyEvent>` with a type that derives `DomainEvent` and `Deserialize`"
 )]
 pub trait EventArgument {
     /// The event type.
     type Event: DomainEvent;
+    /// Whether the handler takes several messages in one run.
+    const SEVERAL: bool = false;
 }
 
 /// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the handler.
@@ -57,10 +62,28 @@ impl<T: DomainEvent> EventArgument for Event<T> {
     type Event = T;
 }
 
+impl<T: DomainEvent> EventArgument for Vec<Event<T>> {
+    type Event = T;
+    const SEVERAL: bool = true;
+}
+
 // Not bounded by `DomainEvent`: that an event lacks its derive is `EventArgument`'s to say, once.
 impl<'a, T: DeserializeOwned> FromContext<'a> for Event<T> {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        let message = context.message;
+        Self::decode(context.message())
+    }
+}
+
+/// The events of a batch, in the order of the stream within each aggregate. If one cannot be decoded, the messages are handled one by
+/// one, and that one becomes a dead letter.
+impl<'a, T: DeserializeOwned> FromContext<'a> for Vec<Event<T>> {
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        context.messages().map(Event::decode).collect()
+    }
+}
+
+impl<T: DeserializeOwned> Event<T> {
+    pub(super) fn decode(message: &Message) -> Result<Self, HandlerError> {
         if !is_json(&message.content_type) {
             return Err(HandlerError::fatal(PayloadError::ContentType {
                 found: message.content_type.clone(),
@@ -73,14 +96,14 @@ impl<'a, T: DeserializeOwned> FromContext<'a> for Event<T> {
                     event_type: message.event_type.clone(),
                     version: message.event_version,
                     rust_type: type_name::<T>(),
-                    source,
+                    reason: json_reason(&source),
                 })
             })
     }
 }
 
 /// Media types are case-insensitive and may carry parameters.
-fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     content_type
         .split(';')
         .next()
@@ -99,12 +122,13 @@ impl<T> Deref for Event<T> {
 enum PayloadError {
     #[error("content type is `{found}`, expected `{JSON}`")]
     ContentType { found: String },
-    #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`")]
+    // Not serde's error as a source: it quotes the payload, and whoever logs the causes would log that.
+    #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
     Decode {
         event_type: String,
         version: u32,
         rust_type: &'static str,
-        source: serde_json::Error,
+        reason: String,
     },
 }
 
@@ -148,7 +172,21 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The message's id: with the consumer's name, the key of deduplication.
+    fn of(message: &Arc<Message>, context: &HandlerContext<'_>) -> Self {
+        Self {
+            message: message.clone(),
+            consumer: context.consumer,
+            attempt: context.attempt,
+        }
+    }
+
+    /// The event's id: with the consumer's name, the key of deduplication.
+    #[must_use]
+    pub fn event_id(&self) -> EventId {
+        self.message.event_id
+    }
+
+    /// The message's id. It differs from the event's in replayed copies only.
     #[must_use]
     pub fn message_id(&self) -> MessageId {
         self.message.id
@@ -214,7 +252,7 @@ impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The payload stays out of logs.
         f.debug_struct("Metadata")
-            .field("message_id", &self.message.id)
+            .field("event_id", &self.message.event_id)
             .field("event_type", &self.message.event_type)
             .field("event_version", &self.message.event_version)
             .field("aggregate", &self.message.aggregate)
@@ -227,11 +265,18 @@ impl fmt::Debug for Metadata {
 
 impl<'a> FromContext<'a> for Metadata {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        Ok(Self {
-            message: context.message.clone(),
-            consumer: context.consumer,
-            attempt: context.attempt,
-        })
+        Ok(Self::of(&context.messages[0], context))
+    }
+}
+
+/// In the order of `Vec<Event<T>>`.
+impl<'a> FromContext<'a> for Vec<Metadata> {
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        Ok(context
+            .messages
+            .iter()
+            .map(|message| Metadata::of(message, context))
+            .collect())
     }
 }
 
@@ -255,13 +300,13 @@ pub struct StableKey(Uuid);
 const STABLE_KEYS: Uuid = Uuid::from_u128(0x9c1f_4c3e_6a0b_5d8e_8f27_52d1_0b7e_64a3);
 
 impl StableKey {
-    /// The key of a message at a consumer: UUID v5 over both.
+    /// The key of an event at a consumer: UUID v5 over both.
     #[must_use]
-    pub fn new(consumer: &str, message_id: MessageId) -> Self {
+    pub fn new(consumer: &str, event_id: EventId) -> Self {
         // Consumer names hold no slash, so different pairs never give the same text.
         Self(Uuid::new_v5(
             &STABLE_KEYS,
-            format!("{consumer}/{message_id}").as_bytes(),
+            format!("{consumer}/{event_id}").as_bytes(),
         ))
     }
 
@@ -286,34 +331,8 @@ impl fmt::Display for StableKey {
 
 impl<'a> FromContext<'a> for StableKey {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
-        Ok(Self::new(
-            context.consumer,
-            MessageId::from(context.message.event_id.as_uuid()),
-        ))
+        Ok(Self::new(context.consumer, context.message().event_id))
     }
-}
-
-/// What a handler may return: `Result<(), E>` for any error that becomes a [`HandlerError`].
-#[doc(hidden)]
-#[diagnostic::on_unimplemented(
-    message = "a handler cannot return `{Self}`",
-    label = "expected `Result<(), HandlerError>`",
-    note = "any error works that implements `std::error::Error + Send + Sync + 'static`; `?` converts it"
-)]
-pub trait IntoOutcome {
-    fn into_outcome(self) -> Result<(), HandlerError>;
-}
-
-impl<E: Into<HandlerError>> IntoOutcome for Result<(), E> {
-    fn into_outcome(self) -> Result<(), HandlerError> {
-        self.map_err(Into::into)
-    }
-}
-
-/// See [`IntoOutcome`].
-#[doc(hidden)]
-pub fn into_outcome(outcome: impl IntoOutcome) -> Result<(), HandlerError> {
-    outcome.into_outcome()
 }
 
 #[cfg(test)]
@@ -323,7 +342,7 @@ mod tests {
     /// Receivers remember keys: if this test fails, replays take effect twice after an upgrade.
     #[test]
     fn stable_keys_are_frozen() {
-        let id = MessageId::from(Uuid::from_u128(7));
+        let id = EventId::from(Uuid::from_u128(7));
         let key = StableKey::new("billing", id);
         assert_eq!(key, StableKey::new("billing", id));
         assert_ne!(key, StableKey::new("shipping", id));

@@ -4,20 +4,27 @@
 //! row lives in. Absent here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
 
 mod context;
+mod effect;
 mod error;
 mod extract;
+mod key;
+mod options;
 mod registration;
 mod transaction;
 
 pub use context::{HandlerContext, StateMap};
+pub use effect::{Effect, Emit, IntoEffect, Reply};
 pub use error::HandlerError;
 pub use extract::{Event, EventArgument, FromContext, Metadata, StableKey, State};
-pub use registration::{Handler, Registration, Requirement};
+pub use options::{HandlerOptions, KeyOf, OnDuplicate, Order, Strategy};
+pub use registration::{Handler, Invoke, Registration, Requirement, Shape};
 pub use transaction::{Outbox, Tx};
 
 #[doc(hidden)]
-pub use extract::into_outcome;
+pub use effect::IntoOutcome;
 #[doc(hidden)]
+pub use key::{business_key, key_text};
 pub use registration::BoxFuture;
 
-pub(crate) use error::describe;
+pub(crate) use error::{describe, json_reason};
+pub(crate) use extract::is_json;

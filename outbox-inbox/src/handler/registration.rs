@@ -11,7 +11,9 @@ use std::pin::Pin;
 use outbox_core::EventDescriptor;
 
 use super::context::HandlerContext;
+use super::effect::Effect;
 use super::error::HandlerError;
+use super::options::HandlerOptions;
 
 /// A boxed future that may borrow.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -25,7 +27,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 /// # #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
-/// use outbox_inbox::{Event, FromContext, Handler, HandlerContext, HandlerError, Registration};
+/// use outbox_inbox::{
+///     Event, FromContext, Handler, HandlerError, HandlerOptions, IntoEffect as _, Registration, Shape, Strategy,
+/// };
 ///
 /// async fn log_order(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 ///     println!("order {}", event.order_id);
@@ -42,7 +46,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///         file: file!(),
 ///         line: line!(),
 ///         requires: &[<Event<OrderPlaced> as FromContext<'_>>::REQUIRES],
-///         invoke: |context| Box::pin(async move { log_order(Event::from_context(&context)?).await }),
+///         shape: Shape { several: false, transactional: false, replies: false, emits: false },
+///         options: HandlerOptions::new().strategy(Strategy::Natural),
+///         invoke: |context| Box::pin(async move {
+///             log_order(Event::from_context(&context)?).await?.into_effect()
+///         }),
 ///     };
 /// }
 /// ```
@@ -71,8 +79,28 @@ pub struct Registration {
     pub line: u32,
     /// What its arguments need from the application, in order; `None` for those that need nothing.
     pub requires: &'static [Option<Requirement>],
+    /// What follows from its arguments and its return type.
+    pub shape: Shape,
+    /// How it wants to be run.
+    pub options: HandlerOptions,
     /// Extracts the arguments and calls the function.
-    pub invoke: for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<(), HandlerError>>,
+    pub invoke: Invoke,
+}
+
+/// Extracts the arguments of a handler and calls it.
+pub type Invoke = for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>>;
+
+/// What follows from a handler's signature.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// It takes `Vec<Event<T>>`.
+    pub several: bool,
+    /// An argument needs the transaction.
+    pub transactional: bool,
+    /// It returns a [`Reply`](crate::Reply).
+    pub replies: bool,
+    /// It returns events ([`Emit`](crate::Emit)).
+    pub emits: bool,
 }
 
 inventory::collect!(Registration);
@@ -92,6 +120,7 @@ impl fmt::Debug for Registration {
             .field("handler", &self.handler)
             .field("file", &self.file)
             .field("line", &self.line)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

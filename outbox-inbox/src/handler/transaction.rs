@@ -5,15 +5,17 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use outbox_core::{IntoEvents, MessageId};
 use outbox_sea_orm::{OutboxConfig, OutboxTransaction, RecordError, Transactional};
-use sea_orm::{DatabaseTransaction, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
+use crate::runtime::Recorded;
 
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.
 ///
@@ -24,7 +26,7 @@ use super::extract::FromContext;
 pub struct Tx<'a> {
     transaction: &'a DatabaseTransaction,
     outbox: &'a OutboxConfig,
-    recorded: &'a AtomicBool,
+    recorded: &'a Recorded,
 }
 
 impl fmt::Debug for Tx<'_> {
@@ -34,9 +36,16 @@ impl fmt::Debug for Tx<'_> {
 }
 
 impl<'a> FromContext<'a> for Tx<'a> {
+    const TRANSACTIONAL: bool = true;
+
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        let transaction = context.transaction.ok_or_else(|| {
+            HandlerError::fatal(
+                "the handler has no transaction: an argument that takes one must say `TRANSACTIONAL`",
+            )
+        })?;
         Ok(Self {
-            transaction: context.transaction,
+            transaction,
             outbox: context.outbox,
             recorded: context.recorded,
         })
@@ -44,6 +53,21 @@ impl<'a> FromContext<'a> for Tx<'a> {
 }
 
 impl Tx<'_> {
+    /// The runtime must ask before the commit whether the transaction is still there.
+    fn doubt(&self) {
+        self.recorded.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs a statement. One that fails, or is dropped, may have ended the transaction.
+    async fn watched<T>(&self, statement: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+        let guard = Doubt(self.recorded);
+        let outcome = statement.await;
+        if outcome.is_ok() {
+            std::mem::forget(guard);
+        }
+        outcome
+    }
+
     /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
     ///
     /// # Errors
@@ -58,23 +82,63 @@ impl Deref for Tx<'_> {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
+        self.doubt();
         self.transaction
     }
 }
 
 impl Transactional for Tx<'_> {
     fn transaction(&self) -> &DatabaseTransaction {
+        self.doubt();
         self.transaction
     }
 
     fn config(&self) -> &OutboxConfig {
         // Asked for by whoever is about to record; the commit then wakes the relays.
-        self.recorded.store(true, Ordering::Relaxed);
+        self.recorded.any.store(true, Ordering::Relaxed);
         self.outbox
     }
 }
 
-outbox_sea_orm::__connection_by_deref!(Tx<'_>);
+/// Sets the doubt unless it is forgotten.
+struct Doubt<'a>(&'a Recorded);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.0.in_doubt.store(true, Ordering::Relaxed);
+    }
+}
+
+#[async_trait::async_trait]
+impl ConnectionTrait for Tx<'_> {
+    fn get_database_backend(&self) -> DbBackend {
+        self.transaction.get_database_backend()
+    }
+
+    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        self.watched(self.transaction.execute_raw(statement)).await
+    }
+
+    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        self.watched(self.transaction.execute_unprepared(sql)).await
+    }
+
+    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        self.watched(self.transaction.query_one_raw(statement)).await
+    }
+
+    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        self.watched(self.transaction.query_all_raw(statement)).await
+    }
+
+    fn support_returning(&self) -> bool {
+        self.transaction.support_returning()
+    }
+
+    fn is_mock_connection(&self) -> bool {
+        self.transaction.is_mock_connection()
+    }
+}
 
 /// Records follow-up events in the handler's transaction. They carry the handled message as their cause, and its correlation
 /// id.
@@ -92,11 +156,16 @@ impl Outbox<'_> {
     ///
     /// As [`outbox_sea_orm::record`]: a handler whose future is dropped is rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
-        outbox_sea_orm::record(&self.0, events).await
+        let ids = outbox_sea_orm::record(&self.0, events).await?;
+        let mut recorded = self.0.recorded.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.extend(&ids);
+        Ok(ids)
     }
 }
 
 impl<'a> FromContext<'a> for Outbox<'a> {
+    const TRANSACTIONAL: bool = true;
+
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
         Tx::from_context(context).map(Self)
     }

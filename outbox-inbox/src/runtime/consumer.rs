@@ -1,28 +1,47 @@
 //! One consumer of a running inbox: what it handles, and what all its deliveries share.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{ConsumerSpec, EventDescriptor, Message};
+use outbox_core::codec::{self, DecodeError};
+use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
 use tokio_util::sync::CancellationToken;
 
+use super::item::{Item, Route};
 use super::report::Tally;
 use crate::config::InboxConfig;
 use crate::database::Database;
-use crate::dedup::message_id::ByMessageId;
+use crate::dead_letter::StoredLetter;
+use crate::dedup::attempts::Attempts;
 use crate::dedup::sql::InboxSql;
-use crate::handler::{Registration, StateMap};
+use crate::handler::{Order, Registration, StateMap, Strategy};
+use crate::hook::Hooks;
+use crate::layer::Middleware;
+use crate::upcast::Upcasters;
 
 /// What all consumers of an inbox share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
     pub(crate) state: StateMap,
     pub(crate) outbox: OutboxConfig,
     pub(crate) config: InboxConfig,
+    pub(crate) upcasters: Upcasters,
+    pub(crate) middleware: Vec<Arc<dyn Middleware>>,
+    pub(crate) store: Option<Arc<dyn DedupStore>>,
+    pub(crate) hooks: Hooks,
     pub(crate) tally: Tally,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How far a shutdown is.
@@ -38,39 +57,42 @@ pub(crate) struct Stop {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) name: &'static str,
-    pub(crate) shared: std::sync::Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// By event type and version.
-    handlers: HashMap<String, BTreeMap<u32, Registration>>,
+    handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
     events: Vec<&'static EventDescriptor>,
-}
-
-/// Which handler a message has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Route {
-    Handler(Registration),
-    /// Another version of the event type has one.
-    UnknownVersion,
-    /// The consumer does not want this event type; filters of old servers are wider than asked for.
-    NotWanted,
+    pub(super) order: Order,
+    /// Most messages in one transaction.
+    pub(super) batch_max: usize,
+    /// Whether it needs to see every number of an aggregate.
+    whole_aggregates: bool,
 }
 
 impl Consumer {
-    /// A consumer with checked handlers: no two of them want the same event.
-    pub(crate) fn new(name: &'static str, handlers: &[Registration], shared: std::sync::Arc<Shared>) -> Self {
-        let own = handlers.iter().filter(|handler| handler.consumer == name);
+    /// A consumer with checked handlers: no two of them want the same event, and they agree on the order.
+    pub(crate) fn new(name: &'static str, handlers: &[Registration], shared: Arc<Shared>) -> Self {
         let mut consumer = Self {
             name,
             shared,
             handlers: HashMap::new(),
             events: Vec::new(),
+            order: Order::default(),
+            batch_max: 1,
+            whole_aggregates: false,
         };
-        for handler in own {
+        for handler in handlers.iter().filter(|handler| handler.consumer == name) {
+            let handler = Arc::new(*handler);
+            let options = &handler.options;
+            consumer.order = options.order;
+            consumer.batch_max = consumer.batch_max.max(batch_max(&handler));
+            consumer.whole_aggregates |=
+                matches!(options.strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
             for event in handler.events {
                 consumer
                     .handlers
                     .entry(event.event_type())
                     .or_default()
-                    .insert(event.version, *handler);
+                    .insert(event.version, handler.clone());
                 consumer.events.push(event);
             }
         }
@@ -78,36 +100,107 @@ impl Consumer {
     }
 
     pub(crate) fn spec(&self) -> ConsumerSpec {
+        let config = &self.shared.config;
         ConsumerSpec {
             name: self.name.to_owned(),
             events: self.events.clone(),
-            ack_wait: self.shared.config.ack_wait,
-            in_flight_max: self.shared.config.in_flight_max,
+            ack_wait: config.ack_wait,
+            whole_aggregates: self.whole_aggregates,
+            in_flight_max: match self.order {
+                Order::Strict => 1,
+                _ => config.ack_pending_max,
+            },
+            prefetch: match self.order {
+                Order::Strict => 1,
+                _ => self.in_flight_max(),
+            },
         }
     }
 
-    pub(super) fn route(&self, message: &Message) -> Route {
-        match self.handlers.get(&message.event_type) {
-            None => Route::NotWanted,
-            Some(versions) => versions
-                .get(&message.event_version)
-                .map_or(Route::UnknownVersion, |handler| Route::Handler(*handler)),
+    /// Most deliveries in memory: enough for two batches beside each other.
+    pub(super) fn in_flight_max(&self) -> usize {
+        self.shared.config.in_flight_max.max(2 * self.batch_max)
+    }
+
+    /// Finds out what a delivery is, and whose.
+    pub(crate) fn item(&self, incoming: &Incoming) -> Item {
+        match codec::decode(&incoming.headers, incoming.payload.clone()) {
+            Ok(message) => {
+                let route = self.route(&message);
+                Item::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
+            }
+            Err(error) => self.unreadable(error),
         }
     }
 
-    pub(super) fn dedup(&self, message: &Message) -> ByMessageId<'_> {
-        ByMessageId {
+    /// What a dead letter is, decoded again.
+    pub(super) fn item_of(&self, letter: Arc<StoredLetter>) -> Item {
+        let mut item = self.item(&letter.incoming);
+        item.letter = Some(letter);
+        item
+    }
+
+    fn unreadable(&self, error: DecodeError) -> Item {
+        Item::new(Err(error), Route::Unreadable, false)
+    }
+
+    fn route(&self, message: &Message) -> Route {
+        let Some(versions) = self.handlers.get(&message.event_type) else {
+            return Route::NotWanted;
+        };
+        if let Some(handler) = versions.get(&message.event_version) {
+            return Route::Handler {
+                handler: handler.clone(),
+                upcast_to: None,
+            };
+        }
+        let upcasters = &self.shared.upcasters;
+        let target = upcasters
+            .reaches(&message.event_type, message.event_version, versions)
+            .and_then(|version| Some((version, versions.get(&version)?)));
+        match target {
+            Some((version, handler)) => Route::Handler {
+                handler: handler.clone(),
+                upcast_to: Some(version),
+            },
+            None => Route::UnknownVersion,
+        }
+    }
+
+    /// Whether messages that it has no handler for still count up the position of their aggregate.
+    pub(super) fn keeps_positions(&self) -> bool {
+        self.whole_aggregates
+    }
+
+    pub(super) fn attempts(&self, message: &Message, handler: Option<&Registration>) -> Attempts<'_> {
+        let config = &self.shared.config;
+        let options = handler.map(|handler| handler.options);
+        Attempts {
             sql: &self.shared.sql,
             database: &self.shared.database,
             consumer: self.name,
-            message_id: outbox_core::MessageId::from(message.event_id.as_uuid()),
-            attempts_max: self.shared.config.attempts_max,
-            run_max: self.shared.config.handler_timeout,
+            event_id: message.event_id,
+            attempts_max: options
+                .and_then(|options| options.attempts_max)
+                .unwrap_or(config.attempts_max),
+            run_max: self.timeout(handler),
         }
+    }
+
+    /// Longest run of a handler.
+    pub(super) fn timeout(&self, handler: Option<&Registration>) -> Duration {
+        handler
+            .and_then(|handler| handler.options.timeout)
+            .unwrap_or(self.shared.config.handler_timeout)
     }
 
     /// How often a delivery in memory tells the broker that it is not forgotten.
     pub(super) fn progress_interval(&self) -> Duration {
         self.shared.config.ack_wait / 3
     }
+}
+
+/// Most messages of a handler in one transaction.
+pub(super) fn batch_max(handler: &Registration) -> usize {
+    handler.options.batch_max(handler.shape.several)
 }

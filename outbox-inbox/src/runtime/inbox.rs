@@ -1,10 +1,13 @@
 //! An inbox: what it is given, what is checked at its start, and how it ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::{Catalogue, CatalogueError, Source, SourceError};
+use outbox_core::{
+    Catalogue, CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, Source, SourceError,
+};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use tokio::time::timeout;
@@ -12,14 +15,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Shared, Stop};
-use super::receive::{Idle, Receiver};
+use super::dispatch::Dispatcher;
+use super::idle::Idle;
 use super::report::{InboxReport, Tally};
 use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{StateMap, describe};
+use crate::hook::{GivenUp, Handled, Hooks};
+use crate::layer::Middleware;
+use crate::preflight;
+use crate::retention;
 use crate::router::Router;
 use crate::start::{Problem, StartError};
+use crate::telemetry;
+use crate::upcast::Upcasters;
 
 /// How long a shutdown waits for rollbacks after it has cancelled the handlers.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
@@ -43,7 +53,6 @@ const TROUBLE: Backoff = Backoff {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Inbox<S> {
     db: DatabaseConnection,
     source: Arc<S>,
@@ -53,6 +62,20 @@ pub struct Inbox<S> {
     config: InboxConfig,
     outbox: OutboxConfig,
     names: TableNames,
+    upcasters: Upcasters,
+    middleware: Vec<Arc<dyn Middleware>>,
+    store: Option<Arc<dyn DedupStore>>,
+    hooks: Hooks,
+}
+
+impl<S> fmt::Debug for Inbox<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("state", &self.state)
+            .field("consumers", &self.consumers)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why an inbox cannot start. Once it runs it does not fail: it backs off and goes on.
@@ -71,6 +94,9 @@ pub enum InboxError {
          table names and rights"
     )]
     Tables(#[source] DbErr),
+    /// The deduplication store cannot work as it is set up.
+    #[error("deduplication store cannot be used")]
+    Store(#[source] DedupStoreError),
     /// The broker cannot serve a consumer as it is set up.
     #[error("consumer `{consumer}` cannot be set up")]
     Source {
@@ -96,6 +122,10 @@ impl<S: Source> Inbox<S> {
             config: InboxConfig::default(),
             outbox: OutboxConfig::default(),
             names: TableNames::default(),
+            upcasters: Upcasters::default(),
+            middleware: Vec::new(),
+            store: None,
+            hooks: Hooks::default(),
         }
     }
 
@@ -138,6 +168,51 @@ impl<S: Source> Inbox<S> {
     #[must_use]
     pub fn names(mut self, names: TableNames) -> Self {
         self.names = names;
+        self
+    }
+
+    /// Sets how older versions of events become those that the handlers know.
+    #[must_use]
+    pub fn upcasters(mut self, upcasters: Upcasters) -> Self {
+        self.upcasters = upcasters;
+        self
+    }
+
+    /// Puts code around every run of a handler. The first one given is the outermost.
+    #[must_use]
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
+        self
+    }
+
+    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    #[must_use]
+    pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// Calls a function after each message that took effect, and for duplicates whose handler asks for it
+    /// ([`OnDuplicate::Result`](crate::OnDuplicate::Result)). It is called after the commit, once at most: a crash in between loses
+    /// the call. It must not block.
+    #[must_use]
+    pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.on_handled = Some(Arc::new(hook));
+        self
+    }
+
+    /// Calls a function after each message that was given up, and each dead letter that was tried again and failed again, under the conditions of
+    /// [`Self::on_handled`].
+    #[must_use]
+    pub fn on_dead_letter(mut self, hook: impl Fn(GivenUp<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.on_dead_letter = Some(Arc::new(hook));
+        self
+    }
+
+    /// Sends a copy of each dead letter somewhere else too, after the commit. The table stays the truth: a crash in between loses the copy.
+    #[must_use]
+    pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
+        self.hooks.sink = Some(Arc::new(sink));
         self
     }
 
@@ -185,23 +260,29 @@ impl<S: Source> Inbox<S> {
             .into_iter()
             .map(|name| Arc::new(Consumer::new(name, router.handlers(), shared.clone())))
             .collect();
+        self.check_surroundings(&router, &stop).await?;
+        telemetry::describe();
         let idle = drain.then(|| Arc::new(Idle::new(consumers.len())));
         let tasks = TaskTracker::new();
         // All are subscribed before the first receives, so that an inbox that cannot start has handled nothing.
-        let mut receivers = Vec::with_capacity(consumers.len());
+        let mut dispatchers = Vec::with_capacity(consumers.len());
         for (index, consumer) in consumers.iter().enumerate() {
-            receivers.push(Receiver {
-                source: self.source.clone(),
-                subscription: self.subscribe(consumer, &stop).await?,
-                consumer: consumer.clone(),
-                stop: stop.clone(),
-                tasks: tasks.clone(),
-                idle: idle.clone().map(|idle| (idle, index)),
-            });
+            dispatchers.push(Dispatcher::new(
+                self.source.clone(),
+                consumer.clone(),
+                self.subscribe(consumer, &stop).await?,
+                stop.clone(),
+                tasks.clone(),
+                idle.clone().map(|idle| (idle, index)),
+            ));
         }
-        for receiver in receivers {
-            tracing::info!(consumer = receiver.consumer.name, "consumer started");
-            tasks.spawn(receiver.run());
+        for (dispatcher, consumer) in dispatchers.into_iter().zip(&consumers) {
+            tracing::info!(consumer = consumer.name, "consumer started");
+            tasks.spawn(dispatcher.run());
+        }
+        if let Some(every) = self.config.purge_every {
+            let (db, sql, stop) = (self.db.clone(), shared.sql.clone(), stop.soft.clone());
+            tasks.spawn(retention::run(db, sql, every, stop));
         }
 
         stop.soft.cancelled().await;
@@ -239,6 +320,9 @@ impl<S: Source> Inbox<S> {
         if problems.is_empty() {
             problems.extend(router.problems(&self.state));
         }
+        let handlers = router.handlers();
+        problems.extend(preflight::settings(handlers, &self.config, self.store.is_some()));
+        problems.extend(self.upcasters.problems(handlers));
         problems.extend(self.config.problems());
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
@@ -253,12 +337,48 @@ impl<S: Source> Inbox<S> {
         Ok(router)
     }
 
+    /// Looks at the stream and the deduplication store. What cannot be reached now is not waited for: it is checked again at the next start.
+    async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
+        match stop.soft.run_until_cancelled(self.source.facts()).await {
+            Some(Ok(facts)) => {
+                let (problem, warning) = preflight::stream(&facts, router.handlers(), &self.config);
+                if let Some(warning) = warning {
+                    tracing::warn!("{warning}");
+                }
+                StartError::unless_empty(problem.into_iter().collect())?;
+            }
+            Some(Err(error)) => {
+                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it");
+            }
+            None => {}
+        }
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        match store.preflight(self.config.keep).await {
+            Ok(warnings) => {
+                for warning in warnings {
+                    tracing::warn!("deduplication store: {warning}");
+                }
+                Ok(())
+            }
+            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::Store(error)),
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "the deduplication store cannot be reached yet");
+                Ok(())
+            }
+        }
+    }
+
     /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
     async fn connect(&self, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.keep);
         let mut failures = 0;
         let database = loop {
-            match self.inspect(&sql).await {
+            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql)).await else {
+                return Ok(None);
+            };
+            match inspected {
                 Ok(database) => break database,
                 Err(error) if trouble(&error) == Trouble::Statement => return Err(InboxError::Tables(error)),
                 Err(error) => {
@@ -282,6 +402,10 @@ impl<S: Source> Inbox<S> {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            upcasters: self.upcasters.clone(),
+            middleware: self.middleware.clone(),
+            store: self.store.clone(),
+            hooks: self.hooks.clone(),
             tally: Tally::default(),
         })))
     }

@@ -1,29 +1,42 @@
 //! The runtime: receives messages and has each handled once.
 //!
-//! One delivery goes *receive → wait for its turn → claim → handle → commit → acknowledge*. Invariants:
+//! One message goes *receive → wait for its turn in its lane → claim → handle → commit → acknowledge*. Invariants:
 //!
 //! * a message is acknowledged after its effect is committed, never before;
-//! * messages of one aggregate are handled one after the other, in the order in which they are delivered;
+//! * messages of one aggregate are handled one after the other, in the order of the stream (with the strategy `sequence` in that of
+//!   their numbers), and one that failed holds back those behind it, in this process;
 //! * everything that waits is bounded: deliveries, running handlers, attempts, shutdown;
 //! * trouble of database or broker pauses and uses no attempts.
 //!
-//! Absent here: the order of a message that failed. It is delivered again after its delay, and later messages of its aggregate do not wait for
-//! it.
+//! Absent here: order across processes, which the strategy `sequence` adds.
 
+mod attempt;
+mod batch;
+mod call;
 mod consumer;
-mod delivery;
-mod handling;
+mod dispatch;
+mod fail;
+mod feed;
+mod idle;
 mod inbox;
+mod item;
+mod job;
 mod lanes;
-mod receive;
+mod letters;
+mod pass;
 mod report;
+mod turn;
 
+pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 
+#[cfg(feature = "http")]
+#[cfg(feature = "http")]
+pub(crate) use call::text_of;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
-    handling::Handling,
+    item::Handling,
     report::Tally,
 };

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::item::Handling;
+
 /// What an inbox did from its start to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -10,7 +12,7 @@ pub struct InboxReport {
     pub handled: u64,
     /// Deliveries of messages that had been handled or given up before.
     pub duplicates: u64,
-    /// Deliveries that failed and will be tried again.
+    /// Attempts that failed; the messages are tried again.
     pub failed: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
@@ -18,6 +20,8 @@ pub struct InboxReport {
     pub skipped: u64,
     /// Deliveries given back to the broker at shutdown, unhandled.
     pub returned: u64,
+    /// Deliveries received.
+    pub received: u64,
 }
 
 /// The counters behind an [`InboxReport`].
@@ -29,6 +33,7 @@ pub(crate) struct Tally {
     pub(crate) dead_letters: AtomicU64,
     pub(crate) skipped: AtomicU64,
     pub(crate) returned: AtomicU64,
+    pub(crate) received: AtomicU64,
 }
 
 impl Tally {
@@ -41,6 +46,25 @@ impl Tally {
             dead_letters: read(&self.dead_letters),
             skipped: read(&self.skipped),
             returned: read(&self.returned),
+            received: read(&self.received),
         }
+    }
+
+    pub(super) fn received(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self, handling: Handling) {
+        let counter = match handling {
+            Handling::Handled => &self.handled,
+            Handling::Duplicate => &self.duplicates,
+            Handling::Failed { .. } => &self.failed,
+            Handling::DeadLettered => &self.dead_letters,
+            Handling::Skipped => &self.skipped,
+            Handling::Returned => &self.returned,
+            // It did not run.
+            Handling::Later { .. } => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -96,7 +96,7 @@ async fn a_message_that_ends_the_process_is_given_up(test: TestDb) {
     let harness = test.harness(&script).config(slow().attempts_max(2));
     assert_eq!(
         harness.redeliver_message::<book>(&message, 4).await.unwrap(),
-        Outcome::Failed
+        Outcome::Later
     );
     assert_eq!(test.row().await, Some((0, 2)));
     let harness = test
@@ -128,7 +128,9 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
             .iter()
             .collect(),
         ack_wait: Duration::from_secs(1),
+        whole_aggregates: false,
         in_flight_max: 10,
+        prefetch: 10,
     };
     let mut subscription = broker.source().subscribe(&spec).await.unwrap();
     drop(subscription.next().await.unwrap());

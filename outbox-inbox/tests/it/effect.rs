@@ -30,7 +30,7 @@ async fn a_duplicate_has_no_effect(test: TestDb) {
     assert_eq!(test.follow_ups().await, 1);
     assert_eq!(script.runs(), 1);
     assert_eq!(test.row().await, Some((1, 0)));
-    assert_eq!(handled(&test.db, "books").await.unwrap(), [message.id]);
+    assert_eq!(handled(&test.db, "books").await.unwrap(), [message.event_id]);
 }
 
 async fn every_message_delivered_twice_takes_effect_once(test: TestDb) {
@@ -83,7 +83,7 @@ async fn consumers_take_effect_independently(test: TestDb) {
     );
     assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 1);
     assert!(dead_letters(&test.db, "stock").await.unwrap().is_empty());
-    assert_eq!(handled(&test.db, "stock").await.unwrap(), [published.id]);
+    assert_eq!(handled(&test.db, "stock").await.unwrap(), [published.event_id]);
 }
 
 async fn stable_keys_reach_the_handler(test: TestDb) {
@@ -92,7 +92,7 @@ async fn stable_keys_reach_the_handler(test: TestDb) {
         .deliver_message::<reserve>(&message)
         .await
         .unwrap();
-    let key = StableKey::new("stock", message.id);
+    let key = StableKey::new("stock", message.event_id);
     assert_eq!(
         test.int(&format!(
             "SELECT count(*) FROM effects WHERE stable_key = '{key}'"

@@ -89,7 +89,7 @@ async fn a_panicking_message_is_given_up_and_others_flow(test: TestDb) {
     );
     let letters = dead_letters(&test.db, "panics").await.unwrap();
     assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].message_id, Some(poison.id));
+    assert_eq!(letters[0].event_id, Some(poison.event_id));
     assert_eq!(letters[0].attempts, 3);
     assert!(
         letters[0].error.contains("handler panicked: order 0 panics"),
@@ -168,7 +168,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     let letters = dead_letters(&test.db, "books").await.unwrap();
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
-    assert_eq!((letter.message_id, letter.attempts), (Some(message.id), 1));
+    assert_eq!((letter.event_id, letter.attempts), (Some(message.event_id), 1));
     // NUL, which PostgreSQL cannot store, is left out.
     assert_eq!(letter.error, "unknown product");
     assert_eq!(letter.payload, message.payload);

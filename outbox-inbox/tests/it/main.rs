@@ -1,14 +1,24 @@
 //! Tests of the crate through its public API.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
+mod orders;
 mod support;
 
+mod batch;
 mod crash;
 mod dead_letter;
+mod delivery;
+mod doubt;
 mod effect;
 mod failure;
 mod follow_up;
+mod http;
+mod layers;
+mod letters;
 mod migration;
+mod operators;
+mod order;
 mod runtime;
 mod start;
+mod strategies;
 mod ui;

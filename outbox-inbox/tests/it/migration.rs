@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use outbox_inbox::migration::{self, InboxMigrator};
 use outbox_inbox::testing::{Harness, Outcome};
-use outbox_inbox::{dead_letters, migrate};
+use outbox_inbox::{DeadLetters, Selection, migrate};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DbBackend;
 use sea_orm_migration::MigratorTrait as _;
@@ -56,6 +56,8 @@ async fn migrations_go_up_down_and_up_again() {
             );
             assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
             assert_eq!(test.int("SELECT count(*) FROM inbox_dead_letters").await, 0);
+            assert_eq!(test.int("SELECT count(*) FROM inbox_given_up").await, 0);
+            assert_eq!(test.int("SELECT count(*) FROM inbox_requests").await, 0);
             InboxMigrator::down(&test.db, None).await.unwrap();
             InboxMigrator::up(&test.db, None).await.unwrap();
             InboxMigrator::down(&test.db, None).await.unwrap();
@@ -89,7 +91,11 @@ async fn tables_can_have_other_names() {
         assert_eq!(test.int("SELECT count(*) FROM billing_inbox_messages").await, 2);
         assert_eq!(test.int("SELECT count(*) FROM billing_outbox_messages").await, 1);
         assert_eq!(
-            dead_letters(&test.db, &names, "books", 10).await.unwrap().len(),
+            DeadLetters::new(test.db.clone())
+                .names(names)
+                .count(&Selection::all())
+                .await
+                .unwrap(),
             1
         );
         assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);

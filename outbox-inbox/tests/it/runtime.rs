@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Inbox, InboxReport, Router};
-use sea_orm::ConnectionTrait as _;
+use sea_orm::{ConnectionTrait as _, Statement};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use crate::support::{
 
 type TestInbox = Inbox<outbox_core::testing::MemorySource>;
 
-fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
+pub(crate) fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
     let shutdown = CancellationToken::new();
     let token = shutdown.clone();
     (
@@ -24,7 +24,7 @@ fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
     )
 }
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("in time")
 }
 
@@ -155,6 +155,8 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
 on_every_backend!(servers only: a_slow_message_holds_back_its_own_aggregate_only);
 on_every_backend!(without memory: waiting_and_working_messages_are_not_delivered_again);
 
+pub(crate) use outage::kill_other_sessions;
+
 mod outage {
     use super::*;
 
@@ -238,8 +240,8 @@ mod outage {
         }
     }
 
-    /// Ends the sessions that hold a transaction of this test open.
-    async fn kill_other_sessions(test: &TestDb) {
+    /// Ends the sessions that hold a transaction of this test open, and perhaps others of it.
+    pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {
                 // Only the inbox under test holds locks on this schema's tables.
@@ -250,11 +252,15 @@ mod outage {
                 .await;
             }
             _ => {
-                let sql = "SELECT CAST(t.trx_mysql_thread_id AS SIGNED) FROM information_schema.innodb_trx t \
-                           JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
-                           WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()";
-                let id = test.int(sql).await;
-                test.execute(&format!("KILL {id}")).await;
+                // Not by `innodb_trx`, which shows what was a moment ago. Idle sessions are replaced.
+                let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
+                           WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+                let statement = Statement::from_string(test.sql_backend(), sql);
+                for row in test.db.query_all_raw(statement).await.unwrap() {
+                    let id: i64 = row.try_get_by_index(0).unwrap();
+                    // It may be the session that this is sent on.
+                    let _ = test.db.execute_unprepared(&format!("KILL {id}")).await;
+                }
             }
         }
     }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use outbox_core::DomainEvent;
+use outbox_core::retry::Backoff;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{
-    Event, FromContext, Handler, HandlerError, Inbox, InboxConfig, InboxError, Problem, Registration, Router,
-    State, StateMap, idempotent_handler,
+    Event, FromContext, Handler, HandlerError, HandlerOptions, Inbox, InboxConfig, InboxError,
+    IntoEffect as _, OnDuplicate, Order, Problem, Registration, Router, Shape, State, StateMap, Strategy,
+    idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
 use tokio_util::sync::CancellationToken;
@@ -31,11 +34,18 @@ impl Handler for BadName {
     const REGISTRATION: Registration = Registration {
         consumer: "not.a.name",
         handler: "bad_name",
-        events: <OrderPlaced as outbox_core::DomainEvent>::DESCRIPTORS,
+        events: <OrderPlaced as DomainEvent>::DESCRIPTORS,
         file: "bad.rs",
         line: 7,
         requires: &[<Event<OrderPlaced> as FromContext<'_>>::REQUIRES],
-        invoke: |_| Box::pin(async { Ok(()) }),
+        shape: Shape {
+            several: false,
+            transactional: false,
+            replies: false,
+            emits: false,
+        },
+        options: HandlerOptions::new(),
+        invoke: |_| Box::pin(async { ().into_effect() }),
     };
 }
 
@@ -150,6 +160,160 @@ fn linked_handlers_are_found() {
     }
 }
 
+/// `order.paid`: of the same aggregate as `order.placed`, and without a sequence.
+#[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "order", name = "paid", unsequenced)]
+struct OrderPaid {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+/// Problems of handlers that are written by hand, because the attribute would refuse some of them. The first handles `order.placed`, the second
+/// `order.paid`.
+macro_rules! of_options {
+    ($first:expr $(, $second:expr)?) => {{
+        struct First;
+        impl Handler for First {
+            const REGISTRATION: Registration = Registration {
+                handler: "first",
+                file: "first.rs",
+                events: <OrderPlaced as DomainEvent>::DESCRIPTORS,
+                options: $first,
+                ..BadName::REGISTRATION
+            };
+        }
+        let router = Router::new().handler::<First>();
+        $(
+            struct Second;
+            impl Handler for Second {
+                const REGISTRATION: Registration = Registration {
+                    handler: "second",
+                    file: "second.rs",
+                    events: <OrderPaid as DomainEvent>::DESCRIPTORS,
+                    options: $second,
+                    ..BadName::REGISTRATION
+                };
+            }
+            let router = router.handler::<Second>();
+        )?
+        let mut found = problems(router);
+        found.retain(|problem| !matches!(problem, Problem::ConsumerName { .. }));
+        found
+    }};
+}
+
+const DEFAULTS: HandlerOptions = HandlerOptions::new();
+const NATURAL: HandlerOptions = DEFAULTS.strategy(Strategy::Natural);
+const SEQUENCE: HandlerOptions = DEFAULTS.strategy(Strategy::Sequence { gap: None });
+
+#[test]
+fn handlers_that_disagree_on_order() {
+    assert!(of_options!(DEFAULTS, DEFAULTS).is_empty());
+    let found = of_options!(DEFAULTS, DEFAULTS.order(Order::Strict));
+    let [problem @ Problem::Orders { .. }] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    let text = problem.to_string();
+    for part in [
+        "`first` (first.rs:7) has Aggregate",
+        "`second` (second.rs:7) has Strict",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_sequence_of_unsequenced_events() {
+    let found = of_options!(SEQUENCE, SEQUENCE);
+    let [problem @ Problem::Option { .. }] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert!(
+        problem.to_string().starts_with(
+            "`strategy = sequence` of handler `second` (second.rs:7) cannot work: event `order.paid` is unsequenced"
+        ),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_sequence_beside_other_strategies() {
+    let found = of_options!(SEQUENCE, DEFAULTS);
+    let [problem @ Problem::MixedSequence { .. }] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert!(
+        problem
+            .to_string()
+            .contains("`first` (first.rs:7) has `sequence` and `second` (second.rs:7) has not"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn options_that_cannot_work() {
+    for (found, option) in [
+        (
+            of_options!(NATURAL.on_duplicate(OnDuplicate::Result)),
+            "`on_duplicate = result`",
+        ),
+        (
+            of_options!(NATURAL.on_duplicate(OnDuplicate::Reemit)),
+            "`on_duplicate = reemit`",
+        ),
+        // Nothing is returned.
+        (
+            of_options!(DEFAULTS.on_duplicate(OnDuplicate::Result)),
+            "`on_duplicate = result`",
+        ),
+        (of_options!(DEFAULTS.batch(0)), "`batch`"),
+        (of_options!(DEFAULTS.batch(1_001)), "`batch`"),
+        (of_options!(DEFAULTS.attempts_max(0)), "`attempts`"),
+        (of_options!(DEFAULTS.timeout(Duration::ZERO)), "`timeout`"),
+        (of_options!(DEFAULTS.backoff(UPSIDE_DOWN)), "`backoff`"),
+    ] {
+        let [problem @ Problem::Option { .. }] = found.as_slice() else {
+            panic!("{option}: {found:?}")
+        };
+        let text = problem.to_string();
+        assert!(
+            text.starts_with(&format!("{option} of handler `first` (first.rs:7) ")),
+            "{text}"
+        );
+    }
+    for found in [
+        of_options!(DEFAULTS.on_duplicate(OnDuplicate::Reemit)),
+        of_options!(DEFAULTS.batch(1)),
+        of_options!(DEFAULTS.batch(1_000)),
+    ] {
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
+#[idempotent_handler(consumer = "receipts")]
+async fn answer_several(_events: Vec<Event<OrderPlaced>>) -> Result<outbox_inbox::Reply<u64>, HandlerError> {
+    Ok(outbox_inbox::Reply(7))
+}
+
+/// It would belong to the first message of the batch, and the others would have none.
+#[test]
+fn one_result_of_several_messages() {
+    let found = problems(Router::new().handler::<answer_several>());
+    let [problem @ Problem::Option { .. }] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    let text = problem.to_string();
+    assert!(
+        text.starts_with("`Vec<Event<T>>` of handler `") && text.contains("take `Event<T>` with `batch`"),
+        "{text}"
+    );
+}
+
+const UPSIDE_DOWN: Backoff = Backoff {
+    min: Duration::from_secs(2),
+    max: Duration::from_secs(1),
+};
+
 async fn start(
     change: impl FnOnce(Inbox<outbox_core::testing::MemorySource>) -> Inbox<outbox_core::testing::MemorySource>,
 ) -> InboxError {
@@ -184,6 +348,53 @@ async fn a_handler_timeout_beyond_ack_wait_is_refused() {
         matches!(error.problems(), [Problem::Config(text)] if text.contains("ack_wait")),
         "{error}"
     );
+}
+
+#[idempotent_handler(consumer = "outside", strategy = store)]
+async fn call_out(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_store_that_nobody_provides_is_refused() {
+    let error = start(|inbox| inbox.router(Router::new().handler::<call_out>())).await;
+    let InboxError::Start(error) = error else {
+        panic!("{error}")
+    };
+    assert!(
+        error.to_string().starts_with("`strategy = store` of handler `")
+            && error.to_string().ends_with("give one to `Inbox::dedup_store`"),
+        "{error}"
+    );
+}
+
+/// A replay of what the stream keeps longer would take effect again.
+#[tokio::test]
+async fn an_inbox_that_forgets_before_the_stream_is_refused() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let test = TestDb::open(Backend::SqliteMemory, "keep").await.unwrap();
+    let run = async |max_age, keep| {
+        let broker = MemoryBroker::new().with_max_age(max_age);
+        crate::support::publish(&broker, &crate::support::placed(1)).await;
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<book>())
+            .config(crate::support::quick().keep(keep))
+            .state(Script::ok());
+        (inbox.drain_until_idle().await, broker.deliveries("books"))
+    };
+    let (outcome, deliveries) = run(Some(7 * DAY), 7 * DAY).await;
+    let Err(InboxError::Start(error)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        matches!(error.problems(), [Problem::KeepTooShort { .. }]),
+        "{error}"
+    );
+    assert_eq!(deliveries, 0);
+    for (max_age, keep) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
+        let (outcome, deliveries) = run(max_age, keep).await;
+        assert_eq!((outcome.unwrap().handled, deliveries), (1, 1));
+    }
 }
 
 #[tokio::test]

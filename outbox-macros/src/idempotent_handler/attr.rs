@@ -1,17 +1,37 @@
 //! The keys of `#[idempotent_handler(…)]`. A new key is a field, a word in [`LEGAL`] and an arm in [`Keys::read`].
 
 use proc_macro2::TokenStream;
-use syn::{LitStr, Path};
+use syn::{LitInt, LitStr, Path};
 
 use crate::diagnostics::Diagnostics;
-use crate::keys::{self, Slot};
+use crate::keys::{self, Slot, Word};
 
-const LEGAL: &[&str] = &["consumer", "crate"];
+const LEGAL: &[&str] = &[
+    "consumer",
+    "strategy",
+    "on_duplicate",
+    "order",
+    "batch",
+    "attempts",
+    "backoff",
+    "timeout",
+    "crate",
+];
+const STRATEGIES: &[&str] = &["message_id", "sequence", "natural", "key", "constraint", "store"];
+const ON_DUPLICATE: &[&str] = &["skip", "result", "reemit"];
+const ORDERS: &[&str] = &["aggregate", "none", "strict"];
 
 /// The keys as written.
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) consumer: Slot<LitStr>,
+    pub(super) strategy: Slot<Word>,
+    pub(super) on_duplicate: Slot<Word>,
+    pub(super) order: Slot<Word>,
+    pub(super) batch: Slot<LitInt>,
+    pub(super) attempts: Slot<LitInt>,
+    pub(super) backoff: Slot<LitStr>,
+    pub(super) timeout: Slot<LitStr>,
     pub(super) crate_path: Slot<Path>,
 }
 
@@ -22,6 +42,13 @@ impl Keys {
         let all_keys = keys::read(arguments, LEGAL, diagnostics, |written| {
             match written.key.to_string().as_str() {
                 "consumer" => written.string(&mut keys.consumer),
+                "strategy" => written.word(&mut keys.strategy, STRATEGIES),
+                "on_duplicate" => written.word(&mut keys.on_duplicate, ON_DUPLICATE),
+                "order" => written.word(&mut keys.order, ORDERS),
+                "batch" => written.integer(&mut keys.batch),
+                "attempts" => written.integer(&mut keys.attempts),
+                "backoff" => written.string(&mut keys.backoff),
+                "timeout" => written.string(&mut keys.timeout),
                 "crate" => written.path(&mut keys.crate_path),
                 _ => {
                     written.unknown();

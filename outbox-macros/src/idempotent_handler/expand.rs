@@ -3,12 +3,15 @@
 //! Every piece that can be refused by the compiler carries the span of what the user wrote for it: an argument's type
 //! for its extraction, the return type for the outcome, the name for the future.
 
+use std::time::Duration;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::Path;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::model::Handler;
+use super::model::{BusinessKey, Handler, Options, Strategy};
 
 /// Expands a checked handler. The function itself is not part of it.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
@@ -30,7 +33,20 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let requires = arguments
         .iter()
         .map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::REQUIRES));
+    let transactional = arguments
+        .iter()
+        .map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::TRANSACTIONAL));
+    let several = quote_spanned!(event.span()=> <#event as #crate_path::EventArgument>::SEVERAL);
+    let (first, _) = ends(handler.output);
+    let outcome = handler.output;
+    let of_outcome = |name: &str| {
+        let name = Ident::new(name, first);
+        quote_spanned!(first=> <#outcome as #crate_path::__private::IntoOutcome>::#name)
+    };
+    let (replies, emits) = (of_outcome("REPLIES"), of_outcome("EMITS"));
+    let options = options(&handler.options, crate_path);
     let invoke = invoke(handler);
+    let business_key = business_key(handler);
     quote! {
         #(#conditions)*
         #[doc(hidden)]
@@ -48,10 +64,18 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
                     file: ::core::file!(),
                     line: #line,
                     requires: &[#(#requires),*],
+                    shape: #crate_path::Shape {
+                        several: #several,
+                        transactional: #(#transactional)||*,
+                        replies: #replies,
+                        emits: #emits,
+                    },
+                    options: #options,
                     invoke: __invoke,
                 };
             }
             #invoke
+            #business_key
             #crate_path::__private::inventory::submit! {
                 <#ident as #crate_path::Handler>::REGISTRATION
             }
@@ -83,7 +107,9 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         function.set_span(first);
         let call = quote_spanned!(first=> #function(#(#values),*));
         let wait = quote_spanned!(last=> .await);
-        let into_outcome = at(first, quote!(#crate_path::__private::into_outcome));
+        // The type once more: inferred from the call, it would be refused a second time, in other words.
+        let into_outcome =
+            quote_spanned!(first=> <#output as #crate_path::__private::IntoOutcome>::into_outcome);
         quote!(#into_outcome(#call #wait))
     };
     let future = quote_spanned!(ident.span()=> ::std::boxed::Box::pin(async move {
@@ -93,10 +119,103 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
     quote! {
         fn __invoke<'a>(
             #context: #crate_path::HandlerContext<'a>,
-        ) -> #crate_path::__private::BoxFuture<'a, ::core::result::Result<(), #crate_path::HandlerError>> {
+        ) -> #crate_path::__private::BoxFuture<'a, ::core::result::Result<#crate_path::Effect, #crate_path::HandlerError>> {
             #future
         }
     }
+}
+
+fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
+    let Options {
+        strategy,
+        on_duplicate,
+        order,
+        batch,
+        attempts,
+        backoff,
+        timeout,
+    } = options;
+    let strategy = strategy.as_ref().map(|strategy| {
+        let strategy = match strategy {
+            Strategy::MessageId => quote!(MessageId),
+            Strategy::Sequence { gap: None } => quote!(Sequence {
+                gap: ::core::option::Option::None
+            }),
+            Strategy::Sequence { gap: Some(gap) } => {
+                let gap = duration(gap);
+                quote!(Sequence { gap: ::core::option::Option::Some(#gap) })
+            }
+            Strategy::Natural => quote!(Natural),
+            Strategy::Key(_) => quote!(Key(__key)),
+            Strategy::Constraint(names) => quote!(Constraint(&[#(#names),*])),
+            Strategy::Store => quote!(Store),
+        };
+        quote!(.strategy(#crate_path::Strategy::#strategy))
+    });
+    // The words are the variants in lower case.
+    let variant = |word: &Ident| {
+        let word = word.to_string();
+        let (first, rest) = word.split_at(1);
+        format_ident!("{}{rest}", first.to_uppercase())
+    };
+    let on_duplicate = on_duplicate.map(|word| {
+        let variant = variant(word);
+        quote!(.on_duplicate(#crate_path::OnDuplicate::#variant))
+    });
+    let order = order.map(|word| {
+        let variant = variant(word);
+        quote!(.order(#crate_path::Order::#variant))
+    });
+    let batch = batch.map(|batch| quote!(.batch(#batch)));
+    let attempts = attempts.map(|attempts| quote!(.attempts_max(#attempts)));
+    let backoff = backoff.map(|(min, max)| {
+        let (min, max) = (duration(&min), duration(&max));
+        quote!(.backoff(#crate_path::__private::Backoff { min: #min, max: #max }))
+    });
+    let timeout = timeout.map(|timeout| {
+        let timeout = duration(&timeout);
+        quote!(.timeout(#timeout))
+    });
+    quote!(#crate_path::HandlerOptions::new() #strategy #on_duplicate #order #batch #attempts #backoff #timeout)
+}
+
+fn duration(duration: &Duration) -> TokenStream {
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    quote!(::core::time::Duration::new(#seconds, #nanos))
+}
+
+// What the user named is underlined if the compiler refuses it: a field that does not exist, a key that is no text.
+fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
+    let Some(Strategy::Key(key)) = &handler.options.strategy else {
+        return None;
+    };
+    let Handler {
+        event, crate_path, ..
+    } = handler;
+    // Where a name stands, without meeting a name that the user wrote.
+    let event_at = |span: Span| Ident::new("__event", span.resolved_at(Span::mixed_site()));
+    let (key, parameter) = match key {
+        BusinessKey::Field(field) => {
+            let parameter = event_at(field.span());
+            (quote_spanned!(field.span()=> &#parameter.#field), parameter)
+        }
+        BusinessKey::Function(function) => {
+            let (first, last) = ends(function);
+            let parameter = event_at(last);
+            let call = quote_spanned!(last=> (#parameter));
+            (quote_spanned!(first=> &#function #call), parameter)
+        }
+    };
+    Some(quote! {
+        fn __key(
+            __message: &#crate_path::__private::Message,
+        ) -> ::core::result::Result<::std::string::String, #crate_path::HandlerError> {
+            #crate_path::__private::business_key::<<#event as #crate_path::EventArgument>::Event>(
+                __message,
+                |#parameter| #crate_path::__private::key_text(#key),
+            )
+        }
+    })
 }
 
 // `Spanned::span` is the first token only on stable; an expression between both ends covers the whole type.
@@ -104,14 +223,4 @@ fn ends(tokens: impl ToTokens) -> (Span, Span) {
     let mut spans = tokens.into_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::mixed_site);
     (first, spans.last().unwrap_or(first))
-}
-
-// Moves a path to a span, because an error about an argument also underlines the function it was given to.
-fn at(span: Span, path: TokenStream) -> TokenStream {
-    path.into_iter()
-        .map(|mut token| {
-            token.set_span(span);
-            token
-        })
-        .collect()
 }

@@ -4,6 +4,7 @@ mod attr;
 mod expand;
 mod fallback;
 mod model;
+mod options;
 mod validate;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! What the attribute works on: first the function as declared, then, once all rules hold, the handler.
 
+use std::time::Duration;
+
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, LitStr, Path, Signature, Type, Visibility};
+use syn::{Attribute, ExprPath, LitStr, Member, Path, Signature, Type, Visibility};
 
 use super::attr::Keys;
 use crate::diagnostics::Diagnostics;
@@ -33,6 +35,38 @@ pub(super) struct Handler<'a> {
     /// All arguments, the event included.
     pub(super) arguments: Vec<&'a Type>,
     pub(super) output: &'a Type,
+    pub(super) options: Options<'a>,
+}
+
+/// How a handler is run, as far as it says so: what is not written is not generated, so defaults stay the runtime's.
+#[derive(Default)]
+pub(super) struct Options<'a> {
+    pub(super) strategy: Option<Strategy>,
+    /// A legal word.
+    pub(super) on_duplicate: Option<&'a Ident>,
+    /// A legal word.
+    pub(super) order: Option<&'a Ident>,
+    pub(super) batch: Option<u32>,
+    pub(super) attempts: Option<u32>,
+    /// Shortest and longest.
+    pub(super) backoff: Option<(Duration, Duration)>,
+    pub(super) timeout: Option<Duration>,
+}
+
+/// How duplicates are recognised.
+pub(super) enum Strategy {
+    MessageId,
+    Sequence { gap: Option<Duration> },
+    Natural,
+    Key(BusinessKey),
+    Constraint(Vec<LitStr>),
+    Store,
+}
+
+/// What the business key of an event is.
+pub(super) enum BusinessKey {
+    Field(Member),
+    Function(ExprPath),
 }
 
 impl Declaration {

@@ -1,11 +1,13 @@
 //! The rules of the attribute, one by one. How errors look, and where they point, is tested in
 //! `outbox-inbox/tests/ui`.
 
+use std::time::Duration;
+
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::attr::Keys;
-use super::model::Declaration;
+use super::model::{Declaration, Strategy};
 use super::{attribute, validate};
 use crate::diagnostics::Diagnostics;
 
@@ -110,6 +112,212 @@ fn a_key_that_was_not_understood_is_one_mistake() {
     );
 }
 
+/// Options beside a consumer, on a handler that fits them unless they are wrong.
+#[track_caller]
+fn check_options(options: TokenStream, expected: &[&str]) {
+    let item = quote!(
+        async fn reserve(event: Event<Placed>) -> Result<Reply<u64>, HandlerError> {}
+    );
+    check(quote!(consumer = "inventory", #options), item, expected);
+}
+
+#[test]
+fn every_option_is_read() {
+    let diagnostics = Diagnostics::new();
+    let arguments = quote!(
+        consumer = "inventory",
+        strategy = sequence(gap = "0s"),
+        on_duplicate = skip,
+        order = strict,
+        batch = 1000,
+        attempts = 1,
+        backoff = "1s..5m",
+        timeout = "20s"
+    );
+    let keys = Keys::read(arguments, &diagnostics);
+    let item = quote!(
+        async fn reserve(events: Vec<Event<Placed>>) -> Result<(), Error> {}
+    );
+    let declaration = Declaration::read(keys, item, &diagnostics).expect("a function");
+    let handler = validate::validate(&declaration, &diagnostics).expect("no mistake");
+    assert!(diagnostics.finish().is_empty());
+    let options = handler.options;
+    assert!(matches!(
+        options.strategy,
+        Some(Strategy::Sequence {
+            gap: Some(Duration::ZERO)
+        })
+    ));
+    assert_eq!(options.on_duplicate.expect("given"), "skip");
+    assert_eq!(options.order.expect("given"), "strict");
+    assert_eq!((options.batch, options.attempts), (Some(1000), Some(1)));
+    let seconds = Duration::from_secs;
+    assert_eq!(options.backoff, Some((seconds(1), seconds(300))));
+    assert_eq!(options.timeout, Some(seconds(20)));
+}
+
+#[test]
+fn a_strategy_has_its_own_arguments() {
+    for strategy in [
+        quote!(message_id),
+        quote!(sequence),
+        quote!(sequence()),
+        quote!(natural),
+        quote!(key(order_number)),
+        quote!(key(r#type)),
+        quote!(key(0)),
+        quote!(key(Placed::number)),
+        quote!(key(::a::number::<u8>)),
+        quote!(key(<Placed as Numbered>::number)),
+        quote!(constraint("a")),
+        quote!(constraint("a", "b",)),
+        quote!(store),
+    ] {
+        check_options(quote!(strategy = #strategy), &[]);
+    }
+    for word in [quote!(message_id), quote!(natural), quote!(store)] {
+        let wrong = format!("`{word}` takes nothing in parentheses");
+        check_options(quote!(strategy = #word()), &[&wrong]);
+    }
+    for wrong in [
+        quote!(key),
+        quote!(key()),
+        quote!(key("order_number")),
+        quote!(key(a, b)),
+        quote!(key(a.b)),
+        quote!(key(|event| event.a)),
+    ] {
+        check_options(
+            quote!(strategy = #wrong),
+            &["`key` takes a field of the event, or the path of a function"],
+        );
+    }
+    for wrong in [
+        quote!(constraint),
+        quote!(constraint()),
+        quote!(constraint(reservations_pkey)),
+        quote!(constraint("a" "b")),
+    ] {
+        check_options(
+            quote!(strategy = #wrong),
+            &["`constraint` takes names of constraints in quotes"],
+        );
+    }
+    check_options(
+        quote!(strategy = constraint("a", "")),
+        &["the name of the constraint is empty"],
+    );
+    check_options(
+        quote!(strategy = sequence("30s", gab = "30s", gap = 30, gap = "1s")),
+        &[
+            "expected a key, such as `gap`",
+            "unknown key `gab`",
+            "`gap` takes a string literal",
+            "`gap` is written twice",
+        ],
+    );
+    check_options(
+        quote!(strategy = sequence(gap = "400d")),
+        &["`400d` is longer than 366 days"],
+    );
+}
+
+#[test]
+fn numbers_and_times_have_bounds() {
+    for fine in [
+        quote!(batch = 1),
+        quote!(batch = 1000),
+        quote!(batch = 7u32),
+        quote!(attempts = 1_000_000),
+        quote!(backoff = "1ms..1ms"),
+        quote!(timeout = "1ms"),
+    ] {
+        check_options(fine, &[]);
+    }
+    for number in [
+        quote!(0),
+        quote!(1001),
+        quote!(-1),
+        quote!(7u64),
+        quote!(99999999999),
+    ] {
+        check_options(quote!(batch = #number), &["`batch` is a number from 1 to 1000"]);
+    }
+    for number in [quote!(0), quote!(1000001)] {
+        check_options(
+            quote!(attempts = #number),
+            &["`attempts` is a number from 1 to 1000000"],
+        );
+    }
+    check_options(
+        quote!(batch = "1", timeout = 20, backoff = 1..5),
+        &[
+            "`batch` takes a whole number without quotes",
+            "`timeout` takes a string literal",
+            "`backoff` takes a string literal",
+        ],
+    );
+    check_options(
+        quote!(timeout = "0s", backoff = "5m..1s"),
+        &[
+            "`backoff` begins with its longest time",
+            "`timeout` is zero, so the handler would never get to run",
+        ],
+    );
+}
+
+#[test]
+fn options_that_contradict_each_other() {
+    for asked in [quote!(result), quote!(reemit)] {
+        for strategy in [quote!(message_id), quote!(key(number))] {
+            check_options(quote!(strategy = #strategy, on_duplicate = #asked), &[]);
+        }
+        for (strategy, name) in [
+            (quote!(sequence), "sequence"),
+            (quote!(natural), "natural"),
+            (quote!(constraint("a")), "constraint"),
+            (quote!(store), "store"),
+        ] {
+            let wrong = format!(
+                "`{asked}` needs what was stored the first time, and strategy `{name}` stores nothing per message"
+            );
+            check_options(quote!(on_duplicate = #asked, strategy = #strategy), &[&wrong]);
+        }
+        check_options(quote!(on_duplicate = #asked), &[]);
+    }
+    check_options(quote!(on_duplicate = skip, strategy = natural), &[]);
+    check_options(
+        quote!(order = none, strategy = sequence(gap = "0s")),
+        &["strategy `sequence` is an order, so messages cannot run in any"],
+    );
+    check_options(quote!(order = none, strategy = natural), &[]);
+    check_options(quote!(order = strict, strategy = sequence), &[]);
+    check_options(quote!(order = strict, batch = 10), &[]);
+    // What was not understood contradicts nothing.
+    check_options(
+        quote!(order = none, on_duplicate = result, strategy = sequenc),
+        &["`strategy` cannot be `sequenc`"],
+    );
+}
+
+#[test]
+fn a_result_is_asked_for_and_returned() {
+    let wrong = "handler `reserve` has `on_duplicate = result`, but returns no result to store";
+    for (output, expected) in [
+        (quote!(Result<(), Error>), &[wrong] as &[&str]),
+        (quote!(std::result::Result<(), Error>), &[wrong]),
+        (quote!(Result<Reply<u64>, Error>), &[]),
+        // An alias may say more than it shows.
+        (quote!(Result<()>), &[]),
+        (quote!(Outcome<(), Error>), &[]),
+    ] {
+        let item = quote!(async fn reserve(event: Event<Placed>) -> #output {});
+        let arguments = |asked: TokenStream| quote!(consumer = "inventory", on_duplicate = #asked);
+        check(arguments(quote!(result)), item.clone(), expected);
+        check(arguments(quote!(reemit)), item, &[]);
+    }
+}
+
 #[test]
 fn a_handler_is_a_plain_async_function() {
     check_function(
@@ -196,6 +404,12 @@ fn a_handler_can_fail() {
             async fn reserve(event: Event<Placed>) -> anyhow::Result<()> {}
         ),
         &[],
+    );
+    check_function(
+        quote!(
+            async fn reserve(event: Event<Placed>) -> Result<Emit<impl IntoEvents>, Error> {}
+        ),
+        &["the registration of a handler names what it returns, and `impl` has no name"],
     );
 }
 

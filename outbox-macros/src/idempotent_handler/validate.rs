@@ -1,10 +1,11 @@
-//! All rules of the attribute. Each mistake is reported once and at the narrowest place.
+//! All rules of the attribute, those of its options in [`options`]. Each mistake is reported once and at the narrowest place.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{FnArg, PatType, ReturnType, Safety, Signature, Type};
 
 use super::model::{Declaration, Handler};
+use super::options;
 use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
@@ -32,6 +33,7 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
     check_qualifiers(signature, diagnostics);
     let arguments = arguments(signature, diagnostics);
     let output = output(signature, diagnostics);
+    let options = options::options(declaration, diagnostics);
     Some(Handler {
         ident: &signature.ident,
         visibility: &function.visibility,
@@ -41,6 +43,7 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
         event: *arguments.first()?,
         arguments,
         output: output?,
+        options,
     })
 }
 
@@ -158,7 +161,17 @@ fn output<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Option<&'a
         ReturnType::Type(_, ty) if matches!(&**ty, Type::Tuple(unit) if unit.elems.is_empty()) => {
             diagnostics.error(ty, wrong, fix);
         }
-        ReturnType::Type(_, ty) => return Some(ty),
+        ReturnType::Type(_, ty) => {
+            if let Some(word) = find_impl(ty.to_token_stream()) {
+                let wrong = "the registration of a handler names what it returns, and `impl` has no name";
+                diagnostics.error(
+                    word,
+                    wrong,
+                    "name the type, for example `Result<Emit<Events>, HandlerError>`",
+                );
+            }
+            return Some(ty);
+        }
     }
     None
 }

@@ -26,6 +26,23 @@ const _: () = {
                 <Tx<'_> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
                 <Outbox<'_> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
             ],
+            shape: ::outbox_inbox::Shape {
+                several: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::SEVERAL,
+                transactional: <Event<
+                    OrderPlaced,
+                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL
+                    || <Tx<'_> as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL
+                    || <Outbox<'_> as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
+                replies: <Result<
+                    (),
+                    HandlerError,
+                > as ::outbox_inbox::__private::IntoOutcome>::REPLIES,
+                emits: <Result<
+                    (),
+                    HandlerError,
+                > as ::outbox_inbox::__private::IntoOutcome>::EMITS,
+            },
+            options: ::outbox_inbox::HandlerOptions::new(),
             invoke: __invoke,
         };
     }
@@ -33,7 +50,7 @@ const _: () = {
         __context: ::outbox_inbox::HandlerContext<'a>,
     ) -> ::outbox_inbox::__private::BoxFuture<
         'a,
-        ::core::result::Result<(), ::outbox_inbox::HandlerError>,
+        ::core::result::Result<::outbox_inbox::Effect, ::outbox_inbox::HandlerError>,
     > {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
@@ -45,7 +62,10 @@ const _: () = {
             let __a2 = <Outbox<
                 '_,
             > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
-            ::outbox_inbox::__private::into_outcome(
+            <Result<
+                (),
+                HandlerError,
+            > as ::outbox_inbox::__private::IntoOutcome>::into_outcome(
                 reserve_stock(__a0, __a1, __a2).await,
             )
         })

@@ -22,6 +22,23 @@ const _: () = {
             requires: &[
                 <Event<OrderPlaced> as ::my_service::inbox::FromContext<'_>>::REQUIRES,
             ],
+            shape: ::my_service::inbox::Shape {
+                several: <Event<
+                    OrderPlaced,
+                > as ::my_service::inbox::EventArgument>::SEVERAL,
+                transactional: <Event<
+                    OrderPlaced,
+                > as ::my_service::inbox::FromContext<'_>>::TRANSACTIONAL,
+                replies: <Result<
+                    (),
+                    MailError,
+                > as ::my_service::inbox::__private::IntoOutcome>::REPLIES,
+                emits: <Result<
+                    (),
+                    MailError,
+                > as ::my_service::inbox::__private::IntoOutcome>::EMITS,
+            },
+            options: ::my_service::inbox::HandlerOptions::new(),
             invoke: __invoke,
         };
     }
@@ -29,13 +46,21 @@ const _: () = {
         __context: ::my_service::inbox::HandlerContext<'a>,
     ) -> ::my_service::inbox::__private::BoxFuture<
         'a,
-        ::core::result::Result<(), ::my_service::inbox::HandlerError>,
+        ::core::result::Result<
+            ::my_service::inbox::Effect,
+            ::my_service::inbox::HandlerError,
+        >,
     > {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
             > as ::my_service::inbox::FromContext<'_>>::from_context(&__context)?;
-            ::my_service::inbox::__private::into_outcome(r#move(__a0).await)
+            <Result<
+                (),
+                MailError,
+            > as ::my_service::inbox::__private::IntoOutcome>::into_outcome(
+                r#move(__a0).await,
+            )
         })
     }
     ::my_service::inbox::__private::inventory::submit! {

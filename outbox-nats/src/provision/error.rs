@@ -121,7 +121,7 @@ pub enum ProvisionError {
 }
 
 impl ProvisionError {
-    pub(super) fn unavailable(stream: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn unavailable(stream: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unavailable {
             stream: stream.to_owned(),
             source: source.into(),

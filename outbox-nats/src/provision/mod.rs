@@ -272,12 +272,12 @@ pub async fn provision_stream<'a>(
 
 /// A stream's configuration, twice: as our client understands it, and as the server sent it. The second is what is written back, so
 /// that settings newer than our client survive.
-struct Seen {
-    typed: Config,
+pub(crate) struct Seen {
+    pub(crate) typed: Config,
     raw: Value,
 }
 
-async fn read(context: &Context, name: &str) -> Result<Option<Seen>, ProvisionError> {
+pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, ProvisionError> {
     let mut info: Value = context
         .request(format!("STREAM.INFO.{name}"), &())
         .await

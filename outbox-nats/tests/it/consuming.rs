@@ -15,12 +15,14 @@ use crate::environment::{
 on_both_servers! {
     one_event_is_filtered_by_its_subject,
     every_wanted_event_arrives_whatever_the_server_filters_by,
+    whole_aggregates_arrive_with_all_their_event_types,
     fixed_subjects_arrive_too,
     eight_processes_share_one_consumer,
     what_is_not_acknowledged_comes_again_and_is_counted,
     progress_restarts_the_wait,
     a_retry_comes_after_its_delay,
     the_in_flight_bound_holds,
+    one_process_does_not_fetch_what_others_could_handle,
     backlog_counts_what_is_not_acknowledged,
     filters_of_an_existing_consumer_are_widened_and_never_narrowed,
     bounds_of_an_existing_consumer_are_updated,
@@ -90,6 +92,21 @@ async fn every_wanted_event_arrives_whatever_the_server_filters_by(nats: &Nats) 
         let all = ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"];
         assert_eq!(receive_and_ack(&mut subscription, 3).await, all);
     }
+}
+
+/// A consumer that counts the messages of an aggregate must see each of them.
+async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
+    nats.provision().await;
+    publish_one_of_each(nats).await;
+    let spec = ConsumerSpec {
+        whole_aggregates: true,
+        ..consumer(&[&PLACED])
+    };
+    let mut subscription = nats.subscribe(&spec).await;
+    assert_eq!(
+        receive_and_ack(&mut subscription, 3).await,
+        ["a.b/placed/1", "a.b/shipped/1", "a.b/cancelled/1"]
+    );
 }
 
 /// On 2.9 no single filter lies within one subject of the stream here, so the consumer gets everything.
@@ -226,6 +243,26 @@ async fn the_in_flight_bound_holds(nats: &Nats) {
     );
     held.pop().unwrap().ack().await.unwrap();
     assert_eq!(receive(&mut subscription).await.incoming().position, 4);
+}
+
+/// All processes together may have many unanswered; one of them has only a few that it has not asked for.
+async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
+    nats.provision().await;
+    for n in 1..=10 {
+        nats.publisher().publish(&message(&PLACED, "1", n)).await.unwrap();
+    }
+    let spec = ConsumerSpec {
+        in_flight_max: 6,
+        prefetch: 2,
+        ..consumer(&[&PLACED])
+    };
+    // Nobody acknowledges, so what one has taken the other cannot get.
+    let mut first = nats.subscribe(&spec).await;
+    receive(&mut first).await;
+    let mut second = nats.subscribe(&spec).await;
+    for _ in 0..3 {
+        assert_eq!(receive(&mut second).await.incoming().delivery_count, 1);
+    }
 }
 
 async fn backlog_counts_what_is_not_acknowledged(nats: &Nats) {

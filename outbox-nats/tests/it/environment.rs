@@ -158,7 +158,9 @@ impl Drop for Nats {
                 .unwrap();
             runtime.block_on(async {
                 if let Ok(client) = connect(url, connect_options()).await {
-                    let _ = jetstream::new(client).delete_stream(name).await;
+                    let context = jetstream::new(client);
+                    let _ = context.delete_stream(&name).await;
+                    let _ = context.delete_stream(format!("KV_{name}")).await;
                 }
             });
         });
@@ -188,7 +190,9 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
         name: "billing".to_owned(),
         events: events.to_vec(),
         ack_wait: Duration::from_secs(30),
+        whole_aggregates: false,
         in_flight_max: 8,
+        prefetch: 8,
     }
 }
 

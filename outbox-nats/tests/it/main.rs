@@ -13,6 +13,8 @@ mod abandoning;
 mod authentication;
 mod conformance;
 mod consuming;
+mod dead_letters;
+mod dedup;
 mod fencing;
 mod hints;
 mod log;

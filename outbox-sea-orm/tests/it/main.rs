@@ -15,4 +15,5 @@ mod migration;
 mod operators;
 mod save;
 mod store;
+mod transaction;
 mod ui;

@@ -1,12 +1,8 @@
 //! Saving a model together with its events, on every database.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::Context;
-
 use outbox_core::{EventError, Events, Limits, MessageContext, NewMessage, wake};
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, IntoActiveModel, Set, TransactionTrait};
+use sea_orm::{ActiveModelTrait, IntoActiveModel, Set};
 
 use crate::on_every_backend;
 use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context, order};
@@ -25,12 +21,6 @@ on_every_backend!(
     ambient_ids_travel_with_the_event,
     headers_and_delays_are_kept,
     a_commit_wakes_the_relay,
-    a_panicking_closure_leaves_nothing,
-    a_swallowed_error_is_not_reported_as_a_commit,
-    a_nested_transaction_records_where_its_outer_one_does,
-    a_transaction_that_the_database_undid_is_not_committed_in_part,
-    a_partition_that_does_not_exist_cannot_be_stored,
-    a_constraint_refused_at_commit_is_not_an_unknown_outcome,
 );
 
 async fn a_generated_key_reaches_the_event(db: TestDb) {
@@ -455,175 +445,4 @@ async fn a_commit_wakes_the_relay(db: TestDb) {
     .unwrap();
     tx.commit().await.unwrap();
     commits.notified().await;
-}
-
-async fn a_panicking_closure_leaves_nothing(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let outbox = shop.test.outbox();
-    let order = shop.order(1);
-    let save = async move {
-        let panicking = |_: &order::Model| -> [OrderPlaced; 1] { panic!("the test's own panic") };
-        order.insert_with_events(&outbox, panicking).await
-    };
-    assert!(tokio::spawn(save).await.unwrap_err().is_panic());
-    assert_eq!(shop.orders().await, 0);
-    assert_eq!(shop.recorded().await, []);
-}
-
-/// sqlx reports the rollback with which PostgreSQL answers such a commit as success. The other databases commit what succeeded.
-async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1)
-        .insert_with_events(
-            &tx,
-            [OrderPlaced {
-                order_id: 1,
-                total_cents: 1,
-            }],
-        )
-        .await
-        .unwrap();
-    tx.execute_unprepared("SELECT nonsense").await.unwrap_err();
-    let committed = tx.commit().await.is_ok();
-    assert_eq!(committed, shop.test.sql_backend() != DbBackend::Postgres);
-    assert_eq!(shop.orders().await, i64::from(committed));
-    assert_eq!(shop.recorded().await.len(), usize::from(committed));
-}
-
-async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let placed = |total_cents| {
-        [OrderPlaced {
-            order_id: 1,
-            total_cents,
-        }]
-    };
-    let outer = shop.test.outbox().begin().await.unwrap();
-    let undone = outer.begin().await.unwrap();
-    outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
-    undone.rollback().await.unwrap();
-    let kept = outer.begin().await.unwrap();
-    // `&kept` is good for SeaORM's own methods too.
-    shop.order(1).insert(&kept).await.unwrap();
-    outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
-    kept.commit().await.unwrap();
-    outer.commit().await.unwrap();
-    assert_eq!(shop.orders().await, 1);
-    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
-}
-
-/// MySQL does this to the victim of a deadlock: what came before is gone, what comes after would be stored alone.
-async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let placed = || {
-        [OrderPlaced {
-            order_id: 1,
-            total_cents: 1,
-        }]
-    };
-    let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1).insert_with_events(&tx, placed()).await.unwrap();
-    let mut undone = shop.customer("a");
-    undone.marker = Set("undone".to_owned());
-    let error = undone.insert_with_events(&tx, placed()).await.unwrap_err();
-    assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
-    assert!(tx.commit().await.is_err());
-    assert_eq!(shop.orders().await, 0);
-    assert_eq!(shop.recorded().await, []);
-}
-
-/// A relay would fetch such a row and never settle it.
-async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let placed = [OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }];
-    shop.order(1)
-        .insert_with_events(&shop.test.outbox(), placed)
-        .await
-        .unwrap();
-    for partition in [-1, 64] {
-        let sql = format!("UPDATE {} SET partition_no = {partition}", shop.test.messages());
-        assert!(
-            shop.test.db.execute_unprepared(&sql).await.is_err(),
-            "{partition}"
-        );
-    }
-}
-
-/// Only PostgreSQL is asked: MySQL checks constraints at once.
-async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
-    let shop = Shop::open(db).await;
-    if shop.test.sql_backend() != DbBackend::Postgres {
-        return;
-    }
-    let parents = shop.test.names.table(DbBackend::Postgres, "parents");
-    shop.test
-        .execute(&format!("CREATE TABLE {parents} (id uuid PRIMARY KEY)"))
-        .await;
-    shop.test
-        .execute(&format!(
-            "ALTER TABLE {} ADD FOREIGN KEY (id) REFERENCES {parents} (id) DEFERRABLE INITIALLY DEFERRED",
-            shop.test.messages()
-        ))
-        .await;
-    let placed = [OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }];
-    let error = shop
-        .order(1)
-        .insert_with_events(&shop.test.outbox(), placed)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, SaveError::Database(_)), "{error:?}");
-    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
-}
-
-/// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.
-async fn check_dropped_saves(db: TestDb) {
-    let shop = Shop::open(db).await;
-    let outbox = shop.test.outbox();
-    for polls in 0..6 {
-        let events = [OrderPlaced {
-            order_id: 1,
-            total_cents: 1,
-        }];
-        let mut save = pin!(shop.order(polls).insert_with_events(&outbox, events));
-        for _ in 0..polls {
-            // Finished is fine too: the test is about every moment.
-            if save
-                .as_mut()
-                .poll(&mut Context::from_waker(std::task::Waker::noop()))
-                .is_ready()
-            {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-    // One save that is waited for comes after all others on a pool of one connection, and soon after them on others.
-    let tx = shop.test.db.begin().await.unwrap();
-    tx.commit().await.unwrap();
-    for n in 0..50 {
-        let events = [OrderPlaced {
-            order_id: 2,
-            total_cents: n,
-        }];
-        shop.order(n).insert_with_events(&outbox, events).await.unwrap();
-    }
-    let acknowledged = shop.recorded().await.len() as i64;
-    assert!((50..=56).contains(&acknowledged), "{acknowledged}");
-    assert_eq!(
-        shop.orders().await,
-        acknowledged,
-        "orders without events, or events without orders"
-    );
-}
-
-mod dropped {
-    use super::check_dropped_saves as a_dropped_save_is_whole_and_leaves_the_pool_healthy;
-    crate::on_every_backend!(a_dropped_save_is_whole_and_leaves_the_pool_healthy);
 }

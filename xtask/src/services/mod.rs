@@ -12,6 +12,7 @@ mod nats;
 mod postgres;
 mod programs;
 mod quiet;
+mod redis;
 mod server;
 
 use std::path::Path;
@@ -31,16 +32,18 @@ pub(crate) enum Backend {
     Nats,
     /// The oldest nats-server version supported.
     NatsOld,
+    Redis,
     /// Any nats-server at all, for the demo.
     NatsForDemo,
 }
 
 /// What the tests use.
-pub(crate) const FOR_TESTS: [Backend; 4] = [
+pub(crate) const FOR_TESTS: [Backend; 5] = [
     Backend::Postgres,
     Backend::MariaDb,
     Backend::Nats,
     Backend::NatsOld,
+    Backend::Redis,
 ];
 
 impl Backend {
@@ -51,6 +54,7 @@ impl Backend {
             Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
             Self::Nats => "OUTBOX_TEST_NATS_URL",
             Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
+            Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::NatsForDemo => "NATS_URL",
         }
     }
@@ -61,6 +65,7 @@ impl Backend {
             Self::MariaDb => "MariaDB",
             Self::Nats | Self::NatsForDemo => "nats-server",
             Self::NatsOld => "nats-server 2.9",
+            Self::Redis => "Redis",
         }
     }
 
@@ -70,6 +75,7 @@ impl Backend {
             Self::MariaDb => mariadb::launch(folder),
             Self::Nats => nats::current(folder, tools),
             Self::NatsOld => nats::old(folder),
+            Self::Redis => redis::launch(folder),
             Self::NatsForDemo => nats::for_demo(folder, tools),
         }
     }

@@ -199,7 +199,7 @@ impl EffectCheck {
             if part == Part::Notifications {
                 // Recomputed, so that a key that is not stable shows.
                 let line = |message: &Committed| {
-                    let key = StableKey::new(part.name(), message.id).as_uuid();
+                    let key = StableKey::new(part.name(), message.id.into()).as_uuid();
                     (key, message.aggregate.id.clone())
                 };
                 let lines = evidence

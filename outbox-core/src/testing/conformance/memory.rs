@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use super::dedup_store::DedupStoreFixture;
 use super::publisher::{PublisherCapabilities, PublisherFixture};
 use super::source::SourceFixture;
 use super::store::{HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
 use super::stream_log::StreamLogFixture;
+use crate::dedup::DedupStore;
 use crate::message::{Events, Message, MessageId};
 use crate::publisher::{Publisher, StreamLog};
 use crate::source::Source;
 use crate::store::{OutboxAdmin, OutboxStore};
-use crate::testing::{LogEntry, MemoryBroker, MemoryPublisher, MemorySource, MemoryStore, MemoryTransaction};
+use crate::testing::{
+    LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemorySource, MemoryStore, MemoryTransaction,
+};
 
 /// Runs the suite of stores over [`MemoryStore`], or over a wrapper of it.
 #[derive(Debug)]
@@ -274,5 +278,40 @@ impl<S: Source> SourceFixture for MemorySourceFixture<S> {
 
     fn ack_wait(&self) -> Duration {
         Duration::from_secs(1)
+    }
+}
+
+/// Runs the suite of deduplication stores over [`MemoryDedupStore`], or over another one.
+#[derive(Debug)]
+pub struct MemoryDedupStoreFixture<S = MemoryDedupStore> {
+    store: S,
+}
+
+impl MemoryDedupStoreFixture {
+    /// A fresh store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::over(MemoryDedupStore::new())
+    }
+}
+
+impl Default for MemoryDedupStoreFixture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> MemoryDedupStoreFixture<S> {
+    /// A given store.
+    pub fn over(store: S) -> Self {
+        Self { store }
+    }
+}
+
+impl<S: DedupStore> DedupStoreFixture for MemoryDedupStoreFixture<S> {
+    type Store = S;
+
+    fn stores(&self) -> [&S; 2] {
+        [&self.store, &self.store]
     }
 }

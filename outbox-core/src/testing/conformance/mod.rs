@@ -18,10 +18,11 @@
 //! }
 //! ```
 //!
-//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`] or [`crate::source`] does not say, and
-//! for each promise there is a planted mistake ([`super::wrong`]) that it notices. Differences between back ends are a
+//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`], [`crate::source`] or [`crate::dedup`] does
+//! not say, and for each promise there is a planted mistake ([`super::wrong`]) that it notices. Differences between back ends are a
 //! capabilities value of the fixture; a missing one skips loudly. Absent here: performance.
 
+pub mod dedup_store;
 pub mod memory;
 pub mod probe;
 pub mod publisher;

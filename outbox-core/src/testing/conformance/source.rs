@@ -13,7 +13,9 @@ use super::probe::{NOTED, OBSERVED, message};
 use crate::codec;
 use crate::event::EventDescriptor;
 use crate::message::Message;
-use crate::source::{ConsumerSpec, Delivery, Source, SourceError, Subscription};
+use crate::source::{
+    ConsumerSpec, Delivery, Source, SourceError, StreamFacts, StreamRetention, Subscription,
+};
 
 /// Brings one broker into the states that the promises talk about.
 ///
@@ -46,7 +48,9 @@ fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration)
         name: name.to_owned(),
         events: events.to_vec(),
         ack_wait,
+        whole_aggregates: false,
         in_flight_max: 100,
+        prefetch: 100,
     }
 }
 
@@ -395,6 +399,47 @@ pub async fn a_dropped_wait_loses_nothing<F: SourceFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
+/// The facts are those of the stream as it is: its messages and their positions, whoever has acknowledged them.
+pub async fn facts_tell_what_is_on_the_stream<F: SourceFixture>(fixture: &F) {
+    let facts = async || -> StreamFacts {
+        loop {
+            match fixture.source().facts().await {
+                Ok(facts) => return facts,
+                Err(SourceError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("the stream cannot be looked at: {error}"),
+            }
+        }
+    };
+    let empty = facts().await;
+    assert_eq!(
+        (empty.messages, empty.first_position, empty.last_position),
+        (0, None, 0)
+    );
+    assert_eq!(
+        empty.retention,
+        StreamRetention::Limits,
+        "other retentions delete what consumers have not read"
+    );
+    assert!(
+        empty.max_age.is_none_or(|age| !age.is_zero()),
+        "never is `None`, not zero"
+    );
+    publish(fixture, NOTED, "a", 3).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let mut positions = Vec::new();
+    for _ in 0..3 {
+        let delivery = next(&mut subscription).await;
+        positions.push(delivery.incoming().position);
+        ack(delivery).await;
+    }
+    let full = facts().await;
+    assert_eq!(full.messages, 3);
+    assert_eq!(
+        (full.first_position, full.last_position),
+        (Some(positions[0]), positions[2])
+    );
+}
+
 /// Makes one test per promise of a source. Takes the attributes of the tests, and an expression, which may await, for an
 /// `Option` of a fresh [`SourceFixture`](crate::testing::conformance::source::SourceFixture); `None` skips.
 #[macro_export]
@@ -414,6 +459,7 @@ macro_rules! source_conformance {
             progress_postpones_redelivery,
             the_backlog_counts_down,
             a_dropped_wait_loses_nothing,
+            facts_tell_what_is_on_the_stream,
         ]);
     };
 }

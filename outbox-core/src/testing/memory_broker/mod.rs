@@ -101,6 +101,13 @@ impl MemoryBroker {
         self
     }
 
+    /// Sets the age that [`Source::facts`](crate::Source::facts) tells of; `None`, the default, for none. Nothing is deleted.
+    #[must_use]
+    pub fn with_max_age(self, age: Option<Duration>) -> Self {
+        self.lock().max_age = age;
+        self
+    }
+
     /// Sets the largest message in bytes, headers included.
     #[must_use]
     pub fn with_message_bytes_max(self, bytes: usize) -> Self {

@@ -9,7 +9,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::MemoryBroker;
 use super::state::Next;
-use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, Subscription};
 
 /// How long a call waits for a broker that is down.
 const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
@@ -46,6 +46,11 @@ impl Source for MemorySource {
             consumer: consumer.name.clone(),
             generation,
         })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        self.broker.until_up().await?;
+        Ok(self.broker.lock().facts())
     }
 }
 
@@ -176,13 +181,13 @@ impl Delivery for MemoryDelivery {
         &self.incoming
     }
 
-    async fn ack(self) -> Result<(), SourceError> {
+    async fn ack(&self) -> Result<(), SourceError> {
         self.broker.check_up()?;
         self.acknowledge();
         Ok(())
     }
 
-    async fn retry_after(self, delay: Duration) -> Result<(), SourceError> {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
         self.broker.check_up()?;
         self.broker
             .lock()

@@ -15,7 +15,7 @@ use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::source::{ConsumerSpec, Incoming};
+use crate::source::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
 
 /// CloudEvents source of everything that this broker stores.
 const SOURCE: &str = "memory";
@@ -36,6 +36,7 @@ pub(in crate::testing) struct State {
     generations: u64,
     pub(in crate::testing) faults: Faults,
     pub(super) window: DedupWindow,
+    pub(super) max_age: Option<Duration>,
     pub(super) message_bytes_max: usize,
     pub(super) latency: Duration,
     pub(super) publishes: u64,
@@ -70,6 +71,8 @@ pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
     event_types: HashSet<String>,
+    /// Starts of further wanted event types: `order.`.
+    aggregates: Vec<String>,
     in_flight_max: usize,
     ack_wait: Duration,
     /// The position up to which it has looked.
@@ -106,6 +109,7 @@ impl Default for State {
             generations: 0,
             faults: Faults::default(),
             window: DedupWindow::default(),
+            max_age: None,
             message_bytes_max: MESSAGE_BYTES_MAX,
             latency: Duration::ZERO,
             publishes: 0,
@@ -276,8 +280,11 @@ impl State {
             .iter()
             .map(|descriptor| descriptor.event_type())
             .collect();
+        let aggregates = spec.events.iter().filter(|_| spec.whole_aggregates);
+        let aggregates: Vec<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
         if let Some(consumer) = self.consumers.get_mut(&spec.name) {
             consumer.event_types = event_types;
+            consumer.aggregates = aggregates;
             consumer.in_flight_max = spec.in_flight_max;
             consumer.ack_wait = spec.ack_wait;
             return consumer.generation;
@@ -287,6 +294,7 @@ impl State {
             generation: self.generations,
             deliveries: 0,
             event_types,
+            aggregates,
             in_flight_max: spec.in_flight_max,
             ack_wait: spec.ack_wait,
             cursor: 0,
@@ -295,6 +303,20 @@ impl State {
         };
         self.consumers.insert(spec.name.clone(), consumer);
         self.generations
+    }
+
+    pub(super) fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            max_age: self.max_age,
+            retention: StreamRetention::Limits,
+            duplicate_window: match self.window {
+                DedupWindow::Time(time) => Some(time),
+                DedupWindow::Unlimited | DedupWindow::Messages(_) => None,
+            },
+            first_position: self.log.keys().next().copied(),
+            last_position: self.last_position,
+            messages: self.log.len() as u64,
+        }
     }
 
     pub(super) fn delete_consumer(&mut self, name: &str) {
@@ -382,10 +404,10 @@ impl State {
 
 impl Consumer {
     fn wants(&self, entry: &Entry) -> bool {
-        entry
-            .event_type
-            .as_ref()
-            .is_none_or(|event_type| self.event_types.contains(event_type))
+        entry.event_type.as_ref().is_none_or(|event_type| {
+            let whole = |aggregate: &String| event_type.starts_with(aggregate.as_str());
+            self.event_types.contains(event_type) || self.aggregates.iter().any(whole)
+        })
     }
 
     /// Moves past the next wanted entry and returns its position, unless too much is unacknowledged.

@@ -4,12 +4,14 @@
 //! promise in [`conformance`](super::conformance) that fails on it. They wrap the in-memory implementations and change one thing. Absent here:
 //! anything to use for another purpose.
 
+mod dedup_store;
 mod publisher;
 mod source;
 mod store;
 mod stream_log;
 mod writer;
 
+pub use dedup_store::{DedupStoreMistake, WrongDedupStore};
 pub use publisher::{PublisherMistake, WrongPublisher};
 pub use source::{SourceMistake, WrongDelivery, WrongSource, WrongSubscription};
 pub use store::{StoreMistake, WrongStore};

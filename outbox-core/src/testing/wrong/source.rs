@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
+
 use crate::event::DomainEvent;
-use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, Subscription};
+use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, Subscription};
 use crate::testing::conformance::probe::Probe;
 use crate::testing::{MemoryDelivery, MemorySource, MemorySubscription};
 
@@ -43,6 +45,8 @@ pub enum SourceMistake {
     ReportsNoBacklog,
     /// Takes a delivery off the stream before its caller can have it, and drops it when the caller gives up.
     LosesDroppedWaits,
+    /// Tells of the stream as it was at first.
+    RemembersFacts,
 }
 
 /// A source with one mistake.
@@ -51,6 +55,7 @@ pub struct WrongSource {
     inner: MemorySource,
     mistake: SourceMistake,
     subscriptions: AtomicUsize,
+    facts: OnceCell<StreamFacts>,
 }
 
 impl WrongSource {
@@ -61,6 +66,7 @@ impl WrongSource {
             inner,
             mistake,
             subscriptions: AtomicUsize::new(0),
+            facts: OnceCell::new(),
         }
     }
 }
@@ -98,6 +104,13 @@ impl Source for WrongSource {
             mistake: self.mistake,
             wanted,
         })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        if self.mistake == SourceMistake::RemembersFacts {
+            return self.facts.get_or_try_init(|| self.inner.facts()).await.cloned();
+        }
+        self.inner.facts().await
     }
 }
 
@@ -166,14 +179,14 @@ impl Delivery for WrongDelivery {
         &self.incoming
     }
 
-    async fn ack(self) -> Result<(), SourceError> {
+    async fn ack(&self) -> Result<(), SourceError> {
         if self.mistake == SourceMistake::LosesAcks {
             return Ok(());
         }
         self.inner.ack().await
     }
 
-    async fn retry_after(self, delay: Duration) -> Result<(), SourceError> {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
         let delay = if self.mistake == SourceMistake::IgnoresRetryDelay {
             Duration::ZERO
         } else {

@@ -56,7 +56,7 @@ fn take_effect(evidence: &mut Evidence, order: &Order) {
     ] {
         evidence.effects.entry(part).or_default().push(id);
     }
-    let key = StableKey::new("notifications", dispatched).as_uuid();
+    let key = StableKey::new("notifications", dispatched.into()).as_uuid();
     evidence.notices.push(Notice {
         key,
         order_id,

@@ -12,7 +12,12 @@ use my_service::inbox::{Event, Handler, HandlerError, idempotent_handler};
 #[domain_event(aggregate = "order", name = "placed")]
 struct OrderPlaced(#[domain_event(aggregate_id)] u64);
 
-#[idempotent_handler(consumer = "inventory", crate = crate::my_service::inbox)]
+#[idempotent_handler(
+    consumer = "inventory",
+    strategy = key(0),
+    backoff = "1s..5m",
+    crate = crate::my_service::inbox
+)]
 async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }

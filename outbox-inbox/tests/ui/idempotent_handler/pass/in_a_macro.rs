@@ -7,18 +7,18 @@ use outbox_inbox::{Event, Handler, HandlerError, idempotent_handler};
 struct OrderPlaced(#[domain_event(aggregate_id)] u64);
 
 macro_rules! handler {
-    ($name:ident, $consumer:expr, $event:ty, $output:ty) => {
-        #[idempotent_handler(consumer = $consumer)]
+    ($name:ident, $consumer:expr, $event:ty, $output:ty, $key:tt, $timeout:expr) => {
+        #[idempotent_handler(consumer = $consumer, strategy = key($key), timeout = $timeout)]
         async fn $name(_event: Event<$event>) -> $output {
             Ok(())
         }
     };
 }
 
-handler!(reserve_stock, "inventory", OrderPlaced, Result<(), HandlerError>);
+handler!(reserve_stock, "inventory", OrderPlaced, Result<(), HandlerError>, 0, "5s");
 
 fn main() {
-    handler!(write_bill, "billing", OrderPlaced, std::result::Result<(), HandlerError>);
+    handler!(write_bill, "billing", OrderPlaced, std::result::Result<(), HandlerError>, 0, "5s");
     assert_eq!(reserve_stock::REGISTRATION.consumer, "inventory");
     assert_eq!(write_bill::REGISTRATION.consumer, "billing");
 }

@@ -25,6 +25,13 @@ pub mod handlers {
     #[domain_event(aggregate = "order", name = "placed")]
     pub struct OrderPlaced(#[domain_event(aggregate_id)] u64);
 
+    #[allow(deprecated)]
+    impl OrderPlaced {
+        fn number(&self) -> u64 {
+            self.0
+        }
+    }
+
     /// Takes the ordered articles out of stock.
     ///
     /// # Errors
@@ -37,8 +44,22 @@ pub mod handlers {
     }
 
     #[allow(deprecated)]
-    #[idempotent_handler(consumer = "billing")]
+    #[idempotent_handler(
+        consumer = "billing",
+        strategy = key(0),
+        order = none,
+        batch = 2,
+        attempts = 1,
+        backoff = "1s..1s",
+        timeout = "1s"
+    )]
     async fn write_bill(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    #[allow(deprecated)]
+    #[idempotent_handler(consumer = "shipping", strategy = key(OrderPlaced::number))]
+    async fn ship(_events: Vec<Event<OrderPlaced>>) -> Result<(), HandlerError> {
         Ok(())
     }
 }

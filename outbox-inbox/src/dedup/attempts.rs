@@ -1,28 +1,27 @@
-//! Strategy *message id*, the default: one row per (consumer, message id), inserted first, in the handler's transaction.
+//! Counts the attempts at a message, and gives it up at the limit.
 //!
-//! Exactly one effect per message, however often and wherever it is delivered, as long as the row is kept (`expires_at`). A concurrent
-//! duplicate waits for the row's lock and then finds out; it never runs.
-//!
-//! Attempts are counted outside the handler's transaction, or they would roll back with it. The good path pays nothing for that: a first
-//! delivery is counted when it has failed, a later one before it runs, so that a handler that takes the process with it reaches its
-//! limit as well (after one run more, since the first was not written down). Absent here: when to try again.
+//! One row per (consumer, event), whatever the strategy, and only once something has gone wrong. It is written outside the handler's transaction, or
+//! it would roll back with it. The good path pays nothing: a first delivery is counted when it has failed, a later one before it
+//! runs, so that a handler that takes the process with it reaches its limit as well (after one run more, since the first was not
+//! written down). Invariant: the dead letter is in the transaction that gives up. Absent here: when to try again.
 
 use std::time::Duration;
 
-use outbox_core::MessageId;
+use outbox_core::EventId;
 use sea_orm::{DatabaseTransaction, DbErr};
 
+use super::claim::Claimant;
 use super::sql::{InboxSql, Key, Status};
 use crate::database::{Database, roll_back};
 use crate::dead_letter::{self, Letter};
 
-/// The strategy for one message at one consumer.
+/// The attempts at one event of one consumer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ByMessageId<'a> {
+pub(crate) struct Attempts<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) database: &'a Database,
     pub(crate) consumer: &'a str,
-    pub(crate) message_id: MessageId,
+    pub(crate) event_id: EventId,
     pub(crate) attempts_max: u32,
     /// Longest run of a handler.
     pub(crate) run_max: Duration,
@@ -44,23 +43,12 @@ pub(crate) enum Start {
     Running,
 }
 
-/// Whose a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// Ours: the transaction holds the row.
-    Mine,
-    /// It was handled or given up.
-    Done,
-    /// It failed before: count the attempt, then claim again.
-    CountFirst,
-}
-
 /// What a failure does to the number of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     /// It uses one up.
     Add,
-    /// [`ByMessageId::start`] has counted it already, and this is its number. Others may have started meanwhile, so the row may say more.
+    /// [`Attempts::start`] has counted it already, and this is its number. Others may have started meanwhile, so the row may say more.
     Counted(u32),
     /// No handler ran.
     Nothing,
@@ -72,16 +60,16 @@ pub(crate) enum Failure {
     /// It may be tried again after so many failed attempts.
     Retry { attempts: u32 },
     /// It is a dead letter now.
-    Buried,
+    Buried { attempts: u32 },
     /// Somebody else handled it or gave it up meanwhile.
     Done,
 }
 
-impl ByMessageId<'_> {
+impl Attempts<'_> {
     fn key(&self) -> Key<'_> {
         Key {
             consumer: self.consumer,
-            message_id: self.message_id,
+            id: self.event_id.as_uuid(),
         }
     }
 
@@ -122,36 +110,6 @@ impl ByMessageId<'_> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Takes the message for the transaction. `counted`: [`Self::start`] has left a row.
-    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, counted: bool) -> Result<Claim, DbErr> {
-        if counted {
-            return Ok(if self.sql.claim(tx, self.key()).await? {
-                Claim::Mine
-            } else {
-                Claim::Done
-            });
-        }
-        if self.sql.insert(tx, self.key(), Status::Handled, 0, None).await? {
-            return Ok(Claim::Mine);
-        }
-        Ok(match self.sql.row(tx, self.key()).await? {
-            Some(row) if row.status != Status::Failed => Claim::Done,
-            // Failed before; or purged in between, which `start` sorts out.
-            _ => Claim::CountFirst,
-        })
-    }
-
-    /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed: PostgreSQL then answers
-    /// `COMMIT` with a rollback that no driver reports, MySQL has rolled back a deadlock's victim already, and the message would be
-    /// acknowledged without its effect. One look-up by primary key.
-    pub(crate) async fn still_holds(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
-        Ok(self
-            .sql
-            .row(tx, self.key())
-            .await?
-            .is_some_and(|row| row.status == Status::Handled))
-    }
-
     /// Records a failed attempt after its transaction was rolled back; at the limit, or if `fatal`, the dead letter goes into the same
     /// transaction.
     pub(crate) async fn fail(
@@ -159,9 +117,10 @@ impl ByMessageId<'_> {
         count: Count,
         fatal: bool,
         letter: &Letter<'_>,
+        claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let tx = self.database.begin().await?;
-        let outcome = self.fail_in(&tx, count, fatal, letter).await;
+        let outcome = self.fail_in(&tx, count, fatal, letter, claimant).await;
         match outcome {
             Ok(failure) => {
                 // A crash before this line: the attempt is not counted, or counted without its error.
@@ -181,6 +140,7 @@ impl ByMessageId<'_> {
         count: Count,
         fatal: bool,
         letter: &Letter<'_>,
+        claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let (key, add) = (self.key(), count == Count::Add);
         let ran = u32::from(count != Count::Nothing);
@@ -198,12 +158,18 @@ impl ByMessageId<'_> {
             Count::Add | Count::Nothing => row.attempts,
         };
         if !fatal && attempts < self.attempts_max {
+            if let Some(claimant) = claimant {
+                claimant.note_failing(tx).await?;
+            }
             return Ok(Failure::Retry { attempts });
         }
         if !self.sql.bury(tx, key, letter.error).await? {
             return Ok(Failure::Done);
         }
+        if let Some(claimant) = claimant {
+            claimant.give_up(tx).await?;
+        }
         dead_letter::insert(tx, self.sql, &Letter { attempts, ..*letter }).await?;
-        Ok(Failure::Buried)
+        Ok(Failure::Buried { attempts })
     }
 }

@@ -1,0 +1,100 @@
+//! `cargo run -p examples --example 06_sequence`
+//!
+//! Strategy `sequence`: the consumer keeps one row per aggregate, with the number of the last event that took effect. So duplicates are known
+//! for ever, also when a stream is replayed from its beginning, and the order of an aggregate holds across all processes of the consumer. The
+//! price: nothing of an aggregate goes on while one of its messages is missing or fails. No server is needed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outbox_core::{DomainEvent, Message, NewMessage};
+use outbox_inbox::testing::Harness;
+use outbox_inbox::{Event, HandlerError, State, Tx, idempotent_handler};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "account", name = "moved")]
+struct MoneyMoved {
+    #[domain_event(aggregate_id)]
+    account: u32,
+    cents: i64,
+}
+
+/// Whether the ledger is open. A closed one refuses, as a service does that is down.
+struct Ledger {
+    open: AtomicBool,
+}
+
+impl Ledger {
+    fn new(open: bool) -> Self {
+        let open = AtomicBool::new(open);
+        Self { open }
+    }
+}
+
+/// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. One that comes even later becomes a dead letter.
+#[idempotent_handler(consumer = "balances", strategy = sequence(gap = "2m"))]
+async fn book(event: Event<MoneyMoved>, tx: Tx<'_>, ledger: State<Ledger>) -> Result<(), HandlerError> {
+    if !ledger.open.load(Ordering::SeqCst) {
+        return Err(HandlerError::retry("the ledger is closed"));
+    }
+    let sql = format!(
+        "UPDATE balances SET cents = cents + {} WHERE account = {}",
+        event.cents, event.account
+    );
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+/// The message as a relay sends it. The outbox numbers the events of an aggregate 1, 2, 3 … without holes.
+fn moved(sequence: u64, cents: i64) -> Result<Message, outbox_core::EventError> {
+    let event = MoneyMoved { account: 7, cents };
+    Ok(NewMessage::from_event(&event)?.into_message(Some(sequence), OffsetDateTime::now_utc()))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    db.execute_unprepared(
+        "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER NOT NULL);
+         INSERT INTO balances VALUES (7, 0)",
+    )
+    .await?;
+    outbox_inbox::migrate(&db).await?;
+
+    // The harness stands for the broker, which keeps the order; here it does not, as after a crash of a process that had one of the messages.
+    let closed = Harness::new(db.clone()).state(Ledger::new(false));
+    let open = Harness::new(db.clone()).state(Ledger::new(true));
+    let (one, two, three) = (moved(1, 500)?, moved(2, -200)?, moved(3, 40)?);
+    for (what, harness, message) in [
+        ("1", &open, &one),
+        ("3, too early", &open, &three),
+        ("2, ledger closed", &closed, &two),
+        ("3, 2 is tried again", &open, &three),
+        ("2, again", &open, &two),
+        ("3, again", &open, &three),
+        ("3, a copy", &open, &three),
+        ("1, replayed", &open, &one),
+    ] {
+        let outcome = harness.deliver_message::<book>(message).await?;
+        println!("{what:<20} {outcome:?}");
+    }
+    println!(
+        "balance: {}",
+        number(&db, "SELECT cents AS n FROM balances").await?
+    );
+    println!(
+        "rows that remember it: {}",
+        number(&db, "SELECT count(*) AS n FROM inbox_positions").await?
+    );
+    Ok(())
+}
+
+async fn number(db: &DatabaseConnection, sql: &str) -> Result<i64, DbErr> {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db.query_one_raw(statement).await?;
+    row.map_or(Ok(0), |row| row.try_get("", "n"))
+}

@@ -1,0 +1,155 @@
+//! `cargo run -p examples --example 08_http_idempotency`
+//!
+//! A client that hears nothing sends its order again. With an `Idempotency-Key` it is placed once: key, order, event and response
+//! commit together, and the retry is answered with the stored response. No server is needed: the database is SQLite in memory, and the
+//! service listens on a port of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::{Request, State as AppState};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::post;
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, Relay};
+use outbox_inbox::http::{IdempotencyLayer, RequestTx, Scope};
+use outbox_sea_orm::{SaveWithEvents, SqlStore};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, Set};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+mod order {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "orders")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub product: String,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+    product: String,
+}
+
+/// Whether the credit check answers. It does not the first time.
+type CreditCheck = Arc<AtomicBool>;
+
+/// Order and event are saved through `tx`. A response below 500 commits them, one of 500 or more rolls them back.
+async fn place_order(
+    AppState(credit_check): AppState<CreditCheck>,
+    tx: RequestTx,
+    product: String,
+) -> Result<(StatusCode, String), StatusCode> {
+    let order = order::ActiveModel {
+        product: Set(product),
+        ..Default::default()
+    };
+    let order = order
+        .insert_with_events(&tx, |saved: &order::Model| {
+            [OrderPlaced {
+                order_id: saved.id,
+                product: saved.product.clone(),
+            }]
+        })
+        .await
+        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    if order.product == "caviar" && !credit_check.swap(true, Ordering::SeqCst) {
+        return Err(StatusCode::BAD_GATEWAY);
+    }
+    Ok((
+        StatusCode::CREATED,
+        format!("order {}: {}", order.id, order.product),
+    ))
+}
+
+/// Who asks. Only authentication puts it there.
+#[derive(Clone)]
+struct User(&'static str);
+
+/// Stands for the authentication of a real service.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(User("ann"));
+    next.run(request).await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    db.execute_unprepared("CREATE TABLE orders (id INTEGER PRIMARY KEY, product TEXT NOT NULL)")
+        .await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+
+    // A key belongs to a tenant and a principal: another user's `k-1` is another key.
+    let idempotency = IdempotencyLayer::new(db.clone(), |request| {
+        let User(id) = request.extensions.get()?;
+        Some(Scope::new("northwind", *id))
+    });
+    idempotency.check().await?;
+    let app = axum::Router::new()
+        .route("/orders", post(place_order))
+        .route_layer(idempotency)
+        .layer(from_fn(authenticate))
+        .with_state(CreditCheck::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+
+    for (key, product, remark) in [
+        ("k-1", "chai", "the first time"),
+        ("k-1", "chai", "again"),
+        ("k-1", "coffee", "another request under the same key"),
+        ("", "chai", "no key"),
+        ("k-2", "caviar", "a failure, rolled back"),
+        ("k-2", "caviar", "again: it really runs"),
+        ("k-2", "caviar", "and again"),
+    ] {
+        println!(
+            "{product:<6} {key:<3} {remark}: {}",
+            send(&address, key, product).await?
+        );
+    }
+    server.abort();
+
+    // What was committed is published: as many events as there are orders.
+    let relay = Relay::new(SqlStore::new(db), MemoryBroker::new().publisher());
+    println!("published {} events", relay.drain().await?.published);
+    Ok(())
+}
+
+/// Sends an order; returns what is worth looking at.
+async fn send(address: &str, key: &str, product: &str) -> Result<String, Box<dyn std::error::Error>> {
+    let mut connection = TcpStream::connect(address).await?;
+    let mut head = format!("POST /orders HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    if !key.is_empty() {
+        head.push_str(&format!("idempotency-key: \"{key}\"\r\n"));
+    }
+    let length = product.len();
+    let request = format!("{head}content-type: text/plain\r\ncontent-length: {length}\r\n\r\n{product}");
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    let replayed = if head.contains("idempotency-replayed: true") {
+        ", replayed"
+    } else {
+        ""
+    };
+    Ok(format!("{status}{replayed} {body}").trim_end().to_owned())
+}

@@ -1,0 +1,99 @@
+//! `cargo run -p examples --example 11_outside_the_database`
+//!
+//! Strategy `store`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
+//! store remembers what was done; if the process dies between the effect and the record, the effect happens again. Hence the second line: a
+//! stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
+//! use `outbox_inbox::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox_nats::KvDedupStore`; both expire what they keep.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
+use outbox_core::{DomainEvent, MessageId, Publisher, Relay};
+use outbox_inbox::{DedupKey, Event, HandlerError, Inbox, StableKey, State, idempotent_handler};
+use outbox_sea_orm::{SqlStore, record};
+use sea_orm::{ConnectOptions, Database, TransactionTrait};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u32,
+    cents: i64,
+}
+
+/// Stands for a payment provider: it takes a key with each request, and answers a known key with the first payment.
+#[derive(Default)]
+struct Payments(Mutex<HashMap<Uuid, i64>>);
+
+impl Payments {
+    /// Whether it is a new payment.
+    fn charge(&self, key: Uuid, cents: i64) -> bool {
+        let mut payments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        payments.insert(key, cents).is_none()
+    }
+}
+
+/// It takes no `Tx`, so no transaction is open while the provider is asked.
+#[idempotent_handler(consumer = "payments", strategy = store, backoff = "10ms..20ms")]
+async fn charge(
+    event: Event<OrderPlaced>,
+    key: StableKey,
+    payments: State<Payments>,
+) -> Result<(), HandlerError> {
+    // One key per step, if a handler calls out more than once.
+    let new = payments.charge(key.step("charge"), event.cents);
+    println!("order {}: charged (new: {new})", event.order_id);
+    if new {
+        // Paid, and still a failure: the next attempt brings the same key.
+        return Err(HandlerError::retry("the answer was lost"));
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?; // Failures and dead letters are kept there in any case.
+
+    let tx = db.begin().await?;
+    record(
+        &tx,
+        [OrderPlaced {
+            order_id: 1,
+            cents: 1999,
+        }],
+    )
+    .await?;
+    tx.commit().await?;
+    let broker = MemoryBroker::new();
+    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+        .drain()
+        .await?;
+    let store = MemoryDedupStore::new();
+    let inbox = Inbox::new(db, broker.source())
+        .state(Payments::default())
+        .dedup_store(store.clone());
+
+    println!("a failure after the payment:");
+    inbox.drain_until_idle().await?;
+
+    println!("a copy:");
+    let mut copy = broker.messages().remove(0);
+    copy.id = MessageId::fresh();
+    broker.publisher().publish(&copy).await?;
+    let report = inbox.drain_until_idle().await?;
+    println!("dropped {} duplicate", report.duplicates);
+
+    println!("a copy, after a crash before the record:");
+    store.forget(&DedupKey::new("payments", copy.event_id));
+    copy.id = MessageId::fresh();
+    broker.publisher().publish(&copy).await?;
+    inbox.drain_until_idle().await?;
+    Ok(())
+}

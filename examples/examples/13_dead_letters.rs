@@ -1,0 +1,104 @@
+//! `cargo run -p examples --example 13_dead_letters`
+//!
+//! What becomes of a message that no attempt can handle: after its attempts it is a dead letter, kept with its raw bytes and the error, and its
+//! aggregate goes on. The application is told by a hook. Operators look at it, remove the cause, and have the inbox try it again, or discard
+//! it. Nothing is lost meanwhile. No server is needed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{Aggregate, DomainEvent, Relay};
+use outbox_inbox::{DeadLetters, Event, HandlerError, Inbox, Selection, State, Tx, idempotent_handler};
+use outbox_sea_orm::{SqlStore, record};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use serde::{Deserialize, Serialize};
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u32,
+    product: String,
+}
+
+/// Whether caviar has a price by now.
+#[derive(Clone, Default)]
+struct PriceList {
+    complete: Arc<AtomicBool>,
+}
+
+#[idempotent_handler(consumer = "billing", attempts = 3, backoff = "10ms..20ms")]
+async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: State<PriceList>) -> Result<(), HandlerError> {
+    if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
+        // Trying again may help. `?` makes such errors too.
+        return Err(HandlerError::retry("caviar has no price"));
+    }
+    if event.product == "unicorn" {
+        // It cannot help: given up at once.
+        return Err(HandlerError::fatal("unicorns are not sold"));
+    }
+    tx.execute_unprepared(&format!("INSERT INTO bills VALUES ({})", event.order_id))
+        .await?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    db.execute_unprepared("CREATE TABLE bills (order_id INTEGER NOT NULL)")
+        .await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+
+    let tx = db.begin().await?;
+    let orders = [(1, "caviar"), (1, "chai"), (1, "unicorn")];
+    record(
+        &tx,
+        orders.map(|(order_id, product)| OrderPlaced {
+            order_id,
+            product: product.to_owned(),
+        }),
+    )
+    .await?;
+    tx.commit().await?;
+    let broker = MemoryBroker::new();
+    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+        .drain()
+        .await?;
+
+    // While caviar is tried again, chai waits behind it: the order of an order's events is kept. Once caviar is given up, chai goes on.
+    let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
+    let handled = shutdown.clone();
+    let inbox = Inbox::new(db.clone(), broker.source())
+        .state(prices.clone())
+        .on_dead_letter(|lost| println!("given up after {} attempts: {}", lost.attempts, lost.error))
+        .on_handled(move |done| {
+            println!("billed number {}", done.message.sequence.unwrap_or_default());
+            if done.message.sequence == Some(1) {
+                handled.cancel();
+            }
+        });
+    inbox.drain_until_idle().await?;
+
+    // What an operator does; any process that reaches the database can.
+    let letters = DeadLetters::new(db);
+    let of_order = Selection::consumer("billing").aggregate(Aggregate::new("order", "1"));
+    let open = letters.list(&of_order, 10).await?;
+    for letter in &open {
+        println!("{} {}", letter.consumer, String::from_utf8_lossy(&letter.payload));
+    }
+    let unicorn = open.iter().find(|letter| letter.error.contains("unicorn"));
+    let unicorn = Selection::ids(unicorn.map(|letter| letter.id));
+    println!("discarded {}", letters.discard(&unicorn).await?);
+
+    // The cause is removed, and the letter marked. A running inbox takes it up within 5 s, one that starts at once.
+    prices.complete.store(true, Ordering::SeqCst);
+    println!("to be tried again: {}", letters.retry(&of_order).await?);
+    inbox.run(shutdown).await?;
+    println!("left: {}", letters.count(&Selection::all()).await?);
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! `cargo run -p examples --example 14_versions`
+//!
+//! An event has changed twice, and the stream still holds every version of it. The handler knows the last one only: upcasters bring older payloads
+//! to it, one version at a time. A step that is missing is found at the start, not by the first old message. No server is needed.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, Relay};
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Upcasters, idempotent_handler};
+use outbox_sea_orm::{SqlStore, record};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, TransactionTrait};
+use serde::{Deserialize, Serialize};
+
+/// What producers of three years have recorded. A consumer needs none of the first.
+mod past {
+    use super::{Deserialize, DomainEvent, Serialize};
+
+    #[derive(DomainEvent, Serialize, Deserialize)]
+    #[domain_event(aggregate = "order", name = "placed", version = 1)]
+    pub struct OrderPlacedV1 {
+        #[domain_event(aggregate_id)]
+        pub order_id: u32,
+        /// Whole ones. `None` was a bug in those days.
+        pub euros: Option<i64>,
+    }
+
+    #[derive(DomainEvent, Serialize, Deserialize)]
+    #[domain_event(aggregate = "order", name = "placed", version = 2)]
+    pub struct OrderPlacedV2 {
+        #[domain_event(aggregate_id)]
+        pub order_id: u32,
+        pub cents: i64,
+    }
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 3)]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u32,
+    cents: i64,
+    currency: String,
+}
+
+#[idempotent_handler(consumer = "billing")]
+async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    println!("order {}: {} {}", event.order_id, event.cents, event.currency);
+    Ok(())
+}
+
+fn one_to_two(upcasters: Upcasters) -> Upcasters {
+    // From JSON to JSON, because its type may be gone. What does not fit is an error, and the message a dead letter.
+    upcasters.json("order.placed", 1, |mut payload| {
+        let euros = payload["euros"].as_i64().ok_or("an order without a price")?;
+        payload["cents"] = (euros * 100).into();
+        Ok::<_, &str>(payload)
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+    let broker = MemoryBroker::new();
+    publish(&db, &broker).await?;
+
+    let incomplete = one_to_two(Upcasters::new());
+    let complete = incomplete.clone().step(|old: past::OrderPlacedV2| OrderPlaced {
+        order_id: old.order_id,
+        cents: old.cents,
+        currency: "EUR".to_owned(),
+    });
+    let refused = Inbox::new(db.clone(), broker.source()).upcasters(incomplete);
+    println!(
+        "without the second step it starts: {}",
+        refused.drain_until_idle().await.is_ok()
+    );
+
+    let inbox = Inbox::new(db.clone(), broker.source())
+        .upcasters(complete)
+        .config(InboxConfig::default().concurrency(1)); // So that this prints in order.
+    inbox.drain_until_idle().await?;
+
+    // It is kept as it came, in version 1.
+    for letter in outbox_inbox::testing::dead_letters(&db, "billing").await? {
+        println!("given up: {}", String::from_utf8_lossy(&letter.payload));
+    }
+    Ok(())
+}
+
+async fn publish(db: &DatabaseConnection, broker: &MemoryBroker) -> Result<(), Box<dyn std::error::Error>> {
+    let tx = db.begin().await?;
+    let old = [(1, Some(19)), (2, None)];
+    record(
+        &tx,
+        old.map(|(order_id, euros)| past::OrderPlacedV1 { order_id, euros }),
+    )
+    .await?;
+    record(
+        &tx,
+        [past::OrderPlacedV2 {
+            order_id: 3,
+            cents: 1950,
+        }],
+    )
+    .await?;
+    let currency = "SEK".to_owned();
+    record(
+        &tx,
+        [OrderPlaced {
+            order_id: 4,
+            cents: 21_900,
+            currency,
+        }],
+    )
+    .await?;
+    tx.commit().await?;
+    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+        .drain()
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! `cargo run -p examples --example 15_results`
+//!
+//! A handler that returns something: a result, which is stored with the inbox row and handed back on a duplicate, and follow-up events, which
+//! are recorded in the same transaction. For commands that come as messages and whose sender, hearing nothing, sends again: the answer is
+//! the first one, and the work is not done twice. `on_duplicate = reemit` would publish the events again instead. No server is needed.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, Relay};
+use outbox_inbox::{Emit, Event, HandlerError, Inbox, Metadata, Reply, State, idempotent_handler};
+use outbox_sea_orm::{SqlStore, record};
+use sea_orm::{ConnectOptions, Database, TransactionTrait};
+use serde::{Deserialize, Serialize};
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "room", name = "requested")]
+struct RoomRequested {
+    #[domain_event(aggregate_id)]
+    guest: String,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "booking", name = "made")]
+struct BookingMade {
+    #[domain_event(aggregate_id)]
+    room: u32,
+    guest: String,
+}
+
+#[derive(Serialize)]
+struct Confirmation {
+    room: u32,
+}
+
+/// The last room that was given away. A second run would give away another.
+#[derive(Default)]
+struct Hotel {
+    given_away: AtomicU32,
+}
+
+#[idempotent_handler(consumer = "reception", on_duplicate = result, backoff = "10ms..20ms")]
+async fn book(
+    event: Event<RoomRequested>,
+    metadata: Metadata,
+    hotel: State<Hotel>,
+) -> Result<(Reply<Confirmation>, Emit<[BookingMade; 1]>), HandlerError> {
+    if metadata.attempt() == 1 {
+        // Nothing of a failed attempt is stored or recorded.
+        return Err(HandlerError::retry("nobody is at the desk"));
+    }
+    let room = 100 + hotel.given_away.fetch_add(1, Ordering::SeqCst);
+    let made = BookingMade {
+        room,
+        guest: event.guest.clone(),
+    };
+    Ok((Reply(Confirmation { room }), Emit([made])))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let db = Database::connect(options).await?;
+    outbox_sea_orm::migrate(&db).await?;
+    outbox_inbox::migrate(&db).await?;
+
+    let tx = db.begin().await?;
+    let guest = "ann".to_owned();
+    record(&tx, [RoomRequested { guest }]).await?;
+    tx.commit().await?;
+    let broker = MemoryBroker::new();
+    let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
+    relay.drain().await?;
+
+    // Where the answer goes to is the application's: an HTTP callback, a reply subject. The hook is called after the commit; a crash in between
+    // loses the call, and the sender asks again.
+    broker.duplicate_deliveries(1);
+    let inbox = Inbox::new(db, broker.source())
+        .state(Hotel::default())
+        .on_handled(|done| {
+            let result = String::from_utf8_lossy(done.result.unwrap_or_default());
+            println!("duplicate: {}, answer: {result}", done.duplicate);
+        });
+    let report = inbox.drain_until_idle().await?;
+    println!(
+        "failed {}, handled {}, duplicates {}",
+        report.failed, report.handled, report.duplicates
+    );
+
+    println!("follow-up events: {}", relay.drain().await?.published);
+    for message in broker
+        .messages()
+        .iter()
+        .filter(|message| message.event_type == "booking.made")
+    {
+        println!("{}", String::from_utf8_lossy(&message.payload));
+    }
+    Ok(())
+}

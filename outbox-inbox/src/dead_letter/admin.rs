@@ -1,0 +1,331 @@
+//! What operators see and do: list, count, retry, discard.
+//!
+//! Invariant: nothing here runs a handler; it changes what an inbox finds, in transactions of at most 1,000 rows, and works while inboxes run.
+//! Rows that somebody else has locked are passed over (`SKIP LOCKED`): an inbox that is trying them again, or another operator. So nobody
+//! waits for a handler, and two operators never wait for each other. Absent: who may do it.
+
+use outbox_core::{Aggregate, EventId};
+use outbox_sea_orm::TableNames;
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value,
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::selection::{After, ORDER, Selection, push_selection, push_status};
+use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
+use crate::database::Database;
+use crate::dedup::sql::InboxSql;
+
+/// Rows per transaction.
+const ROWS_MAX: usize = 1_000;
+
+/// Values in the list of a statement that writes: MariaDB turns 1,000 and more into a join, which need not use the primary key.
+pub(crate) const LIST_MAX: usize = 500;
+
+/// The dead letters of a database: what consumers gave up, and what becomes of it.
+///
+/// Works in any process that reaches the database, with inboxes running or not. Operations on a [`Selection`] take its rows in the order in which
+/// they were given up, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
+/// Dropping a future ends it after the transaction that runs.
+///
+/// Rows that an inbox is trying again at this moment, or that another operator is changing, are left out and not counted.
+///
+/// ```
+/// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
+/// use outbox_inbox::{DeadLetters, Selection};
+///
+/// let letters = DeadLetters::new(db);
+/// let of_billing = Selection::consumer("billing");
+/// for letter in letters.list(&of_billing, 20).await? {
+///     println!("{} {:?}: {}", letter.id, letter.event_type, letter.error);
+/// }
+/// // After the bug was fixed and the program deployed:
+/// let marked = letters.retry(&of_billing.clone().event_type("order.placed")).await?;
+/// // What nobody needs any more:
+/// let deleted = letters.discard(&of_billing.event_type("order.archived")).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DeadLetters {
+    db: DatabaseConnection,
+    names: TableNames,
+}
+
+impl DeadLetters {
+    /// The dead letters in the tables with the default names.
+    #[must_use]
+    pub fn new(db: DatabaseConnection) -> Self {
+        Self {
+            db,
+            names: TableNames::default(),
+        }
+    }
+
+    /// Sets the names of the inbox tables.
+    #[must_use]
+    pub fn names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Lists them, oldest first, at most `limit`. Go on with [`Selection::after`].
+    ///
+    /// # Errors
+    ///
+    /// The database's error; [`DbErr::Type`] or [`DbErr::Json`] for a row that this crate did not write.
+    pub async fn list(&self, selection: &Selection, limit: u32) -> Result<Vec<DeadLetter>, DbErr> {
+        selection.check()?;
+        let inbox = self.sql();
+        let mut sql = inbox.sql(format!(
+            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, {}, payload, \
+             error, attempts, status, {} AS created_micros FROM {}",
+            headers_column(inbox.backend()),
+            micros_of_created(inbox.backend()),
+            inbox.dead_letters()
+        ));
+        push_selection(&mut sql, &inbox, selection);
+        sql.push(ORDER).push(" LIMIT ").bind(i64::from(limit));
+        let rows = self.db.query_all_raw(sql.statement()).await?;
+        rows.iter().map(|row| read(row, inbox.backend())).collect()
+    }
+
+    /// One of them; `None` if it is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::list`].
+    pub async fn get(&self, id: Uuid) -> Result<Option<DeadLetter>, DbErr> {
+        Ok(self.list(&Selection::ids([id]), 1).await?.pop())
+    }
+
+    /// Counts them. Reads all that are selected.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn count(&self, selection: &Selection) -> Result<u64, DbErr> {
+        selection.check()?;
+        let inbox = self.sql();
+        let mut sql = inbox.sql(format!(
+            "SELECT count(*) AS letters FROM {}",
+            inbox.dead_letters()
+        ));
+        push_selection(&mut sql, &inbox, selection);
+        let row = self.db.query_one_raw(sql.statement()).await?;
+        let row = row.ok_or_else(|| DbErr::RecordNotFound("count".to_owned()))?;
+        Ok(u64::try_from(row.try_get::<i64>("", "letters")?).unwrap_or_default())
+    }
+
+    /// Marks open ones to be tried again; returns how many it marked. A running inbox of the consumer takes them up soon, one that is started
+    /// later at its start: those of one aggregate in the order of the stream, each once. Where the handler succeeds, its effect, the handled inbox row
+    /// and the deletion of the dead letter are one transaction; where it fails, the letter is open again, with the new error.
+    ///
+    /// Later messages of the aggregate have usually been handled by then: a handler that must not see them in another order has to look.
+    ///
+    /// What is no message is decided anew: it may be one after a bug in decoding was fixed. What was handled meanwhile, because a copy came
+    /// after the inbox had forgotten it, is deleted without a second effect.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn retry(&self, selection: &Selection) -> Result<u64, DbErr> {
+        self.change(selection, Some(DeadLetterStatus::Open), Change::Status(RETRY))
+            .await
+    }
+
+    /// Takes the mark of [`Self::retry`] back; returns how many are open again.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn cancel_retry(&self, selection: &Selection) -> Result<u64, DbErr> {
+        self.change(selection, Some(DeadLetterStatus::Retry), Change::Status(OPEN))
+            .await
+    }
+
+    /// Deletes them, marked or not, and with them the only copy of their bytes outside the stream; returns how many. The inbox row of a message stays
+    /// dead until it expires, so a copy that is delivered meanwhile stays without effect.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn discard(&self, selection: &Selection) -> Result<u64, DbErr> {
+        self.change(selection, None, Change::Delete).await
+    }
+
+    async fn change(
+        &self,
+        selection: &Selection,
+        status: Option<DeadLetterStatus>,
+        change: Change,
+    ) -> Result<u64, DbErr> {
+        selection.check()?;
+        let mut selection = selection.clone();
+        if let Some(status) = status
+            && *selection.status.get_or_insert(status) != status
+        {
+            return Ok(0);
+        }
+        let (inbox, database) = (self.sql(), Database::inspect(self.db.clone()).await?);
+        let mut changed = 0;
+        loop {
+            let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
+            // A dropped `begin` would poison the pool.
+            let work = async move { change_batch(&database, &inbox, &batch, change).await };
+            let (rows, last) = outbox_sea_orm::detached(work).await?;
+            changed += rows;
+            // Behind the last one, so that what fails again meanwhile is not taken twice.
+            selection.after = last;
+            if selection.after.is_none() {
+                return Ok(changed);
+            }
+        }
+    }
+
+    fn sql(&self) -> InboxSql {
+        InboxSql::new(
+            self.db.get_database_backend(),
+            &self.names,
+            std::time::Duration::ZERO,
+        )
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Status(i16),
+    Delete,
+}
+
+/// Changes a batch; returns how many rows, and the last one if there may be more.
+async fn change_batch(
+    database: &Database,
+    inbox: &InboxSql,
+    selection: &Selection,
+    change: Change,
+) -> Result<(u64, Option<After>), DbErr> {
+    // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
+    let mut sql = inbox.sql(format!(
+        "SELECT id, position, {} AS created_micros FROM {}",
+        micros_of_created(inbox.backend()),
+        inbox.dead_letters()
+    ));
+    push_selection(&mut sql, inbox, selection);
+    sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
+    let rows = database.pool().query_all_raw(sql.statement()).await?;
+    let read =
+        |row: &QueryResult| Ok::<After, DbErr>((created_at(row)?, position(row)?, row.try_get("", "id")?));
+    let page = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let ids: Vec<Uuid> = page.iter().map(|(_, _, id)| *id).collect();
+    let mut changed = 0;
+    if !ids.is_empty() {
+        let tx = database.begin().await?;
+        for ids in ids.chunks(LIST_MAX) {
+            changed += change_rows(&tx, inbox, selection.status, change, ids).await?;
+        }
+        // A crash before this line changes nothing.
+        tx.commit().await?;
+    }
+    Ok((changed, page.last().copied().filter(|_| page.len() == ROWS_MAX)))
+}
+
+/// Primary key.
+async fn change_rows(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    status: Option<DeadLetterStatus>,
+    change: Change,
+    ids: &[Uuid],
+) -> Result<u64, DbErr> {
+    let mut sql = inbox.sql(format!("SELECT id FROM {} WHERE id IN ", inbox.dead_letters()));
+    sql.bind_rows([ids.iter().copied().map(Value::from)]);
+    push_status(&mut sql, status);
+    // On SQLite the transaction has the only write lock.
+    if inbox.backend() != DbBackend::Sqlite {
+        sql.push(" FOR UPDATE SKIP LOCKED");
+    }
+    let rows = tx.query_all_raw(sql.statement()).await?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let ids = rows.iter().map(|row| row.try_get("", "id"));
+    let ids: Vec<Uuid> = ids.collect::<Result<_, _>>()?;
+    let mut sql = match change {
+        Change::Status(status) => inbox.sql(format!(
+            "UPDATE {} SET status = {status} WHERE id IN ",
+            inbox.dead_letters()
+        )),
+        Change::Delete => inbox.sql(format!("DELETE FROM {} WHERE id IN ", inbox.dead_letters())),
+    };
+    sql.bind_rows([ids.into_iter().map(Value::from)]);
+    Ok(tx.execute_raw(sql.statement()).await?.rows_affected())
+}
+
+fn micros_of_created(backend: DbBackend) -> &'static str {
+    match backend {
+        DbBackend::Postgres => "(extract(epoch FROM created_at) * 1000000)::int8",
+        DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",
+        _ => "created_at",
+    }
+}
+
+pub(super) fn headers_column(backend: DbBackend) -> &'static str {
+    match backend {
+        DbBackend::Postgres => "headers::text AS headers",
+        _ => "headers",
+    }
+}
+
+fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
+    let name = |column| read_name(row, backend, column);
+    let aggregate = name("aggregate_type")?.zip(name("aggregate_id")?);
+    Ok(DeadLetter {
+        id: row.try_get("", "id")?,
+        consumer: name("consumer")?.unwrap_or_default(),
+        event_id: row.try_get::<Option<Uuid>>("", "event_id")?.map(EventId::from),
+        event_type: name("event_type")?,
+        aggregate: aggregate.map(|(aggregate_type, id)| Aggregate::new(aggregate_type, id)),
+        sequence: row
+            .try_get::<Option<i64>>("", "sequence")?
+            .map(i64::cast_unsigned),
+        subject: row.try_get("", "subject")?,
+        position: position(row)?,
+        headers: read_headers(row)?,
+        payload: row.try_get("", "payload")?,
+        error: row.try_get("", "error")?,
+        attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
+        status: match row.try_get::<i16>("", "status")? {
+            OPEN => DeadLetterStatus::Open,
+            RETRY => DeadLetterStatus::Retry,
+            other => return Err(DbErr::Type(format!("a dead letter has unknown status {other}"))),
+        },
+        created_at: created_at(row)?,
+    })
+}
+
+pub(super) fn read_headers(row: &QueryResult) -> Result<Vec<(String, String)>, DbErr> {
+    let headers: String = row.try_get("", "headers")?;
+    serde_json::from_str(&headers).map_err(|error| DbErr::Json(error.to_string()))
+}
+
+/// A name: bytes on MySQL, as [`InboxSql::name`] writes it.
+fn read_name(row: &QueryResult, backend: DbBackend, column: &str) -> Result<Option<String>, DbErr> {
+    if backend != DbBackend::MySql {
+        return row.try_get("", column);
+    }
+    row.try_get::<Option<Vec<u8>>>("", column)?
+        .map(|bytes| String::from_utf8(bytes).map_err(|error| DbErr::Type(error.to_string())))
+        .transpose()
+}
+
+pub(super) fn position(row: &QueryResult) -> Result<u64, DbErr> {
+    Ok(row.try_get::<i64>("", "position")?.cast_unsigned())
+}
+
+fn created_at(row: &QueryResult) -> Result<OffsetDateTime, DbErr> {
+    let micros: i64 = row.try_get("", "created_micros")?;
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
+        .map_err(|error| DbErr::Type(error.to_string()))
+}

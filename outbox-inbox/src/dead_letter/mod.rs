@@ -1,0 +1,203 @@
+//! Dead letters: what a consumer gave up, with everything needed to understand it and to try again.
+//!
+//! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
+//! derived: from consumer and event id, or, for what is no message, from everything that was delivered (consumer,
+//! subject, position, headers, payload; the position alone would collide after a stream is created anew, and the bytes would be lost).
+//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is given up.
+//!
+//! ```text
+//!               retry (operator)
+//!        open ───────────────────► to be tried again ──► gone, the inbox row is handled
+//!        │  ▲                        │  │                (claimed in the handler's transaction)
+//!        │  └────────────────────────┘  │
+//!        │   cancel_retry, failed again │
+//!        └──────────► gone ◄────────────┘
+//!             discard; the inbox row stays dead
+//! ```
+
+mod admin;
+pub(crate) mod retry;
+mod selection;
+#[cfg(test)]
+mod tests;
+
+use outbox_core::store::storable_error;
+use outbox_core::{Aggregate, EventId, Incoming, Message};
+use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::dedup::sql::{InboxSql, integer};
+
+pub use admin::DeadLetters;
+pub(crate) use admin::LIST_MAX;
+pub(crate) use retry::StoredLetter;
+pub use selection::Selection;
+
+/// Something that a consumer gave up.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Key of the row.
+    pub id: Uuid,
+    /// The consumer that gave up.
+    pub consumer: String,
+    /// The event's id; `None` for what is no message of an outbox.
+    pub event_id: Option<EventId>,
+    /// Its event type; `None` for what is no message.
+    pub event_type: Option<String>,
+    /// Its aggregate; `None` for what is no message.
+    pub aggregate: Option<Aggregate>,
+    /// Its number within the aggregate, if it has one.
+    pub sequence: Option<u64>,
+    /// The subject it was published on, with NUL replaced.
+    pub subject: String,
+    /// Position in the stream when it was delivered.
+    pub position: u64,
+    /// Headers as received.
+    pub headers: Vec<(String, String)>,
+    /// The payload as received.
+    pub payload: Vec<u8>,
+    /// Why it was given up, the last time: at most 1,000 characters.
+    pub error: String,
+    /// Failed attempts; 0 if no handler ever ran.
+    pub attempts: u32,
+    /// Where it stands.
+    pub status: DeadLetterStatus,
+    /// When it was given up, by the database's clock.
+    pub created_at: OffsetDateTime,
+}
+
+impl std::fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Headers and payload may hold personal data and stay out of logs.
+        f.debug_struct("DeadLetter")
+            .field("id", &self.id)
+            .field("consumer", &self.consumer)
+            .field("event_id", &self.event_id)
+            .field("event_type", &self.event_type)
+            .field("aggregate", &self.aggregate)
+            .field("sequence", &self.sequence)
+            .field("subject", &self.subject)
+            .field("position", &self.position)
+            .field("payload_bytes", &self.payload.len())
+            .field("error", &self.error)
+            .field("attempts", &self.attempts)
+            .field("status", &self.status)
+            .field("created_at", &self.created_at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a dead letter stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeadLetterStatus {
+    /// Nobody has decided about it, or it failed again.
+    Open,
+    /// The next inbox of its consumer tries it again.
+    Retry,
+}
+
+/// [`DeadLetterStatus::Open`].
+const OPEN: i16 = 0;
+/// [`DeadLetterStatus::Retry`].
+const RETRY: i16 = 1;
+
+/// What becomes a dead letter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Letter<'a> {
+    pub(crate) consumer: &'a str,
+    /// `None`: it is no message.
+    pub(crate) message: Option<&'a Message>,
+    pub(crate) incoming: &'a Incoming,
+    /// Passed through [`storable_error`] already, because it is also `last_error`.
+    pub(crate) error: &'a str,
+    pub(crate) attempts: u32,
+}
+
+impl Letter<'_> {
+    /// Its key, also for [`DeadLetterCopy`](outbox_core::DeadLetterCopy).
+    pub(crate) fn id(&self) -> Result<Uuid, DbErr> {
+        Ok(id(self, &headers_json(self.incoming)?))
+    }
+}
+
+fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
+    serde_json::to_string(&incoming.headers).map_err(|error| DbErr::Json(error.to_string()))
+}
+
+/// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
+pub(crate) async fn insert<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    letter: &Letter<'_>,
+) -> Result<bool, DbErr> {
+    let incoming = letter.incoming;
+    let headers = headers_json(incoming)?;
+    let mut sql = inbox.sql("INSERT INTO ");
+    sql.push(inbox.dead_letters()).push(
+        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, headers, payload, error, \
+         attempts, status, created_at) VALUES (",
+    );
+    sql.bind(id(letter, &headers))
+        .push(", ")
+        .bind(inbox.key(letter.consumer))
+        .push(", ");
+    let message = letter.message;
+    sql.bind(message.map(|message| message.event_id.as_uuid()))
+        .push(", ");
+    for name in [
+        message.map(|message| message.event_type.as_str()),
+        message.map(|message| message.aggregate.aggregate_type.as_str()),
+        message.map(|message| message.aggregate.id.as_str()),
+    ] {
+        sql.bind(inbox.name(name)).push(", ");
+    }
+    sql.bind(message.and_then(|message| message.sequence).map(u64::cast_signed))
+        .push(", ");
+    // PostgreSQL's text cannot hold NUL, which subjects can.
+    sql.bind(incoming.subject.replace('\0', "\u{fffd}")).push(", ");
+    sql.bind(incoming.position.cast_signed()).push(", ");
+    sql.bind(headers).push(if inbox.backend() == DbBackend::Postgres {
+        "::text::json, "
+    } else {
+        ", "
+    });
+    sql.bind(incoming.payload.to_vec()).push(", ");
+    sql.bind(storable_error(letter.error))
+        .push(", ")
+        .bind(integer(letter.attempts));
+    sql.push(&format!(", {OPEN}, {})", inbox.now()));
+    inbox.insert_once(db, sql).await
+}
+
+/// Namespace of the keys. Stored, so it never changes.
+const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
+
+fn id(letter: &Letter<'_>, headers: &str) -> Uuid {
+    match letter.message {
+        Some(message) => id_of_message(letter.consumer, message.event_id.as_uuid()),
+        None => derived(&[
+            letter.consumer.as_bytes(),
+            letter.incoming.subject.as_bytes(),
+            &letter.incoming.position.to_be_bytes(),
+            headers.as_bytes(),
+            &letter.incoming.payload,
+        ]),
+    }
+}
+
+/// Key of the dead letter of a message.
+pub(crate) fn id_of_message(consumer: &str, event_id: Uuid) -> Uuid {
+    derived(&[consumer.as_bytes(), event_id.as_bytes()])
+}
+
+fn derived(parts: &[&[u8]]) -> Uuid {
+    let mut name = Vec::new();
+    for part in parts {
+        // Lengths first, so that different parts never run into the same bytes.
+        name.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        name.extend_from_slice(part);
+    }
+    Uuid::new_v5(&DEAD_LETTERS, &name)
+}

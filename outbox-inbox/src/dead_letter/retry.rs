@@ -1,0 +1,166 @@
+//! The runtime's side of [`retry`](super::DeadLetters::retry): what is to be tried again, and how that ends.
+//!
+//! Invariant: a dead letter is tried by one process at a time, and it is gone if and only if its message is handled. Its lock is taken first in
+//! the handler's transaction, then the inbox row's; nobody else who holds both takes them the other way round, because whoever gives a message up
+//! finds its row failed, which it is not while its letter exists. Absent here: decoding and running.
+
+use outbox_core::store::storable_error;
+use outbox_core::{Aggregate, Incoming, Message};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
+use uuid::Uuid;
+
+use super::admin::{headers_column, position, read_headers};
+use super::{OPEN, RETRY};
+use crate::dedup::sql::{InboxSql, Key, Status};
+
+/// A dead letter that is to be tried again.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredLetter {
+    pub(crate) id: Uuid,
+    /// As it was delivered, to be decoded again, which may give another answer than the last time. The delivery count is 1: the attempts are counted in
+    /// the letter.
+    pub(crate) incoming: Incoming,
+    /// Failed attempts so far.
+    pub(crate) attempts: u32,
+}
+
+/// The dead letters of a consumer that are to be tried again, in the order of the stream, at most `limit`. Index `inbox_dead_letters_retry`; no lock.
+pub(crate) async fn due<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    consumer: &str,
+    limit: u32,
+) -> Result<Vec<StoredLetter>, DbErr> {
+    let mut sql = inbox.sql(format!(
+        "SELECT id, subject, position, {}, payload, attempts FROM {} WHERE consumer = ",
+        headers_column(inbox.backend()),
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .bind(i64::from(limit));
+    let rows = db.query_all_raw(sql.statement()).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(StoredLetter {
+                id: row.try_get("", "id")?,
+                incoming: Incoming {
+                    subject: row.try_get("", "subject")?,
+                    headers: read_headers(row)?,
+                    payload: row.try_get::<Vec<u8>>("", "payload")?.into(),
+                    delivery_count: 1,
+                    position: position(row)?,
+                },
+                attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// Takes a letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
+/// started again without end; the letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
+///
+/// A crash after this: the letter is open, and its attempt counted.
+pub(crate) async fn begin<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    letter: &StoredLetter,
+) -> Result<bool, DbErr> {
+    let mut sql = inbox.sql(format!(
+        "UPDATE {} SET status = {OPEN}, attempts = attempts + 1 WHERE id = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(letter.id).push(&format!(" AND status = {RETRY}"));
+    Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
+}
+
+/// Marks a letter again that [`begin`] took and whose handler has not run, because of a shutdown.
+pub(crate) async fn put_back<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    letter: &StoredLetter,
+) -> Result<(), DbErr> {
+    let mut sql = inbox.sql(format!(
+        "UPDATE {} SET status = {RETRY}, attempts = attempts - 1 WHERE id = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(letter.id).push(&format!(" AND status = {OPEN}"));
+    db.execute_raw(sql.statement()).await?;
+    Ok(())
+}
+
+/// Takes a letter and its message for the transaction: deletes the letter and makes the inbox row handled, whatever it was before. `message` is what
+/// the letter's bytes were decoded to.
+///
+/// False: there is nothing to do. Somebody else is trying it, has handled or discarded it; or the message was handled in another way, and then the
+/// letter is deleted. **Commit in both cases**: on false that deletes the letter of a handled message, or nothing.
+pub(crate) async fn claim(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    consumer: &str,
+    letter: &StoredLetter,
+    message: &Message,
+) -> Result<bool, DbErr> {
+    if inbox.backend() != DbBackend::Sqlite {
+        // The row's lock, without waiting for one who runs the handler (primary key). SQLite's transaction has the only write lock.
+        let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
+        sql.push(" WHERE id = ")
+            .bind(letter.id)
+            .push(" FOR UPDATE SKIP LOCKED");
+        if tx.query_one_raw(sql.statement()).await?.is_none() {
+            return Ok(false);
+        }
+    }
+    let mut sql = inbox.sql(format!("DELETE FROM {} WHERE id = ", inbox.dead_letters()));
+    sql.bind(letter.id);
+    if tx.execute_raw(sql.statement()).await?.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let key = Key {
+        consumer,
+        id: message.event_id.as_uuid(),
+    };
+    if inbox.revive(tx, key).await? {
+        return Ok(true);
+    }
+    // No row (what could not be decoded left none), or a handled one. Primary key: waits for an open transaction with the same key.
+    inbox
+        .insert(tx, key, Status::Handled, letter.attempts, None)
+        .await
+}
+
+/// Records why a letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the
+/// handler's transaction, after that was rolled back. A crash before this: the letter is open with its old error.
+pub(crate) async fn failed_again<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    letter: &StoredLetter,
+    behind: Option<(&str, &Aggregate)>,
+    error: &str,
+) -> Result<(), DbErr> {
+    let mut sql = inbox.sql(format!(
+        "UPDATE {} SET status = {OPEN}, error = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(storable_error(error))
+        .push(" WHERE id = ")
+        .bind(letter.id);
+    db.execute_raw(sql.statement()).await?;
+    let Some((consumer, aggregate)) = behind else {
+        return Ok(());
+    };
+    // Index inbox_dead_letters_retry.
+    let mut sql = inbox.sql(format!(
+        "UPDATE {} SET status = {OPEN} WHERE consumer = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer));
+    sql.push(&format!(" AND status = {RETRY} AND position > "))
+        .bind(letter.incoming.position.cast_signed());
+    sql.push(" AND aggregate_type = ")
+        .bind(inbox.name(Some(&aggregate.aggregate_type)));
+    sql.push(" AND aggregate_id = ")
+        .bind(inbox.name(Some(&aggregate.id)));
+    db.execute_raw(sql.statement()).await?;
+    Ok(())
+}

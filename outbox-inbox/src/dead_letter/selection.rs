@@ -1,0 +1,195 @@
+//! Which dead letters, as a value and as SQL.
+//!
+//! Invariant: an empty list of ids selects nothing, not everything. Absent here: what is done with them ([`super::admin`]).
+
+use outbox_core::Aggregate;
+use outbox_sea_orm::Sql;
+use sea_orm::{DbBackend, DbErr, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
+use crate::dedup::sql::InboxSql;
+
+/// Ids in a selection; SQLite takes 32,766 values per statement.
+const IDS_MAX: usize = 10_000;
+
+/// Which dead letters. The default is all; each method narrows it.
+///
+/// With a consumer they are found through an index; without one all dead letters are read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Selection {
+    /// Only those with these keys ([`DeadLetter::id`]), at most 10,000; an empty list selects nothing.
+    pub ids: Option<Vec<Uuid>>,
+    /// Only those of this consumer.
+    pub consumer: Option<String>,
+    /// Only those of this event type (`order.placed`).
+    pub event_type: Option<String>,
+    /// Only those of this aggregate.
+    pub aggregate: Option<Aggregate>,
+    /// Only those given up at this time or later.
+    pub from: Option<OffsetDateTime>,
+    /// Only those given up before this time.
+    pub until: Option<OffsetDateTime>,
+    /// Only those that stand there.
+    pub status: Option<DeadLetterStatus>,
+    /// Only those behind this one: time, position and key of it.
+    pub after: Option<(OffsetDateTime, u64, Uuid)>,
+}
+
+impl Selection {
+    /// All dead letters.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The dead letters of a consumer.
+    #[must_use]
+    pub fn consumer(name: impl Into<String>) -> Self {
+        Self {
+            consumer: Some(name.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Those with these keys.
+    #[must_use]
+    pub fn ids(ids: impl IntoIterator<Item = Uuid>) -> Self {
+        Self {
+            ids: Some(ids.into_iter().collect()),
+            ..Self::default()
+        }
+    }
+
+    /// Only those of this event type (`order.placed`).
+    #[must_use]
+    pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
+        self.event_type = Some(event_type.into());
+        self
+    }
+
+    /// Only those of this aggregate.
+    #[must_use]
+    pub fn aggregate(mut self, aggregate: Aggregate) -> Self {
+        self.aggregate = Some(aggregate);
+        self
+    }
+
+    /// Only those given up at this time or later, by the database's clock.
+    #[must_use]
+    pub fn from(mut self, time: OffsetDateTime) -> Self {
+        self.from = Some(time);
+        self
+    }
+
+    /// Only those given up before this time, by the database's clock.
+    #[must_use]
+    pub fn until(mut self, time: OffsetDateTime) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// Only those that stand there.
+    #[must_use]
+    pub fn status(mut self, status: DeadLetterStatus) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Only those behind this one: the last of a list, to go on behind it.
+    #[must_use]
+    pub fn after(mut self, last: &DeadLetter) -> Self {
+        self.after = Some((last.created_at, last.position, last.id));
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), DbErr> {
+        match &self.ids {
+            Some(ids) if ids.len() > IDS_MAX => Err(DbErr::Custom(format!(
+                "{} ids are selected; select at most {IDS_MAX} at a time",
+                ids.len()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Time, position and key of a letter: its place in the [`ORDER`].
+pub(super) type After = (OffsetDateTime, u64, Uuid);
+
+/// Oldest first. Index on (consumer, created_at); what is equal in it is sorted.
+pub(super) const ORDER: &str = " ORDER BY created_at, position, id";
+
+pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &Selection) {
+    sql.push(" WHERE 1 = 1");
+    match selection.ids.as_deref() {
+        Some([]) => {
+            sql.push(" AND 1 = 0");
+        }
+        Some(ids) => {
+            sql.push(" AND id IN ");
+            sql.bind_rows([ids.iter().copied().map(Value::from)]);
+        }
+        None => {}
+    }
+    let aggregate = selection.aggregate.as_ref();
+    for (column, value) in [
+        ("consumer", selection.consumer.as_deref()),
+        ("event_type", selection.event_type.as_deref()),
+        (
+            "aggregate_type",
+            aggregate.map(|aggregate| aggregate.aggregate_type.as_str()),
+        ),
+        ("aggregate_id", aggregate.map(|aggregate| aggregate.id.as_str())),
+    ] {
+        if value.is_some() {
+            sql.push(&format!(" AND {column} = ")).bind(inbox.name(value));
+        }
+    }
+    push_status(sql, selection.status);
+    for (comparison, time) in [(">=", selection.from), ("<", selection.until)] {
+        if let Some(time) = time {
+            sql.push(&format!(" AND created_at {comparison} "));
+            push_time(sql, time);
+        }
+    }
+    if let Some((time, position, id)) = selection.after {
+        // The first comparison is for the index, which row comparisons do not use everywhere.
+        sql.push(" AND created_at >= ");
+        push_time(sql, time);
+        sql.push(" AND (created_at, position, id) > (");
+        push_time(sql, time);
+        sql.push(", ")
+            .bind(position.cast_signed())
+            .push(", ")
+            .bind(id)
+            .push(")");
+    }
+}
+
+pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
+    let code = match status {
+        None => return,
+        Some(DeadLetterStatus::Open) => OPEN,
+        Some(DeadLetterStatus::Retry) => RETRY,
+    };
+    // A literal, so that a partial index can serve it.
+    sql.push(&format!(" AND status = {code}"));
+}
+
+/// A time as a column has it. Rounded up to its microsecond, which suits `>=` and `<`.
+fn push_time(sql: &mut Sql, time: OffsetDateTime) {
+    let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
+    // Between the years 1 and 9999, which all databases have.
+    let micros = i64::try_from(micros)
+        .unwrap_or(i64::MAX)
+        .clamp(0, 253_402_300_799_000_000);
+    let micros = sql.placeholder(micros);
+    sql.push(&match sql.backend() {
+        DbBackend::Postgres => format!("(timestamptz 'epoch' + {micros}::int8 * interval '1 microsecond')"),
+        DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"),
+        _ => micros,
+    });
+}

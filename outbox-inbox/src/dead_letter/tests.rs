@@ -1,0 +1,381 @@
+//! Keys of letters, and the runtime's side of a retry on every database.
+
+use outbox_core::{Headers, MessageId, codec};
+use sea_orm::{DatabaseTransaction, Statement};
+
+use super::*;
+use crate::dedup::sql::{Key, Status};
+use crate::test_db::TestDb;
+
+fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
+    Incoming {
+        subject: "events.x".to_owned(),
+        headers: Vec::new(),
+        payload: payload.into(),
+        delivery_count: 1,
+        position,
+    }
+}
+
+fn message() -> Message {
+    let id = MessageId::fresh();
+    Message {
+        id,
+        event_id: id.into(),
+        aggregate: Aggregate::new("order", "1"),
+        sequence: None,
+        event_type: "order.placed".to_owned(),
+        event_version: 1,
+        subject: None,
+        content_type: String::new(),
+        payload: Default::default(),
+        headers: Headers::default(),
+        created_at: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
+    let letter = Letter {
+        consumer,
+        message,
+        incoming,
+        error: "",
+        attempts: 0,
+    };
+    id(&letter, "[]")
+}
+
+#[test]
+fn a_letter_has_one_key_however_often_it_is_delivered() {
+    let (first, again) = (
+        incoming(1, b"a"),
+        Incoming {
+            delivery_count: 2,
+            ..incoming(1, b"a")
+        },
+    );
+    assert_eq!(key("a", None, &first), key("a", None, &again));
+    assert_ne!(key("a", None, &first), key("b", None, &first));
+    assert_ne!(key("a", None, &first), key("a", None, &incoming(2, b"a")));
+    assert_ne!(key("a", None, &first), key("a", None, &incoming(1, b"b")));
+    let message = message();
+    assert_eq!(
+        key("a", Some(&message), &first),
+        key("a", Some(&message), &incoming(9, b"z"))
+    );
+}
+
+fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
+    Letter {
+        consumer: "billing",
+        message,
+        incoming,
+        error: "declined",
+        attempts: 3,
+    }
+}
+
+/// A message that was given up, at a position of the stream.
+async fn give_up(test: &TestDb, position: u64) -> Message {
+    let message = message();
+    let (headers, payload) = codec::encode(&message, "test").received();
+    let incoming = Incoming {
+        subject: "events.order.1.placed".to_owned(),
+        headers,
+        payload,
+        delivery_count: 7,
+        position,
+    };
+    insert(&test.db, &test.sql, &letter(Some(&message), &incoming))
+        .await
+        .unwrap();
+    let inserted = test
+        .sql
+        .insert(&test.db, test.key(&message), Status::Failed, 3, None);
+    assert!(inserted.await.unwrap());
+    assert!(
+        test.sql
+            .bury(&test.db, test.key(&message), "declined")
+            .await
+            .unwrap()
+    );
+    message
+}
+
+impl TestDb {
+    fn key(&self, message: &Message) -> Key<'static> {
+        Key {
+            consumer: "billing",
+            id: message.event_id.as_uuid(),
+        }
+    }
+
+    fn letters(&self) -> DeadLetters {
+        DeadLetters::new(self.db.clone()).names(self.names.clone())
+    }
+
+    async fn due(&self) -> Vec<StoredLetter> {
+        retry::due(&self.db, &self.sql, "billing", 10).await.unwrap()
+    }
+
+    async fn begin_retry(&self, letter: &StoredLetter) -> bool {
+        retry::begin(&self.db, &self.sql, letter).await.unwrap()
+    }
+
+    async fn fail(&self, letter: &StoredLetter, error: &str) {
+        let behind = Aggregate::new("order", "1");
+        retry::failed_again(&self.db, &self.sql, letter, Some(("billing", &behind)), error)
+            .await
+            .unwrap();
+    }
+
+    /// Status and attempts of a message's inbox row.
+    async fn row(&self, message: &Message) -> Option<(Status, u32)> {
+        let row = self.sql.row(&self.db, self.key(message)).await.unwrap();
+        row.map(|row| (row.status, row.attempts))
+    }
+
+    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredLetter, message: &Message) -> bool {
+        retry::claim(tx, &self.sql, "billing", letter, message)
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_is_due_comes_in_the_order_of_the_stream() {
+    for test in TestDb::open_all().await {
+        let (late, early, open) = (
+            give_up(&test, 9).await,
+            give_up(&test, 2).await,
+            give_up(&test, 5).await,
+        );
+        assert!(test.due().await.is_empty());
+        let open_letter = test.letters().list(&Selection::all(), 10).await.unwrap();
+        let open_letter = open_letter.iter().find(|letter| letter.position == 5).unwrap();
+        assert_eq!(open_letter.event_id, Some(open.event_id));
+        assert_eq!(test.letters().retry(&Selection::all()).await.unwrap(), 3);
+        let selection = Selection::ids([open_letter.id]);
+        assert_eq!(test.letters().cancel_retry(&selection).await.unwrap(), 1);
+        let due = test.due().await;
+        let positions: Vec<_> = due.iter().map(|letter| letter.incoming.position).collect();
+        assert_eq!(positions, [2, 9]);
+        for (letter, expected) in due.iter().zip([early, late]) {
+            let decoded = codec::decode(&letter.incoming.headers, letter.incoming.payload.clone());
+            assert_eq!(decoded.unwrap(), expected);
+            assert_eq!((letter.attempts, letter.incoming.delivery_count), (3, 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
+    for test in TestDb::open_all().await {
+        let message = give_up(&test, 1).await;
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letter = test.due().await.remove(0);
+        let tx = test.begin().await;
+        assert!(test.claim(&tx, &letter, &message).await);
+        // The handler fails, or the process ends.
+        tx.rollback().await.unwrap();
+        assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
+        assert_eq!(test.due().await.len(), 1);
+
+        let tx = test.begin().await;
+        assert!(test.claim(&tx, &letter, &message).await);
+        tx.commit().await.unwrap();
+        assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
+        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+        let tx = test.begin().await;
+        assert!(!test.claim(&tx, &letter, &message).await, "a second effect");
+        tx.commit().await.unwrap();
+        test.fail(&letter, "late").await;
+        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_that_fails_again_is_open_with_the_new_error() {
+    for test in TestDb::open_all().await {
+        let message = give_up(&test, 1).await;
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letter = test.due().await.remove(0);
+        assert!(test.begin_retry(&letter).await);
+        assert!(!test.begin_retry(&letter).await, "two processes try it");
+        assert!(
+            test.due().await.is_empty(),
+            "a handler that ends the process is started again without end"
+        );
+        test.fail(&letter, &"x\0".repeat(2_000)).await;
+        assert!(
+            test.due().await.is_empty(),
+            "it is tried until somebody says so again"
+        );
+        let found = test.letters().get(letter.id).await.unwrap().unwrap();
+        assert_eq!((found.status, found.attempts), (DeadLetterStatus::Open, 4));
+        assert_eq!(found.error, "x".repeat(1_000));
+        assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
+        // A shutdown comes before the handler: it did not happen.
+        test.letters().retry(&Selection::all()).await.unwrap();
+        assert!(test.begin_retry(&letter).await);
+        retry::put_back(&test.db, &test.sql, &letter).await.unwrap();
+        assert_eq!(test.due().await[0].attempts, 4);
+    }
+}
+
+/// A retry that fails must not be overtaken by those behind it in its aggregate.
+#[tokio::test]
+async fn letters_behind_one_that_fails_again_are_not_tried() {
+    for test in TestDb::open_all().await {
+        for position in [1, 2, 3] {
+            give_up(&test, position).await;
+        }
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let second = test.due().await.remove(1);
+        assert!(test.begin_retry(&second).await);
+        test.fail(&second, "again").await;
+        let due = test.due().await;
+        assert_eq!(due.len(), 1);
+        assert_eq!(due[0].incoming.position, 1);
+    }
+}
+
+/// An operator changes its mind between the look and the claim.
+#[tokio::test]
+async fn what_was_cancelled_or_discarded_is_not_tried() {
+    for test in TestDb::open_all().await {
+        let message = give_up(&test, 1).await;
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letter = test.due().await.remove(0);
+        assert_eq!(test.letters().cancel_retry(&Selection::all()).await.unwrap(), 1);
+        assert!(!test.begin_retry(&letter).await);
+        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 1);
+
+        test.letters().retry(&Selection::all()).await.unwrap();
+        assert_eq!(test.letters().discard(&Selection::all()).await.unwrap(), 1);
+        let tx = test.begin().await;
+        assert!(!test.claim(&tx, &letter, &message).await);
+        tx.commit().await.unwrap();
+        assert_eq!(
+            test.row(&message).await,
+            Some((Status::Dead, 3)),
+            "a copy takes effect"
+        );
+    }
+}
+
+/// Two processes look at the same time; neither waits for the other's handler, and operators wait for none. (SQLite has one writer.)
+#[tokio::test]
+async fn two_processes_do_not_try_one_letter_at_a_time() {
+    for test in TestDb::open_all().await {
+        if test.db.get_database_backend() == DbBackend::Sqlite {
+            continue;
+        }
+        let message = give_up(&test, 1).await;
+        let other = give_up(&test, 2).await;
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letters = test.due().await;
+        let running = test.begin().await;
+        assert!(test.claim(&running, &letters[0], &message).await);
+        let second = test.begin().await;
+        assert!(!test.claim(&second, &letters[0], &message).await);
+        assert!(test.claim(&second, &letters[1], &other).await);
+        for change in [
+            test.letters().retry(&Selection::all()).await,
+            test.letters().cancel_retry(&Selection::all()).await,
+            test.letters().discard(&Selection::all()).await,
+        ] {
+            assert_eq!(change.unwrap(), 0, "an operator took what is being tried");
+        }
+        second.rollback().await.unwrap();
+        assert_eq!(test.letters().discard(&Selection::all()).await.unwrap(), 1);
+        running.commit().await.unwrap();
+        assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
+        assert_eq!(test.row(&other).await, Some((Status::Dead, 3)));
+    }
+}
+
+/// The inbox had forgotten it, or could not read it, and a copy took effect.
+#[tokio::test]
+async fn what_was_handled_meanwhile_has_no_second_effect() {
+    for test in TestDb::open_all().await {
+        let message = message();
+        let incoming = incoming(1, b"unreadable then");
+        insert(&test.db, &test.sql, &letter(None, &incoming))
+            .await
+            .unwrap();
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letter = test.due().await.remove(0);
+        let key = test.key(&message);
+        assert!(
+            test.sql
+                .insert(&test.db, key, Status::Handled, 0, None)
+                .await
+                .unwrap()
+        );
+        let tx = test.begin().await;
+        assert!(!test.claim(&tx, &letter, &message).await);
+        tx.commit().await.unwrap();
+        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+    }
+}
+
+/// What was no message is one after a bug was fixed, and leaves a row like any other.
+#[tokio::test]
+async fn what_was_unreadable_can_be_handled_later() {
+    for test in TestDb::open_all().await {
+        let message = message();
+        let incoming = incoming(1, b"unreadable then");
+        insert(&test.db, &test.sql, &letter(None, &incoming))
+            .await
+            .unwrap();
+        test.letters().retry(&Selection::all()).await.unwrap();
+        let letter = test.due().await.remove(0);
+        let tx = test.begin().await;
+        assert!(test.claim(&tx, &letter, &message).await);
+        tx.commit().await.unwrap();
+        assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
+        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+    }
+}
+
+/// People read it, so ids have their dashes and payloads are text wherever they can be.
+#[tokio::test]
+async fn the_view_is_readable() {
+    for test in TestDb::open_all().await {
+        let backend = test.db.get_database_backend();
+        let message = give_up(&test, 1).await;
+        let bytes = incoming(2, &[0, 159, 146, 150]);
+        insert(&test.db, &test.sql, &letter(None, &bytes)).await.unwrap();
+        let json = Incoming {
+            payload: r#"{"name":"ü"}"#.into(),
+            ..incoming(3, b"")
+        };
+        insert(&test.db, &test.sql, &letter(None, &json)).await.unwrap();
+        let text = if backend == DbBackend::Postgres {
+            "::text"
+        } else {
+            ""
+        };
+        let sql = format!(
+            "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, position FROM {} ORDER BY position",
+            test.names.table(backend, "inbox_given_up")
+        );
+        let rows = test
+            .db
+            .query_all_raw(Statement::from_string(backend, sql))
+            .await
+            .unwrap();
+        let event_id = |row: usize| rows[row].try_get::<Option<String>>("", "event_id").unwrap();
+        assert_eq!(event_id(0), Some(message.event_id.to_string()));
+        assert_eq!((event_id(1), event_id(2)), (None, None));
+        let string = |row: usize, column| rows[row].try_get::<String>("", column).unwrap();
+        assert_eq!(string(0, "id").len(), 36);
+        assert_eq!(
+            (string(0, "consumer"), string(0, "status")),
+            ("billing".into(), "open".into())
+        );
+        assert!(!string(1, "payload").is_empty());
+        assert_eq!(string(2, "payload"), r#"{"name":"ü"}"#);
+    }
+}

@@ -1,0 +1,274 @@
+//! The rows of strategy *sequence*: how far a consumer is with an aggregate, one statement each.
+//!
+//! Invariants: a row is changed only by who holds its lock, or by a statement that compares it; the lock is the primary key's and is kept
+//! until the transaction ends. Numbers never go back. Absent here: whose turn it is ([`super::sequence`]).
+
+use std::ops::RangeInclusive;
+
+use outbox_core::Aggregate;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+
+use super::sql::{InboxSql, changed};
+
+/// A mark that nobody has renewed for so long belongs to a message that does not come again: its stream was purged or made anew.
+/// Longer than any delay between two attempts.
+const MARK_SECS: u32 = 24 * 3600;
+
+/// The primary key of a position.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PositionKey<'a> {
+    pub(super) consumer: &'a str,
+    pub(super) aggregate: &'a Aggregate,
+}
+
+/// What a row says. The default stands for no row: nothing was done yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    /// This one and all before it are done, except the missing ones.
+    pub(super) last: u64,
+    /// A later one that has failed and is tried again. `None` also if that was long ago.
+    pub(super) failing: Option<u64>,
+    /// Numbers that were not waited for any longer, in ascending order.
+    pub(super) missing: Missing,
+}
+
+/// Ranges of numbers, ascending and apart from each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Missing(Vec<(u64, u64)>);
+
+impl Missing {
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.0
+            .iter()
+            .any(|&(first, last)| (first..=last).contains(&number))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a range behind all others.
+    pub(super) fn push(&mut self, range: RangeInclusive<u64>) {
+        if !range.is_empty() {
+            self.0.push((*range.start(), *range.end()));
+        }
+    }
+
+    /// Takes a number out; returns whether it was there.
+    pub(super) fn remove(&mut self, number: u64) -> bool {
+        let Some(index) = self
+            .0
+            .iter()
+            .position(|&(first, last)| (first..=last).contains(&number))
+        else {
+            return false;
+        };
+        let (first, last) = self.0[index];
+        let rest = [(first, number - 1), (number + 1, last)]
+            .into_iter()
+            .filter(|(first, last)| first <= last);
+        self.0.splice(index..=index, rest);
+        true
+    }
+
+    /// Joins the two ranges that are closest to each other: their numbers stay, those between them come along.
+    pub(super) fn join_closest(&mut self) {
+        let gaps = self.0.windows(2).map(|pair| pair[1].0 - pair[0].1);
+        if let Some((index, _)) = gaps.enumerate().min_by_key(|&(_, gap)| gap) {
+            self.0[index].1 = self.0[index + 1].1;
+            self.0.remove(index + 1);
+        }
+    }
+
+    fn to_text(&self) -> Result<Option<String>, DbErr> {
+        let text = || serde_json::to_string(&self.0).map_err(|error| DbErr::Json(error.to_string()));
+        (!self.0.is_empty()).then(text).transpose()
+    }
+}
+
+impl InboxSql {
+    /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
+    /// and is still open (primary key).
+    pub(super) async fn insert_position<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: PositionKey<'_>,
+        position: &Position,
+    ) -> Result<bool, DbErr> {
+        let mut sql = self.sql("INSERT INTO ");
+        sql.push(&self.positions).push(
+            " (consumer, aggregate_type, aggregate_id, last_sequence, failing, missing, updated_at) VALUES (",
+        );
+        sql.bind(self.key(key.consumer));
+        for name in [&key.aggregate.aggregate_type, &key.aggregate.id] {
+            sql.push(", ").bind(self.name(Some(name)));
+        }
+        sql.push(", ").bind(position.last.cast_signed());
+        sql.push(", ").bind(position.failing.map(u64::cast_signed));
+        sql.push(", ").bind(position.missing.to_text()?);
+        sql.push(&format!(", {})", self.now()));
+        self.insert_once(db, sql).await
+    }
+
+    /// Goes on to a number from the one before it, or with `tolerant` from any before it that nobody waits for; returns whether that was
+    /// possible. Waits for a concurrent transaction that has done the same and is still open, and then looks at what it left (primary
+    /// key, read committed).
+    pub(super) async fn advance<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: PositionKey<'_>,
+        sequence: u64,
+        tolerant: bool,
+    ) -> Result<bool, DbErr> {
+        let number = sequence.cast_signed();
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.positions)
+            .push(" SET last_sequence = ")
+            .bind(number);
+        sql.push(", failing = CASE WHEN failing > ").bind(number);
+        sql.push(&format!(" THEN failing END, updated_at = {}", self.now()));
+        self.push_where_position(&mut sql, key);
+        if tolerant {
+            sql.push(" AND last_sequence < ").bind(number);
+            sql.push(" AND (failing IS NULL OR failing >= ")
+                .bind(number)
+                .push(")");
+        } else {
+            sql.push(" AND last_sequence = ").bind(number - 1);
+        }
+        changed(db, sql).await
+    }
+
+    /// Writes a row whose lock is held.
+    pub(super) async fn set_position<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: PositionKey<'_>,
+        position: &Position,
+    ) -> Result<(), DbErr> {
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.positions)
+            .push(" SET last_sequence = ")
+            .bind(position.last.cast_signed());
+        sql.push(", failing = ")
+            .bind(position.failing.map(u64::cast_signed));
+        sql.push(", missing = ").bind(position.missing.to_text()?);
+        sql.push(&format!(", updated_at = {}", self.now()));
+        self.push_where_position(&mut sql, key);
+        changed(db, sql).await.map(drop)
+    }
+
+    /// Marks a later number as failing, unless a smaller one is; renews its own mark. Returns whether it did.
+    pub(super) async fn mark_failing<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: PositionKey<'_>,
+        sequence: u64,
+    ) -> Result<bool, DbErr> {
+        let number = sequence.cast_signed();
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.positions)
+            .push(" SET failing = ")
+            .bind(number)
+            .push(&format!(", updated_at = {}", self.now()));
+        self.push_where_position(&mut sql, key);
+        sql.push(" AND last_sequence < ").bind(number);
+        sql.push(" AND (failing IS NULL OR failing >= ").bind(number);
+        sql.push(&format!(" OR {})", self.is_forgotten()));
+        changed(db, sql).await
+    }
+
+    /// Reads the row (primary key), with `lock` also locking it until the transaction ends. SQLite's transactions hold the only write
+    /// lock already.
+    pub(super) async fn position<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        key: PositionKey<'_>,
+        lock: bool,
+    ) -> Result<Option<Position>, DbErr> {
+        let mut sql = self.sql(format!(
+            "SELECT last_sequence, CASE WHEN {} THEN NULL ELSE failing END AS failing, missing FROM {}",
+            self.is_forgotten(),
+            self.positions
+        ));
+        self.push_where_position(&mut sql, key);
+        if lock && self.backend() != DbBackend::Sqlite {
+            sql.push(" FOR UPDATE");
+        }
+        let Some(row) = db.query_one_raw(sql.statement()).await? else {
+            return Ok(None);
+        };
+        let missing: Option<String> = row.try_get("", "missing")?;
+        let missing = missing.as_deref().map(serde_json::from_str).transpose();
+        Ok(Some(Position {
+            last: row.try_get::<i64>("", "last_sequence")?.cast_unsigned(),
+            failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
+            missing: Missing(
+                missing
+                    .map_err(|error| DbErr::Json(format!("position {key:?}: {error}")))?
+                    .unwrap_or_default(),
+            ),
+        }))
+    }
+
+    fn push_where_position(&self, sql: &mut outbox_sea_orm::Sql, key: PositionKey<'_>) {
+        sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
+        sql.push(" AND aggregate_type = ")
+            .bind(self.name(Some(&key.aggregate.aggregate_type)));
+        sql.push(" AND aggregate_id = ")
+            .bind(self.name(Some(&key.aggregate.id)));
+    }
+
+    fn is_forgotten(&self) -> String {
+        let now = self.now();
+        match self.backend() {
+            DbBackend::Postgres => format!("updated_at < {now} - interval '{MARK_SECS} seconds'"),
+            DbBackend::MySql => format!("updated_at < TIMESTAMPADD(SECOND, -{MARK_SECS}, {now})"),
+            _ => format!("updated_at < {now} - {MARK_SECS} * 1000000"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(ranges: &[(u64, u64)]) -> Missing {
+        Missing(ranges.to_vec())
+    }
+
+    #[test]
+    fn removing_a_number_leaves_its_neighbours() {
+        for (number, rest) in [
+            (1, vec![(2, 5), (9, 9)]),
+            (3, vec![(1, 2), (4, 5), (9, 9)]),
+            (5, vec![(1, 4), (9, 9)]),
+            (9, vec![(1, 5)]),
+        ] {
+            let mut ranges = missing(&[(1, 5), (9, 9)]);
+            assert!(ranges.remove(number), "{number}");
+            assert_eq!(ranges, missing(&rest), "{number}");
+        }
+        assert!(!missing(&[(1, 5)]).remove(6));
+    }
+
+    #[test]
+    fn joining_keeps_every_number_that_is_missing() {
+        let mut ranges = missing(&[(1, 2), (10, 12), (14, 14), (90, 95)]);
+        ranges.join_closest();
+        assert_eq!(ranges, missing(&[(1, 2), (10, 14), (90, 95)]));
+        let mut one = missing(&[(3, 3)]);
+        one.join_closest();
+        assert_eq!(one, missing(&[(3, 3)]));
+    }
+
+    #[test]
+    fn an_empty_range_is_not_remembered() {
+        let mut ranges = Missing::default();
+        ranges.push(RangeInclusive::new(5, 4));
+        assert_eq!(ranges, Missing::default());
+        assert_eq!(ranges.to_text().unwrap(), None);
+        ranges.push(4..=4);
+        assert_eq!(ranges.to_text().unwrap().as_deref(), Some("[[4,4]]"));
+    }
+}

@@ -1,0 +1,214 @@
+//! Strategy *sequence*: one row per (consumer, aggregate) with the last number that took effect, advanced in the handler's transaction.
+//!
+//! Exactly one effect per number and in the order of the numbers, in all processes together, for as long as the row exists. A concurrent
+//! duplicate waits for the row's lock and then finds out; a number whose turn has not come is told so and waits outside.
+//!
+//! ```text
+//!                      last = 4                      claim, without waiting for gaps
+//!   number 4 and less ─────────► stale                (late, if it is one of the missing)
+//!   number 5          ─────────► mine, last = 5
+//!   number 8          ─────────► early: 5 to 7 are missing
+//!                        accept: mine, last = 8, missing 5 to 7
+//! ```
+//!
+//! The good path is one statement (two for the first message of an aggregate, where gaps are normal). Transactions must read what is
+//! committed ([`crate::database::Database::begin`]); on MySQL, duplicates of an aggregate's first message can become deadlocks, which
+//! the runtime tries again. Absent here: how long to wait, and what becomes of a message that comes late.
+
+use outbox_core::Aggregate;
+use sea_orm::{ConnectionTrait, DbErr};
+
+use super::positions::{Position, PositionKey};
+use super::sql::InboxSql;
+
+/// Most ranges that are remembered as missing per aggregate.
+const MISSING_MAX: usize = 64;
+
+/// A message's place in the order of its aggregate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) sql: &'a InboxSql,
+    pub(crate) consumer: &'a str,
+    pub(crate) aggregate: &'a Aggregate,
+    /// Counted from 1.
+    pub(crate) sequence: u64,
+}
+
+/// What a claim does about numbers that are missing before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    /// Waits for them.
+    Wait,
+    /// Goes on without them and remembers them.
+    Accept,
+    /// Gaps are normal: goes on, and remembers nothing. What comes later than a higher number is stale.
+    Ignore,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Ours: the transaction holds the position, and its lock until the end.
+    Mine,
+    /// It, or a later one, was done.
+    Stale,
+    /// One of those that were not waited for any longer. It must not take effect now.
+    Late,
+    /// Those from `expected` on are missing. `failing`: one of them is known to fail and to be tried again, so this is no gap.
+    Early { expected: u64, failing: bool },
+}
+
+impl Place<'_> {
+    fn key(&self) -> PositionKey<'_> {
+        PositionKey {
+            consumer: self.consumer,
+            aggregate: self.aggregate,
+        }
+    }
+
+    /// Takes the turn, if it has come.
+    ///
+    /// [`Gaps::Accept`] does not jump over a message that is known to fail, nor if too many ranges are missing already: `Early` again.
+    pub(crate) async fn claim<C: ConnectionTrait>(&self, tx: &C, gaps: Gaps) -> Result<Turn, DbErr> {
+        let first = Position {
+            last: self.sequence,
+            ..Position::default()
+        };
+        let insert = || self.sql.insert_position(tx, self.key(), &first);
+        let advance = || {
+            self.sql
+                .advance(tx, self.key(), self.sequence, gaps == Gaps::Ignore)
+        };
+        let taken = match (gaps, self.sequence) {
+            (Gaps::Ignore, _) => advance().await? || insert().await?,
+            (_, 1) => insert().await?,
+            _ => advance().await?,
+        };
+        if taken {
+            return Ok(Turn::Mine);
+        }
+        let mut turn = Turn::Mine;
+        self.change(tx, |position| {
+            turn = self.turn(position, gaps);
+            turn == Turn::Mine
+        })
+        .await?;
+        Ok(turn)
+    }
+
+    /// Takes the turn for a dead letter that is tried again: not only if it has come, but also if it has passed. The number is not missing
+    /// any more then. Whether the letter was tried again already is for its own row to say.
+    pub(crate) async fn claim_again<C: ConnectionTrait>(&self, tx: &C) -> Result<Turn, DbErr> {
+        let mut turn = Turn::Mine;
+        self.change(tx, |position| {
+            if self.sequence > position.last {
+                turn = self.turn(position, Gaps::Wait);
+            } else {
+                turn = Turn::Mine;
+                position.missing.remove(self.sequence);
+            }
+            turn == Turn::Mine
+        })
+        .await?;
+        Ok(turn)
+    }
+
+    /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed and that made the database roll
+    /// back. One look-up by primary key.
+    pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
+        let position = self.sql.position(tx, self.key(), false).await?;
+        Ok(position.is_some_and(|position| {
+            self.sequence <= position.last && !position.missing.contains(self.sequence)
+        }))
+    }
+
+    /// Remembers that this message failed and will be tried again, so that later ones wait for it instead of calling it a gap. The smallest
+    /// number counts. A mark that was not renewed for a day is ignored: its message does not come again.
+    pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
+        let marked = Position {
+            failing: Some(self.sequence),
+            ..Position::default()
+        };
+        // A row may appear between the two statements, so that neither finds what it needs; it is there the second time.
+        let _ = self.sql.mark_failing(tx, self.key(), self.sequence).await?
+            || self.sql.insert_position(tx, self.key(), &marked).await?
+            || self.sql.mark_failing(tx, self.key(), self.sequence).await?;
+        Ok(())
+    }
+
+    /// Goes on without this message, which was given up: its dead letter is in the same transaction. Earlier ones that are missing are
+    /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
+    /// instead of being dropped).
+    pub(crate) async fn pass<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
+        self.change(tx, |position| {
+            if self.sequence <= position.last {
+                return false;
+            }
+            position.missing.push(position.last + 1..=self.sequence - 1);
+            if position.missing.len() > MISSING_MAX {
+                position.missing.join_closest();
+            }
+            self.go_on(position);
+            true
+        })
+        .await
+    }
+
+    /// Whose turn it is at this position, which goes on if it is ours.
+    fn turn(&self, position: &mut Position, gaps: Gaps) -> Turn {
+        let expected = position.last + 1;
+        if self.sequence < expected {
+            let late = gaps != Gaps::Ignore && position.missing.contains(self.sequence);
+            return if late { Turn::Late } else { Turn::Stale };
+        }
+        if let Some(failing) = position.failing.filter(|failing| *failing < self.sequence) {
+            let expected = if gaps == Gaps::Ignore { failing } else { expected };
+            let failing = true;
+            return Turn::Early { expected, failing };
+        }
+        if self.sequence > expected && gaps != Gaps::Ignore {
+            if gaps == Gaps::Wait || position.missing.len() >= MISSING_MAX {
+                let failing = false;
+                return Turn::Early { expected, failing };
+            }
+            position.missing.push(expected..=self.sequence - 1);
+        }
+        self.go_on(position);
+        Turn::Mine
+    }
+
+    fn go_on(&self, position: &mut Position) {
+        position.last = self.sequence;
+        position.failing = position.failing.filter(|failing| *failing > self.sequence);
+    }
+
+    /// Changes the row, or makes it, if `change` says so. Looks without a lock first: most who come here change nothing, and must not wait
+    /// for a handler that is running, nor for each other.
+    async fn change<C: ConnectionTrait>(
+        &self,
+        tx: &C,
+        mut change: impl FnMut(&mut Position) -> bool,
+    ) -> Result<(), DbErr> {
+        let mut locked = false;
+        loop {
+            let found = self.sql.position(tx, self.key(), locked).await?;
+            let exists = found.is_some();
+            let mut position = found.unwrap_or_default();
+            if !change(&mut position) {
+                return Ok(());
+            }
+            if !exists {
+                if self.sql.insert_position(tx, self.key(), &position).await? {
+                    return Ok(());
+                }
+                // Somebody else made the row meanwhile, and rows are never deleted.
+            } else if locked {
+                return self.sql.set_position(tx, self.key(), &position).await;
+            }
+            locked = exists;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,486 @@
+//! Each function runs on every database. A transaction per claim, as in the runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_sea_orm::TableNames;
+use sea_orm::{DatabaseTransaction, DbBackend};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::database::{Trouble, trouble};
+use crate::dedup::test_db::{TestDb, on_every_database};
+
+use Gaps::{Accept, Ignore, Wait};
+use Turn::{Early, Late, Mine, Stale};
+
+const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// What a test does with one aggregate of one consumer.
+struct Lane<'a> {
+    db: &'a TestDb,
+    sql: InboxSql,
+    consumer: &'a str,
+    aggregate: Aggregate,
+}
+
+impl<'a> Lane<'a> {
+    fn new(db: &'a TestDb) -> Self {
+        Self::of(db, "books", "1")
+    }
+
+    fn of(db: &'a TestDb, consumer: &'a str, aggregate: &str) -> Self {
+        Self {
+            db,
+            sql: InboxSql::new(db.pool.get_database_backend(), &TableNames::new(), DAYS),
+            consumer,
+            aggregate: Aggregate::new("order", aggregate),
+        }
+    }
+
+    fn at(&self, sequence: u64) -> Place<'_> {
+        Place {
+            sql: &self.sql,
+            consumer: self.consumer,
+            aggregate: &self.aggregate,
+            sequence,
+        }
+    }
+
+    async fn begin(&self) -> DatabaseTransaction {
+        self.db.database.begin().await.unwrap()
+    }
+
+    /// Claims and commits.
+    async fn claim(&self, sequence: u64, gaps: Gaps) -> Turn {
+        let tx = self.begin().await;
+        let turn = self.at(sequence).claim(&tx, gaps).await.unwrap();
+        let holds = self.at(sequence).still_holds(&tx).await.unwrap();
+        assert!(holds || turn != Mine, "{sequence} is ours and not held");
+        tx.commit().await.unwrap();
+        turn
+    }
+
+    async fn claim_all(&self, sequences: impl IntoIterator<Item = u64>) {
+        for sequence in sequences {
+            assert_eq!(self.claim(sequence, Wait).await, Mine, "{sequence}");
+        }
+    }
+
+    async fn claim_again(&self, sequence: u64) -> Turn {
+        let tx = self.begin().await;
+        let turn = self.at(sequence).claim_again(&tx).await.unwrap();
+        tx.commit().await.unwrap();
+        turn
+    }
+
+    async fn fail(&self, sequence: u64) {
+        let tx = self.begin().await;
+        self.at(sequence).note_failing(&tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    async fn pass(&self, sequence: u64) {
+        let tx = self.begin().await;
+        self.at(sequence).pass(&tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    async fn row(&self) -> Option<Position> {
+        self.sql
+            .position(&self.db.pool, self.at(1).key(), false)
+            .await
+            .unwrap()
+    }
+}
+
+fn gap(expected: u64) -> Turn {
+    Early {
+        expected,
+        failing: false,
+    }
+}
+
+fn behind(expected: u64) -> Turn {
+    Early {
+        expected,
+        failing: true,
+    }
+}
+
+async fn numbers_take_their_turn_in_order_and_once(db: TestDb) {
+    let lane = Lane::new(&db);
+    for sequence in 1..=5 {
+        assert_eq!(lane.claim(sequence, Wait).await, Mine);
+        assert_eq!(lane.claim(sequence, Wait).await, Stale, "duplicate");
+        assert_eq!(lane.claim(1, Accept).await, Stale, "older");
+    }
+    assert_eq!(lane.row().await.unwrap().last, 5);
+    db.close().await;
+}
+
+async fn a_gap_is_waited_for(db: TestDb) {
+    let lane = Lane::new(&db);
+    assert_eq!(lane.claim(2, Wait).await, gap(1), "nothing was seen yet");
+    assert_eq!(lane.row().await, None, "waiting writes nothing");
+    lane.claim_all([1]).await;
+    assert_eq!(lane.claim(4, Wait).await, gap(2));
+    assert_eq!(lane.claim(3, Wait).await, gap(2));
+    lane.claim_all([2, 3, 4]).await;
+    db.close().await;
+}
+
+async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.claim_all([1, 2]).await;
+    assert_eq!(lane.claim(6, Accept).await, Mine);
+    lane.claim_all([7]).await;
+    for missing in 3..=5 {
+        assert_eq!(lane.claim(missing, Wait).await, Late);
+        assert_eq!(lane.claim(missing, Accept).await, Late);
+        let tx = lane.begin().await;
+        assert!(!lane.at(missing).still_holds(&tx).await.unwrap());
+        tx.rollback().await.unwrap();
+    }
+    assert_eq!(lane.claim(2, Wait).await, Stale);
+    // Its dead letter is tried again: it takes effect once more than never, and is no stranger afterwards.
+    assert_eq!(lane.claim_again(4).await, Mine);
+    assert_eq!(lane.claim(4, Wait).await, Stale);
+    assert_eq!(lane.claim(3, Wait).await, Late);
+    assert_eq!(lane.claim(5, Wait).await, Late);
+    assert_eq!(lane.claim_again(3).await, Mine);
+    assert_eq!(lane.claim_again(5).await, Mine);
+    assert_eq!(lane.row().await.unwrap().missing, Default::default());
+    db.close().await;
+}
+
+async fn an_aggregate_whose_beginning_is_gone_starts_late(db: TestDb) {
+    let lane = Lane::new(&db);
+    assert_eq!(lane.claim(9, Accept).await, Mine);
+    assert_eq!(lane.claim(8, Wait).await, Late);
+    assert_eq!(lane.claim(1, Wait).await, Late);
+    lane.claim_all([10]).await;
+    db.close().await;
+}
+
+async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
+    let lane = Lane::new(&db);
+    for sequence in [3, 4, 9] {
+        assert_eq!(lane.claim(sequence, Ignore).await, Mine);
+        assert_eq!(lane.claim(sequence, Ignore).await, Stale);
+    }
+    assert_eq!(lane.claim(5, Ignore).await, Stale);
+    let expected = Position {
+        last: 9,
+        ..Position::default()
+    };
+    assert_eq!(lane.row().await, Some(expected));
+    lane.fail(12).await;
+    assert_eq!(lane.claim(14, Ignore).await, behind(12));
+    assert_eq!(
+        lane.claim(11, Ignore).await,
+        Mine,
+        "it comes before the failed one"
+    );
+    assert_eq!(lane.claim(12, Ignore).await, Mine);
+    assert_eq!(lane.claim(14, Ignore).await, Mine);
+    db.close().await;
+}
+
+async fn a_failing_message_is_no_gap(db: TestDb) {
+    let lane = Lane::new(&db);
+    // The first of its aggregate: there is no row yet.
+    lane.fail(1).await;
+    assert_eq!(lane.claim(2, Wait).await, behind(1));
+    assert_eq!(lane.claim(2, Accept).await, behind(1), "nobody jumps over it");
+    lane.claim_all([1]).await;
+    assert_eq!(lane.row().await.unwrap().failing, None);
+    lane.claim_all([2]).await;
+    // In two processes at once: the smallest counts, whichever is written last.
+    lane.fail(5).await;
+    lane.fail(4).await;
+    lane.fail(6).await;
+    assert_eq!(lane.row().await.unwrap().failing, Some(4));
+    assert_eq!(lane.claim(7, Wait).await, behind(3));
+    // 3 is missing for 4 itself.
+    assert_eq!(lane.claim(4, Wait).await, gap(3));
+    lane.claim_all([3, 4]).await;
+    assert_eq!(lane.row().await.unwrap().failing, None);
+    // What was done meanwhile does not fail any more.
+    lane.fail(2).await;
+    assert_eq!(lane.row().await.unwrap().failing, None);
+    db.close().await;
+}
+
+async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.fail(1).await;
+    let yesterday = match db.pool.get_database_backend() {
+        DbBackend::Postgres => "updated_at - interval '25 hours'",
+        DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
+        _ => "updated_at - 25 * 3600000000",
+    };
+    let age = format!("UPDATE inbox_positions SET updated_at = {yesterday}");
+    db.pool.execute_unprepared(&age).await.unwrap();
+    assert_eq!(lane.claim(3, Wait).await, gap(1));
+    lane.fail(2).await;
+    assert_eq!(
+        lane.claim(3, Wait).await,
+        behind(1),
+        "a fresh mark takes its place"
+    );
+    assert_eq!(lane.row().await.unwrap().failing, Some(2));
+    db.pool.execute_unprepared(&age).await.unwrap();
+    assert_eq!(lane.claim(3, Accept).await, Mine);
+    db.close().await;
+}
+
+async fn a_message_that_was_given_up_is_passed(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.fail(1).await;
+    lane.pass(1).await;
+    assert_eq!(lane.row().await.unwrap().failing, None);
+    assert_eq!(lane.claim(1, Wait).await, Stale);
+    lane.claim_all([2]).await;
+    // 3 and 4 have not come yet.
+    lane.pass(5).await;
+    assert_eq!(lane.claim(4, Wait).await, Late);
+    lane.claim_all([6]).await;
+    lane.pass(5).await;
+    lane.pass(3).await;
+    assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
+    // An operator tries a letter again, whose turn has passed; and one whose turn has not come.
+    assert_eq!(lane.claim_again(5).await, Mine);
+    assert_eq!(lane.claim_again(9).await, gap(7));
+    assert_eq!(lane.claim_again(7).await, Mine);
+    db.close().await;
+}
+
+async fn a_message_can_be_given_up_before_any_was_handled(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.pass(3).await;
+    assert_eq!(lane.claim(2, Wait).await, Late);
+    lane.claim_all([4]).await;
+    db.close().await;
+}
+
+async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
+    let lane = Lane::new(&db);
+    for sequence in (2..=128).step_by(2) {
+        assert_eq!(lane.claim(sequence, Accept).await, Mine);
+    }
+    assert_eq!(
+        lane.claim(130, Accept).await,
+        gap(129),
+        "too many gaps to jump over one more"
+    );
+    lane.pass(130).await;
+    assert_eq!(lane.row().await.unwrap().missing.len(), MISSING_MAX);
+    for missing in (1..130).step_by(2) {
+        assert_eq!(lane.claim(missing, Wait).await, Late, "{missing}");
+    }
+    lane.claim_all([131]).await;
+    db.close().await;
+}
+
+async fn a_crash_leaves_the_position(db: TestDb) {
+    let lane = Lane::new(&db);
+    for sequence in 1..=3 {
+        let tx = lane.begin().await;
+        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Mine);
+        tx.rollback().await.unwrap();
+        lane.claim_all([sequence]).await;
+    }
+    let tx = lane.begin().await;
+    assert_eq!(lane.at(9).claim(&tx, Accept).await.unwrap(), Mine);
+    tx.rollback().await.unwrap();
+    lane.claim_all([4]).await;
+    db.close().await;
+}
+
+async fn several_numbers_in_one_transaction(db: TestDb) {
+    let lane = Lane::new(&db);
+    let tx = lane.begin().await;
+    for sequence in 1..=4 {
+        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Mine);
+    }
+    assert_eq!(lane.at(2).claim(&tx, Wait).await.unwrap(), Stale);
+    for sequence in 1..=4 {
+        assert!(lane.at(sequence).still_holds(&tx).await.unwrap());
+    }
+    assert!(!lane.at(5).still_holds(&tx).await.unwrap());
+    tx.rollback().await.unwrap();
+    assert_eq!(lane.row().await, None);
+    let tx = lane.begin().await;
+    assert!(!lane.at(1).still_holds(&tx).await.unwrap(), "rolled back");
+    tx.rollback().await.unwrap();
+    db.close().await;
+}
+
+async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
+    let long = "ü".repeat(255);
+    let longer = format!("{}v", "ü".repeat(254));
+    let ids = [
+        "A", "a", "a ", " a", "ä", "a\u{308}", "%", "'", "", &long, &longer,
+    ];
+    for consumer in ["books", "Books"] {
+        for id in ids {
+            let lane = Lane::of(&db, consumer, id);
+            lane.claim_all([1, 2]).await;
+            assert_eq!(lane.claim(2, Wait).await, Stale);
+        }
+    }
+    let other_type = Lane {
+        aggregate: Aggregate::new("Order", "A"),
+        ..Lane::new(&db)
+    };
+    other_type.claim_all([1]).await;
+    db.close().await;
+}
+
+/// Claims at the same moment, one transaction each; conflicts are tried again, as the runtime does.
+async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Turn>> {
+    let sequences: Vec<u64> = sequences.into_iter().collect();
+    let start = Arc::new(Barrier::new(sequences.len()));
+    let mut tasks = JoinSet::new();
+    for sequence in sequences {
+        let (start, database) = (start.clone(), db.database.clone());
+        let backend = db.pool.get_database_backend();
+        tasks.spawn(async move {
+            let sql = InboxSql::new(backend, &TableNames::new(), DAYS);
+            let aggregate = Aggregate::new("order", "1");
+            let place = Place {
+                sql: &sql,
+                consumer: "books",
+                aggregate: &aggregate,
+                sequence,
+            };
+            start.wait().await;
+            loop {
+                let tx = database.begin().await.unwrap();
+                let turn = match place.claim(&tx, Wait).await {
+                    Ok(Early { .. }) if end == End::WhenDone => None,
+                    Ok(turn) => Some(turn),
+                    Err(error) => {
+                        assert_eq!(trouble(&error), Trouble::Conflict, "{error}");
+                        None
+                    }
+                };
+                let Some(turn) = turn else {
+                    tx.rollback().await.unwrap();
+                    tokio::task::yield_now().await;
+                    continue;
+                };
+                if turn == Mine {
+                    assert!(place.still_holds(&tx).await.unwrap());
+                }
+                tx.commit().await.unwrap();
+                return (sequence, turn);
+            }
+        });
+    }
+    let mut turns: BTreeMap<u64, Vec<Turn>> = BTreeMap::new();
+    while let Some(turn) = tasks.join_next().await {
+        let (sequence, turn) = turn.unwrap();
+        turns.entry(sequence).or_default().push(turn);
+    }
+    turns
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The first answer counts.
+    AtOnce,
+    /// Who is early comes again.
+    WhenDone,
+}
+
+async fn of_concurrent_duplicates_one_runs(db: TestDb) {
+    // The first number, which makes the row; one that follows; and one that failed before.
+    for (round, failed) in [(1, false), (2, false), (3, true)] {
+        if failed {
+            Lane::new(&db).fail(round).await;
+        }
+        let turns = race(&db, [round; 32], End::AtOnce).await.remove(&round).unwrap();
+        let mine = turns.iter().filter(|turn| **turn == Mine).count();
+        let stale = turns.iter().filter(|turn| **turn == Stale).count();
+        assert_eq!((mine, stale), (1, 31), "{round}");
+    }
+    db.close().await;
+}
+
+async fn of_concurrent_duplicates_after_a_failure_one_runs(db: TestDb) {
+    Lane::new(&db).fail(1).await;
+    let turns = race(&db, [1; 32], End::AtOnce).await.remove(&1).unwrap();
+    assert_eq!(turns.iter().filter(|turn| **turn == Mine).count(), 1);
+    db.close().await;
+}
+
+async fn concurrent_numbers_each_run_once(db: TestDb) {
+    let sequences = (1..=12).chain(1..=12).rev();
+    let turns = race(&db, sequences, End::WhenDone).await;
+    for (sequence, mut turns) in turns {
+        turns.sort_by_key(|turn| *turn != Mine);
+        assert_eq!(turns, [Mine, Stale], "{sequence}");
+    }
+    assert_eq!(Lane::new(&db).row().await.unwrap().last, 12);
+    db.close().await;
+}
+
+async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
+    if db.pool.get_database_backend() == DbBackend::Sqlite {
+        return; // There the transactions themselves wait for each other.
+    }
+    let lane = Lane::new(&db);
+    for sequence in [1, 2] {
+        for commit in [false, true] {
+            let running = lane.begin().await;
+            assert_eq!(lane.at(sequence).claim(&running, Wait).await.unwrap(), Mine);
+            let place = lane.at(sequence);
+            let duplicate = async {
+                let tx = lane.begin().await;
+                let turn = place.claim(&tx, Wait).await.unwrap();
+                tx.commit().await.unwrap();
+                turn
+            };
+            tokio::pin!(duplicate);
+            // It cannot have an answer: that depends on how the first one ends.
+            tokio::time::timeout(Duration::from_millis(200), &mut duplicate)
+                .await
+                .expect_err("the duplicate has decided too early");
+            if commit {
+                running.commit().await.unwrap();
+                assert_eq!(duplicate.await, Stale, "{sequence} was done before");
+                continue;
+            }
+            running.rollback().await.unwrap();
+            assert_eq!(duplicate.await, Mine);
+            // Back to where it was.
+            let back = format!("UPDATE inbox_positions SET last_sequence = {}", sequence - 1);
+            db.pool.execute_unprepared(&back).await.unwrap();
+        }
+    }
+    db.close().await;
+}
+
+on_every_database!(
+    numbers_take_their_turn_in_order_and_once,
+    a_gap_is_waited_for,
+    an_accepted_gap_makes_the_missing_ones_late,
+    an_aggregate_whose_beginning_is_gone_starts_late,
+    gaps_that_are_normal_leave_no_trace,
+    a_failing_message_is_no_gap,
+    a_failing_message_that_never_comes_again_is_forgotten,
+    a_message_that_was_given_up_is_passed,
+    a_message_can_be_given_up_before_any_was_handled,
+    what_is_missing_is_bounded_and_nothing_is_forgotten,
+    a_crash_leaves_the_position,
+    several_numbers_in_one_transaction,
+    names_and_ids_are_told_apart_byte_by_byte,
+    of_concurrent_duplicates_one_runs,
+    of_concurrent_duplicates_after_a_failure_one_runs,
+    concurrent_numbers_each_run_once,
+    a_duplicate_waits_for_the_one_that_runs,
+);

@@ -1,0 +1,115 @@
+//! What the application wants to be told.
+//!
+//! Invariant: a hook is called after the commit that it speaks of, never instead of a record. A crash in between loses the call, so hooks
+//! are for alarms and replies, not for effects. Absent here: the records themselves.
+
+use std::fmt;
+use std::sync::Arc;
+
+use outbox_core::{DeadLetterCopy, DeadLetterSink, Incoming, Message};
+use uuid::Uuid;
+
+use crate::handler::describe;
+
+/// A message took effect, now or before.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Handled<'a> {
+    /// The consumer.
+    pub consumer: &'a str,
+    /// The message.
+    pub message: &'a Message,
+    /// Whether it had taken effect before.
+    pub duplicate: bool,
+    /// JSON of the handler's [`Reply`](crate::Reply), if it returned one. Of a duplicate: what was stored the first time, if the handler
+    /// asks for it ([`OnDuplicate::Result`](crate::OnDuplicate::Result)).
+    pub result: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Handled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Payload and result stay out of logs.
+        f.debug_struct("Handled")
+            .field("consumer", &self.consumer)
+            .field("event_id", &self.message.event_id)
+            .field("duplicate", &self.duplicate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message was given up.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct GivenUp<'a> {
+    /// The consumer.
+    pub consumer: &'a str,
+    /// What was delivered.
+    pub incoming: &'a Incoming,
+    /// The message, unless it is none.
+    pub message: Option<&'a Message>,
+    /// Why: at most 1,000 characters.
+    pub error: &'a str,
+    /// Failed attempts; 0 if no handler ever ran.
+    pub attempts: u32,
+}
+
+impl fmt::Debug for GivenUp<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GivenUp")
+            .field("consumer", &self.consumer)
+            .field("event_id", &self.message.map(|message| message.event_id))
+            .field("position", &self.incoming.position)
+            .field("error", &self.error)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+type OnHandled = Arc<dyn Fn(Handled<'_>) + Send + Sync>;
+type OnDeadLetter = Arc<dyn Fn(GivenUp<'_>) + Send + Sync>;
+
+/// The hooks of an inbox.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    pub(crate) on_handled: Option<OnHandled>,
+    pub(crate) on_dead_letter: Option<OnDeadLetter>,
+    /// Takes copies of dead letters.
+    pub(crate) sink: Option<Arc<dyn DeadLetterSink>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks")
+            .field("on_handled", &self.on_handled.is_some())
+            .field("on_dead_letter", &self.on_dead_letter.is_some())
+            .field("sink", &self.sink)
+            .finish()
+    }
+}
+
+impl Hooks {
+    pub(crate) fn handled(&self, handled: Handled<'_>) {
+        if let Some(hook) = &self.on_handled {
+            hook(handled);
+        }
+    }
+
+    pub(crate) async fn given_up(&self, given_up: GivenUp<'_>, id: Uuid) {
+        if let Some(hook) = &self.on_dead_letter {
+            hook(given_up);
+        }
+        let Some(sink) = &self.sink else { return };
+        let copy = DeadLetterCopy {
+            id,
+            consumer: given_up.consumer.to_owned(),
+            event_type: given_up.message.map(|message| message.event_type.clone()),
+            error: given_up.error.to_owned(),
+            attempts: given_up.attempts,
+            incoming: given_up.incoming.clone(),
+        };
+        // A crash before this loses the copy; the table has the letter.
+        if let Err(error) = sink.send(&copy).await {
+            tracing::warn!(consumer = given_up.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");
+        }
+    }
+}

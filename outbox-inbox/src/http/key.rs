@@ -1,0 +1,233 @@
+//! What names a request: whose it is, its key, and what it asks for.
+//!
+//! Invariant: the same key of another tenant or principal is another key, and what goes into a hash goes in with its length, so that
+//! different parts never run into the same bytes. Hashes are stored, so they never change. Absent here: the database.
+
+use axum::extract::{MatchedPath, OriginalUri};
+use axum::http::HeaderValue;
+use axum::http::request::Parts;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// Longest key, as the client means it: without quotes and escapes.
+const KEY_BYTES_MAX: usize = 255;
+
+pub(crate) type Digest = [u8; 32];
+
+/// Whose request it is. Two requests with the same key are the same request only if both parts are equal.
+///
+/// Take both from what was authenticated, never from what a client merely claims, or one client is answered with another's response.
+/// Both are stored as they are (the first 255 characters), so use ids and no credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    tenant: String,
+    principal: String,
+}
+
+impl Scope {
+    /// A scope. A service with one tenant gives it a constant name. An empty part counts as no scope at all.
+    pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
+        Self {
+            tenant: tenant.into(),
+            principal: principal.into(),
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.tenant.is_empty() && !self.principal.is_empty()
+    }
+}
+
+/// Reads a key: bare, or quoted as a string of RFC 8941. `None` if it is neither, or not 1 to 255 visible ASCII characters.
+pub(crate) fn parse_key(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?.trim_matches([' ', '\t']);
+    let key = match text.strip_prefix('"') {
+        Some(rest) => unquote(rest.strip_suffix('"')?)?,
+        None => text.to_owned(),
+    };
+    let legal = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    legal.then_some(key)
+}
+
+fn unquote(inner: &str) -> Option<String> {
+    let mut characters = inner.chars();
+    let mut key = String::with_capacity(inner.len());
+    while let Some(character) = characters.next() {
+        key.push(match character {
+            '"' => return None,
+            '\\' => characters
+                .next()
+                .filter(|escaped| matches!(escaped, '"' | '\\'))?,
+            other => other,
+        });
+    }
+    Some(key)
+}
+
+/// A request as the database knows it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) id: Digest,
+    pub(crate) scope: Scope,
+    pub(crate) key: String,
+    pub(crate) route: String,
+    pub(crate) fingerprint: Digest,
+    /// Whether the response is kept. Without a key there is nobody who could ask for it.
+    pub(crate) kept: bool,
+}
+
+impl Claim {
+    /// `named`: scope and key, if the client sent a key.
+    pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
+        // Inside a nested router `uri` has lost what stands before: two routers would share their keys' requests.
+        let uri = parts
+            .extensions
+            .get::<OriginalUri>()
+            .map_or(&parts.uri, |original| &original.0);
+        let resource = uri
+            .path_and_query()
+            .map_or(uri.path(), |resource| resource.as_str());
+        let matched = parts.extensions.get::<MatchedPath>();
+        let path = matched.map_or(uri.path(), MatchedPath::as_str);
+        let kept = named.is_some();
+        let (scope, key) = named.unwrap_or_else(|| (Scope::new("", ""), Uuid::now_v7().simple().to_string()));
+        Self {
+            id: digest([&scope.tenant, &scope.principal, &key].map(|part| part.as_bytes())),
+            route: format!("{} {path}", parts.method),
+            fingerprint: digest([parts.method.as_str().as_bytes(), resource.as_bytes(), body]),
+            scope,
+            key,
+            kept,
+        }
+    }
+
+    pub(crate) fn tenant(&self) -> &str {
+        &self.scope.tenant
+    }
+
+    pub(crate) fn principal(&self) -> &str {
+        &self.scope.principal
+    }
+}
+
+fn digest(parts: [&[u8]; 3]) -> Digest {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_read_bare_and_quoted() {
+        let long = "k".repeat(255);
+        for (value, expected) in [
+            ("abc", Some("abc")),
+            (" abc\t", Some("abc")),
+            ("\"abc\"", Some("abc")),
+            (r#""a\"b\\c""#, Some(r#"a"b\c"#)),
+            (r#"a"b\c"#, Some(r#"a"b\c"#)),
+            (
+                "8e03978e-40d5-43dd-bc93-6894a57f9324",
+                Some("8e03978e-40d5-43dd-bc93-6894a57f9324"),
+            ),
+            ("!~,;", Some("!~,;")),
+            (&long, Some(&*long)),
+            ("", None),
+            ("\"\"", None),
+            ("\"", None),
+            ("\"abc", None),
+            ("\"a\"b\"", None),
+            (r#""abc\""#, None),
+            (r#""a\bc""#, None),
+            ("\"abc\";p=1", None),
+            ("a b", None),
+            ("\"a b\"", None),
+            ("one, two", None),
+            (&format!("{long}k"), None),
+        ] {
+            let header = HeaderValue::from_str(value).unwrap();
+            assert_eq!(parse_key(&header).as_deref(), expected, "{value:?}");
+        }
+        let bytes = HeaderValue::from_bytes(b"caf\xc3\xa9").unwrap();
+        assert_eq!(parse_key(&bytes), None);
+        let quoted = HeaderValue::from_str(&format!("\"{}\"", "\\\\".repeat(255))).unwrap();
+        assert_eq!(parse_key(&quoted), Some("\\".repeat(255)), "escapes do not count");
+    }
+
+    fn claim(tenant: &str, principal: &str, key: &str, request: &str, body: &str) -> Claim {
+        let (method, uri) = request.split_once(' ').unwrap();
+        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+        let named = Some((Scope::new(tenant, principal), key.to_owned()));
+        Claim::new(named, &request.into_parts().0, body.as_bytes())
+    }
+
+    #[test]
+    fn tenant_principal_and_key_name_a_request_together() {
+        let id = |tenant, principal, key| claim(tenant, principal, key, "POST /", "").id;
+        assert_eq!(id("t", "p", "k"), id("t", "p", "k"));
+        for other in [
+            id("u", "p", "k"),
+            id("t", "q", "k"),
+            id("t", "p", "l"),
+            id("tp", "", "k"),
+            id("", "tp", "k"),
+            id("t", "pk", ""),
+        ] {
+            assert_ne!(other, id("t", "p", "k"));
+        }
+    }
+
+    #[test]
+    fn method_path_query_and_body_tell_requests_apart() {
+        let print = |request, body| claim("t", "p", "k", request, body).fingerprint;
+        assert_eq!(print("POST /a?b=1", "c"), print("POST /a?b=1", "c"));
+        for other in [
+            print("PUT /a?b=1", "c"),
+            print("POST /b?b=1", "c"),
+            print("POST /a?b=2", "c"),
+            print("POST /a", "c"),
+            print("POST /a?b=1", "d"),
+            print("POST /a?b=1c", ""),
+        ] {
+            assert_ne!(other, print("POST /a?b=1", "c"));
+        }
+        assert_eq!(claim("t", "p", "k", "POST /a?b=1", "").route, "POST /a");
+    }
+
+    #[test]
+    fn hashes_are_frozen() {
+        let claim = claim("tenant", "principal", "key", "POST /orders?x=1", "body");
+        let hex = |digest: Digest| {
+            digest
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        assert_eq!(
+            hex(claim.id),
+            "0f53802bdd56703d3afb8eeb9849510c7c145b0d98910f85ac7793175fd2df73"
+        );
+        assert_eq!(
+            hex(claim.fingerprint),
+            "033b44e2528d9ecad66a021df747f1a2dcfe5e9a6d913c73e51c2c63c9f5cf86"
+        );
+    }
+
+    #[test]
+    fn the_path_before_a_nested_router_counts() {
+        let print = |original: &str| {
+            let (mut parts, ()) = Request::post("/orders").body(()).unwrap().into_parts();
+            parts.extensions.insert(OriginalUri(original.parse().unwrap()));
+            Claim::new(None, &parts, b"").fingerprint
+        };
+        assert_ne!(print("/a/orders"), print("/b/orders"));
+    }
+}

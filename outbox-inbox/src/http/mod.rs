@@ -1,0 +1,120 @@
+//! The same for HTTP requests: a layer for axum that makes a request with an `Idempotency-Key` take effect once.
+//!
+//! A client that hears nothing sends its request again, and orders twice. Here its key is inserted into a table in the transaction of the
+//! effect, and the response is stored with it: response, effect and events commit together or not at all, and a retry is answered from
+//! the table. The handler takes the transaction as an argument, [`RequestTx`].
+//!
+//! ```standalone_crate
+//! use axum::Router;
+//! use axum::extract::Path;
+//! use axum::http::{Request, StatusCode};
+//! use axum::routing::post;
+//! use outbox_core::DomainEvent;
+//! use outbox_inbox::http::{IdempotencyLayer, RequestTx, Scope};
+//! use sea_orm::{ConnectionTrait, Database};
+//! use serde::{Deserialize, Serialize};
+//! use tower::ServiceExt;
+//!
+//! #[derive(DomainEvent, Serialize, Deserialize)]
+//! #[domain_event(aggregate = "order", name = "placed")]
+//! struct OrderPlaced {
+//!     #[domain_event(aggregate_id)]
+//!     order_id: i64,
+//! }
+//!
+//! /// Effects and events through `tx`. Below 500 they are committed with the response, from 500 on they are rolled back.
+//! async fn place(Path(order_id): Path<i64>, tx: RequestTx) -> Result<StatusCode, StatusCode> {
+//!     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR;
+//!     tx.execute_unprepared(&format!("INSERT INTO orders VALUES ({order_id})")).await.map_err(failed)?;
+//!     outbox_sea_orm::record(&tx, [OrderPlaced { order_id }]).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+//!     Ok(StatusCode::CREATED)
+//! }
+//!
+//! /// What an authenticating layer has put into the request's extensions.
+//! #[derive(Clone)]
+//! struct User {
+//!     company: String,
+//!     id: String,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
+//! options.max_connections(1); // A database in memory lives as long as its one connection.
+//! let db = Database::connect(options).await?;
+//! outbox_sea_orm::migrate(&db).await?;
+//! outbox_inbox::migrate(&db).await?;
+//! db.execute_unprepared("CREATE TABLE orders (id INTEGER PRIMARY KEY)").await?;
+//!
+//! let idempotency = IdempotencyLayer::new(db, |request| {
+//!     let user = request.extensions.get::<User>()?;
+//!     Some(Scope::new(&user.company, &user.id))
+//! });
+//! idempotency.check().await?;
+//! let app = Router::new().route("/orders/{id}", post(place)).route_layer(idempotency);
+//!
+//! let request = || {
+//!     let request = Request::post("/orders/7").header("idempotency-key", "\"k-1\"");
+//!     request.extension(User { company: "acme".into(), id: "ann".into() }).body(axum::body::Body::empty())
+//! };
+//! let first = app.clone().oneshot(request()?).await?;
+//! assert_eq!(first.status(), StatusCode::CREATED);
+//! let again = app.oneshot(request()?).await?;
+//! assert_eq!(again.status(), StatusCode::CREATED);
+//! assert_eq!(again.headers()["idempotency-replayed"], "true");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Authentication stands outside of this layer, and so does what may refuse a request without effect (rate limits, CORS). What stands
+//! inside runs once per key and is stored.
+//!
+//! | request | answer |
+//! |---|---|
+//! | GET and other methods that are not among [`methods`](IdempotencyLayer::methods) | passed through |
+//! | no key | 400, or handled without ([`MissingKey`]) |
+//! | key not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys | 400 |
+//! | no scope | 401 |
+//! | body larger than [`request_bytes_max`](IdempotencyLayer::request_bytes_max) | 413 |
+//! | key in use | 409 with `Retry-After` |
+//! | key used with another method, path, query or body | 422 |
+//! | key used with this one | the stored response, with `Idempotency-Replayed: true` |
+//! | new key, handler answers 2xx, 3xx or 4xx | its response, stored and committed with its effect |
+//! | new key, handler answers 5xx, or 408, 425 or 429 | its response; rolled back, and a retry runs |
+//! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::response_bytes_max) | 500; rolled back |
+//! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::handler_timeout) | 503 with `Retry-After`; rolled back |
+//! | database away, or in conflict; outcome of the commit unknown | 503 with `Retry-After`; a retry finds out |
+//!
+//! Answers of the layer are `application/problem+json` and never stored.
+//!
+//! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by
+//! default); what is replayed has the status, headers and body of the first response, without `Set-Cookie`, `Date`, what belongs to the
+//! connection, [what you name](IdempotencyLayer::omit_header) and what is marked as sensitive. **Bodies are stored as they are**: a response with a
+//! secret in its body is a secret in the table.
+//!
+//! **A client that hangs up** changes nothing: the handler runs to its end, and a retry is answered with what it stored. A process
+//! that ends meanwhile leaves nothing, and a retry runs.
+//!
+//! **Two at once.** In one process a list of what runs answers the second with 409 at once. Between processes: PostgreSQL does so too (an
+//! advisory lock per key); MySQL and MariaDB (`NOWAIT`) unless both come at the very same moment, when the second waits for the first, at most
+//! `innodb_lock_wait_timeout`, and is answered with its response. On SQLite one transaction writes at a time, so any second request waits,
+//! at most `busy_timeout`, and is then answered with 503. A transaction never takes effect beside another one with its key.
+//!
+//! **Streams**: bodies are held in memory, both ways. Server-sent events and large downloads belong on routes without this layer. Trailers
+//! are lost.
+//!
+//! Nobody deletes expired rows by itself: [`purge_requests`].
+
+mod key;
+mod layer;
+mod purge;
+mod response;
+mod service;
+mod sql;
+mod transaction;
+
+pub use key::Scope;
+pub use layer::{IdempotencyLayer, MissingKey};
+pub use purge::purge_requests;
+pub use service::Idempotency;
+pub use transaction::RequestTx;

@@ -1,0 +1,228 @@
+//! The statements of the table of requests, one text per database, and how a request is claimed with them.
+//!
+//! Invariants: the row is inserted in the transaction of its effect, and a row that others can see has a response. The primary key is
+//! the guarantee; what asks before the insert only saves the second of two requests from waiting for the first. Absent here: HTTP.
+
+use std::time::Duration;
+
+use outbox_sea_orm::{Sql, TableNames};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
+
+use super::key::{Claim, Digest};
+use super::response::Stored;
+use crate::database::{Trouble, trouble};
+use crate::dedup::sql::InboxSql;
+
+/// Characters of the columns that are for people.
+const TEXT_CHARS_MAX: usize = 255;
+
+/// How often a claim looks again when rows vanish under its eyes.
+const LOOKS_MAX: u32 = 3;
+
+/// Whose a key is.
+#[derive(Debug)]
+pub(crate) enum Claimed {
+    /// Ours: the transaction holds the row.
+    Mine,
+    /// Another transaction that is open holds it.
+    Running,
+    /// It was used, with this result.
+    Done(Stored),
+}
+
+/// Statements for one database and one set of names.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestSql {
+    inbox: InboxSql,
+    table: String,
+}
+
+impl RequestSql {
+    pub(crate) fn new(backend: DbBackend, names: &TableNames, keep: Duration) -> Self {
+        Self {
+            inbox: InboxSql::new(backend, names, keep),
+            table: names.table(backend, "inbox_requests"),
+        }
+    }
+
+    /// Takes the key for the transaction, unless it is used or in use.
+    ///
+    /// On SQLite the transaction is the only one that writes, so nothing can be in use.
+    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<Claimed, DbErr> {
+        match self.is_free(tx, &claim.id).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Claimed::Running),
+            Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
+            Err(error) => return Err(error),
+        }
+        for _ in 0..LOOKS_MAX {
+            match self.insert(tx, claim).await {
+                Ok(true) => return Ok(Claimed::Mine),
+                Ok(false) => {}
+                // MySQL and MariaDB: it came between our question and our insert, and ran longer than `innodb_lock_wait_timeout`.
+                Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
+                Err(error) => return Err(error),
+            }
+            if let Some(stored) = self.find(tx, &claim.id).await? {
+                return Ok(Claimed::Done(stored));
+            }
+            // Expired, or purged since. In our transaction: if that is rolled back, the row is as it was.
+            self.delete_expired(tx, &claim.id).await?;
+        }
+        Ok(Claimed::Running)
+    }
+
+    /// Whether no open transaction has claimed the key; waits for none. On PostgreSQL it is taken with that until the transaction ends
+    /// (an advisory lock on the table's number and 32 bits of the id). On MySQL and MariaDB it locks a row that is there (primary key);
+    /// two that find none at the same moment meet at the insert, where the second waits for the first.
+    async fn is_free(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<bool, DbErr> {
+        match self.inbox.backend() {
+            DbBackend::Postgres => {
+                let mut sql = self.inbox.sql("SELECT pg_try_advisory_xact_lock(");
+                sql.bind(self.table.as_str())
+                    .push("::text::regclass::oid::int4, ")
+                    .bind(i32::from_be_bytes([id[0], id[1], id[2], id[3]]))
+                    .push(") AS free");
+                match tx.query_one_raw(sql.statement()).await? {
+                    Some(row) => row.try_get("", "free"),
+                    None => Ok(false),
+                }
+            }
+            DbBackend::MySql => {
+                let mut sql = self.inbox.sql(format!("SELECT 1 FROM {}", self.table));
+                push_id(&mut sql, id);
+                sql.push(" FOR UPDATE NOWAIT");
+                tx.query_one_raw(sql.statement()).await.map(|_| true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Inserts the row without a response, unless there is one (primary key).
+    async fn insert(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<bool, DbErr> {
+        let mut sql = self.inbox.sql(format!("INSERT INTO {}", self.table));
+        sql.push(
+            " (id, tenant, principal, idempotency_key, route, fingerprint, created_at, expires_at) VALUES (",
+        );
+        sql.bind(claim.id.to_vec()).push(", ");
+        for text in [claim.tenant(), claim.principal(), &claim.key, &claim.route] {
+            sql.bind(readable(text)).push(", ");
+        }
+        sql.bind(claim.fingerprint.to_vec())
+            .push(&format!(", {}, ", self.inbox.now()));
+        self.inbox.push_expiry(&mut sql);
+        sql.push(")");
+        self.inbox.insert_once(tx, sql).await
+    }
+
+    /// Reads a response that has not expired (primary key).
+    async fn find(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<Option<Stored>, DbErr> {
+        let headers = match self.inbox.backend() {
+            DbBackend::Postgres => "headers::text",
+            _ => "headers",
+        };
+        let mut sql = self.inbox.sql(format!(
+            "SELECT fingerprint, status, {headers} AS headers, body FROM {}",
+            self.table
+        ));
+        push_id(&mut sql, id);
+        sql.push(&format!(" AND expires_at > {}", self.inbox.now()));
+        let Some(row) = tx.query_one_raw(sql.statement()).await? else {
+            return Ok(None);
+        };
+        let unreadable =
+            |what: &str| DbErr::Type(format!("inbox request {id:02x?} has an unreadable {what}"));
+        let headers: String = row.try_get("", "headers")?;
+        Ok(Some(Stored {
+            fingerprint: row
+                .try_get::<Vec<u8>>("", "fingerprint")?
+                .try_into()
+                .map_err(|_| unreadable("fingerprint"))?,
+            status: u16::try_from(row.try_get::<i16>("", "status")?).map_err(|_| unreadable("status"))?,
+            headers: serde_json::from_str(&headers).map_err(|error| DbErr::Json(error.to_string()))?,
+            body: row.try_get("", "body")?,
+        }))
+    }
+
+    async fn delete_expired(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<(), DbErr> {
+        let mut sql = self.inbox.sql(format!("DELETE FROM {}", self.table));
+        push_id(&mut sql, id);
+        sql.push(&format!(" AND expires_at <= {}", self.inbox.now()));
+        tx.execute_raw(sql.statement()).await.map(drop)
+    }
+
+    /// Adds the response to the claimed row, or removes the row if there is none to keep. Returns whether the transaction still held it. It
+    /// does not after an error that the handler swallowed: PostgreSQL answers `COMMIT` with a rollback then that no driver reports, and
+    /// MySQL has rolled back a deadlock's victim already.
+    pub(crate) async fn finish(
+        &self,
+        tx: &DatabaseTransaction,
+        id: &Digest,
+        response: Option<Stored>,
+    ) -> Result<bool, DbErr> {
+        let mut sql = match response {
+            Some(response) => {
+                let headers = serde_json::to_string(&response.headers)
+                    .map_err(|error| DbErr::Json(error.to_string()))?;
+                let mut sql = self.inbox.sql(format!("UPDATE {} SET status = ", self.table));
+                sql.bind(response.status.cast_signed())
+                    .push(", headers = ")
+                    .bind(headers);
+                sql.push(match self.inbox.backend() {
+                    DbBackend::Postgres => "::text::json, body = ",
+                    _ => ", body = ",
+                });
+                sql.bind(response.body);
+                sql
+            }
+            None => self.inbox.sql(format!("DELETE FROM {}", self.table)),
+        };
+        push_id(&mut sql, id);
+        // Should ours be gone and another request have taken the key: its row has a response once we can see it.
+        sql.push(" AND status IS NULL");
+        Ok(tx.execute_raw(sql.statement()).await?.rows_affected() == 1)
+    }
+
+    /// Asks the table for nothing: fails if it is missing or may not be read.
+    pub(crate) fn probe(&self) -> Statement {
+        self.inbox
+            .sql(format!(
+                "SELECT id, fingerprint, status FROM {} WHERE 1 = 0",
+                self.table
+            ))
+            .statement()
+    }
+
+    /// Reads and locks the ids of rows that have expired (index on `expires_at`). Those that a request replaces right now are left out.
+    pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
+        let (now, lock) = match self.inbox.backend() {
+            // Unlike `clock_timestamp()` it is the same for all rows, which the index needs.
+            DbBackend::Postgres => ("now()", " FOR UPDATE SKIP LOCKED"),
+            DbBackend::MySql => (self.inbox.now(), " FOR UPDATE SKIP LOCKED"),
+            _ => (self.inbox.now(), ""),
+        };
+        let mut sql = self.inbox.sql(format!(
+            "SELECT id FROM {} WHERE expires_at <= {now} ORDER BY expires_at LIMIT ",
+            self.table
+        ));
+        sql.bind(i64::from(limit)).push(lock);
+        let rows = tx.query_all_raw(sql.statement()).await?;
+        rows.iter().map(|row| row.try_get("", "id")).collect()
+    }
+
+    /// Deletes rows (primary key), at least one.
+    pub(crate) async fn delete(&self, tx: &DatabaseTransaction, ids: Vec<Vec<u8>>) -> Result<u64, DbErr> {
+        let mut sql = self.inbox.sql(format!("DELETE FROM {} WHERE id IN ", self.table));
+        sql.bind_rows([ids.into_iter().map(Value::from)]);
+        Ok(tx.execute_raw(sql.statement()).await?.rows_affected())
+    }
+}
+
+fn push_id(sql: &mut Sql, id: &Digest) {
+    sql.push(" WHERE id = ").bind(id.to_vec());
+}
+
+/// Shortened, and without NUL, which PostgreSQL's text cannot hold.
+fn readable(text: &str) -> String {
+    text.chars().filter(|c| *c != '\0').take(TEXT_CHARS_MAX).collect()
+}

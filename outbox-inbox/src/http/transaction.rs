@@ -1,0 +1,104 @@
+//! The request's transaction, as a handler sees it.
+//!
+//! Invariant: what goes through [`RequestTx`] commits together with the stored response, or not at all. It can neither commit nor roll
+//! back: that is the layer's part, after the handler has responded.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Response, StatusCode};
+use outbox_sea_orm::{OutboxConfig, OutboxTransaction, Transactional};
+use sea_orm::{DatabaseTransaction, DbErr};
+
+use super::response::problem;
+
+/// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an extractor. Write every effect through it:
+/// `.insert(&tx)`, `insert_with_events(&tx, …)`, `record(&tx, …)`.
+///
+/// **Return database errors** as a 5xx, do not swallow them: PostgreSQL aborts a transaction at the first error. The layer notices a handler
+/// that went on regardless, and answers 500. To survive an expected error, do that part in a nested transaction ([`Self::begin`]).
+///
+/// Do not keep it beyond the response, in a spawned task for example: the layer cannot commit then, and answers 500.
+#[derive(Clone)]
+pub struct RequestTx(Arc<Open>);
+
+struct Open {
+    transaction: DatabaseTransaction,
+    outbox: Arc<OutboxConfig>,
+    recorded: AtomicBool,
+}
+
+impl fmt::Debug for RequestTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestTx")
+    }
+}
+
+impl RequestTx {
+    pub(crate) fn new(transaction: DatabaseTransaction, outbox: Arc<OutboxConfig>) -> Self {
+        Self(Arc::new(Open {
+            transaction,
+            outbox,
+            recorded: AtomicBool::new(false),
+        }))
+    }
+
+    /// Takes the transaction back, and whether events may have been recorded in it. `None` if somebody still holds it.
+    pub(crate) fn close(self) -> Option<(DatabaseTransaction, bool)> {
+        let open = Arc::into_inner(self.0)?;
+        Some((open.transaction, open.recorded.into_inner()))
+    }
+
+    /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; answer with a 5xx.
+    pub async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
+        OutboxTransaction::within(self).await
+    }
+}
+
+impl Deref for RequestTx {
+    type Target = DatabaseTransaction;
+
+    fn deref(&self) -> &DatabaseTransaction {
+        &self.0.transaction
+    }
+}
+
+impl Transactional for RequestTx {
+    fn transaction(&self) -> &DatabaseTransaction {
+        self
+    }
+
+    fn config(&self) -> &OutboxConfig {
+        // Asked for by whoever is about to record; the commit then wakes the relays.
+        self.0.recorded.store(true, Ordering::Relaxed);
+        &self.0.outbox
+    }
+}
+
+outbox_sea_orm::__connection_by_deref!(RequestTx);
+
+/// There is no transaction: the route is not behind the layer, or the layer passes its method through. Answers 500.
+impl<S: Sync> FromRequestParts<S> for RequestTx {
+    type Rejection = Response<Body>;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            tracing::error!(
+                method = %parts.method,
+                path = parts.uri.path(),
+                "handler takes `RequestTx`, and there is none: put the route behind an `IdempotencyLayer`, and its method into \
+                 `IdempotencyLayer::methods`"
+            );
+            problem(StatusCode::INTERNAL_SERVER_ERROR, "the server is set up wrongly")
+        })
+    }
+}

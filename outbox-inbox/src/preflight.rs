@@ -1,0 +1,350 @@
+//! Finds what would silently not work: options that contradict each other, the configuration or the stream.
+//!
+//! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Absent here: what handlers
+//! exist and need ([`crate::router`]), the configuration alone ([`crate::config`]), and what the broker checks itself: streams with retention
+//! `WorkQueue` or `Interest` are refused by the source at its subscription.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outbox_core::StreamFacts;
+
+use crate::config::InboxConfig;
+use crate::handler::{OnDuplicate, Registration, Strategy};
+use crate::start::Problem;
+
+/// Time by which the inbox must remember longer than the stream keeps: the clocks of the two servers are not one.
+const MARGIN: Duration = Duration::from_secs(3600);
+
+/// Messages per transaction, at most.
+const BATCH_MAX: u32 = 1_000;
+
+/// What is wrong with the handlers' options by themselves.
+pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut first_of: BTreeMap<&str, &Registration> = BTreeMap::new();
+    for handler in handlers {
+        let first = first_of.entry(handler.consumer).or_insert(handler);
+        if first.options.order != handler.options.order {
+            problems.push(Problem::Orders {
+                first: **first,
+                second: *handler,
+            });
+        }
+        problems.extend(of_one(handler));
+    }
+    problems.extend(mixed_sequences(handlers));
+    problems
+}
+
+fn of_one(handler: &Registration) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |option, wrong: String| {
+        problems.push(Problem::Option {
+            handler: *handler,
+            option,
+            wrong,
+        });
+    };
+    let options = &handler.options;
+    if let Strategy::Sequence { .. } = options.strategy
+        && let Some(event) = handler.events.iter().find(|event| !event.sequenced)
+    {
+        let event_type = event.event_type();
+        wrong(
+            "`strategy = sequence`",
+            format!(
+                "cannot work: event `{event_type}` is unsequenced; use another strategy, or remove `unsequenced` from the event"
+            ),
+        );
+    }
+    match options.on_duplicate {
+        OnDuplicate::Skip => {}
+        OnDuplicate::Result | OnDuplicate::Reemit if !options.strategy.keeps_rows() => {
+            let option = match options.on_duplicate {
+                OnDuplicate::Result => "`on_duplicate = result`",
+                _ => "`on_duplicate = reemit`",
+            };
+            wrong(
+                option,
+                "cannot work: its strategy keeps no row per message; use strategy `message_id` or `key`, or `on_duplicate = skip`".to_owned(),
+            );
+        }
+        OnDuplicate::Result if !handler.shape.replies => wrong(
+            "`on_duplicate = result`",
+            "has nothing to hand back; return `Reply<T>`, or use `on_duplicate = skip`".to_owned(),
+        ),
+        OnDuplicate::Result | OnDuplicate::Reemit => {}
+    }
+    if handler.shape.several && handler.shape.replies {
+        wrong(
+            "`Vec<Event<T>>`",
+            "cannot return `Reply`: a batch has no result for each of its messages; take `Event<T>` with `batch`, whose messages share a \
+             transaction too, or return no `Reply`"
+                .to_owned(),
+        );
+    }
+    if let Some(batch) = options.batch.filter(|batch| !(1..=BATCH_MAX).contains(batch)) {
+        wrong("`batch`", format!("is {batch}; use 1 to {BATCH_MAX}"));
+    }
+    if options.attempts_max == Some(0) {
+        wrong("`attempts`", "is 0; use 1 or more".to_owned());
+    }
+    if let Some(backoff) = options.backoff
+        && (backoff.min.is_zero() || backoff.min > backoff.max)
+    {
+        let (min, max) = (backoff.min, backoff.max);
+        wrong("`backoff`", format!("is {min:?} to {max:?}; use 0 < min <= max"));
+    }
+    if options.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        wrong("`timeout`", "is zero; use a longer one".to_owned());
+    }
+    problems
+}
+
+/// Per consumer and aggregate type, one of each kind is named.
+fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
+    type Pair<'a> = (Option<&'a Registration>, Option<&'a Registration>);
+    let mut by_aggregate: BTreeMap<(&str, &'static str), Pair<'_>> = BTreeMap::new();
+    for handler in handlers {
+        for event in handler.events {
+            let (sequence, other) = by_aggregate
+                .entry((handler.consumer, event.aggregate))
+                .or_default();
+            match handler.options.strategy {
+                Strategy::Sequence { .. } => sequence.get_or_insert(handler),
+                _ => other.get_or_insert(handler),
+            };
+        }
+    }
+    by_aggregate
+        .into_iter()
+        .filter_map(|((_, aggregate), (sequence, other))| {
+            Some(Problem::MixedSequence {
+                aggregate,
+                sequence: *sequence?,
+                other: *other?,
+            })
+        })
+        .collect()
+}
+
+/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::Store`] was given.
+pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_store: bool) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let ack_wait = config.ack_wait;
+    for handler in handlers {
+        let mut wrong = |option, wrong: String| {
+            problems.push(Problem::Option {
+                handler: *handler,
+                option,
+                wrong,
+            });
+        };
+        if let Some(timeout) = handler.options.timeout.filter(|timeout| *timeout >= ack_wait) {
+            wrong(
+                "`timeout`",
+                format!(
+                    "is {timeout:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a shorter timeout or a longer `ack_wait`, or the broker \
+                     delivers a message again while its handler runs"
+                ),
+            );
+        }
+        match handler.options.strategy {
+            Strategy::Sequence { gap: Some(gap) } if !gap.is_zero() && gap <= ack_wait => wrong(
+                "`gap`",
+                format!(
+                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended are given up \
+                     before they come again"
+                ),
+            ),
+            Strategy::Store if !has_store => wrong(
+                "`strategy = store`",
+                "has no store; give one to `Inbox::dedup_store`".to_owned(),
+            ),
+            _ => {}
+        }
+    }
+    problems
+}
+
+/// What the stream says: problems, and warnings for the log.
+pub(crate) fn stream(
+    facts: &StreamFacts,
+    handlers: &[Registration],
+    config: &InboxConfig,
+) -> (Option<Problem>, Option<String>) {
+    // The others remember for ever, have nothing to remember, or remember elsewhere.
+    let Some(handler) = handlers
+        .iter()
+        .find(|handler| handler.options.strategy.keeps_rows())
+    else {
+        return (None, None);
+    };
+    let keep = config.keep;
+    match facts.max_age {
+        Some(max_age) if keep < max_age + MARGIN => {
+            let problem = Problem::KeepTooShort {
+                max_age,
+                keep,
+                needed: max_age + MARGIN,
+                handler: *handler,
+            };
+            (Some(problem), None)
+        }
+        Some(_) => (None, None),
+        None => {
+            let warning = format!(
+                "the stream keeps messages for ever, and the inbox forgets what it handled after {keep:?}: a replay of older ones (a new consumer name, a \
+                 position set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
+                 its like"
+            );
+            (None, Some(warning))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{EventDescriptor, StreamRetention};
+
+    use super::*;
+    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+
+    const EVENTS: &[EventDescriptor] = &[EventDescriptor {
+        aggregate: "order",
+        name: "placed",
+        version: 1,
+        subject: None,
+        sequenced: true,
+        rust_type: "Test",
+        file: "test.rs",
+        line: 1,
+    }];
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn handler(options: HandlerOptions) -> Registration {
+        Registration {
+            consumer: "books",
+            handler: "book",
+            events: EVENTS,
+            file: "book.rs",
+            line: 7,
+            requires: &[],
+            shape: Shape::default(),
+            options,
+            invoke: |_| Box::pin(async { ().into_effect() }),
+        }
+    }
+
+    fn with(strategy: Strategy) -> Registration {
+        handler(HandlerOptions::new().strategy(strategy))
+    }
+
+    fn config() -> InboxConfig {
+        InboxConfig::default()
+            .ack_wait(30 * SECOND)
+            .handler_timeout(20 * SECOND)
+    }
+
+    #[track_caller]
+    fn assert_wrong(found: &[Problem], option: &str) {
+        let [problem @ Problem::Option { .. }] = found else {
+            panic!("{found:?}")
+        };
+        let text = problem.to_string();
+        assert!(
+            text.starts_with(&format!("{option} of handler `book` (book.rs:7) ")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_timeout_beyond_ack_wait_is_refused() {
+        let timeout = |timeout| {
+            settings(
+                &[handler(HandlerOptions::new().timeout(timeout))],
+                &config(),
+                false,
+            )
+        };
+        assert_wrong(&timeout(30 * SECOND), "`timeout`");
+        assert!(timeout(29 * SECOND).is_empty());
+    }
+
+    #[test]
+    fn a_gap_within_ack_wait_is_refused() {
+        let gap = |gap| settings(&[with(Strategy::Sequence { gap })], &config(), false);
+        assert_wrong(&gap(Some(30 * SECOND)), "`gap`");
+        for gap in [gap(Some(31 * SECOND)), gap(Some(Duration::ZERO)), gap(None)] {
+            assert!(gap.is_empty(), "{gap:?}");
+        }
+    }
+
+    #[test]
+    fn a_strategy_without_its_store_is_refused() {
+        let store = [with(Strategy::Store)];
+        assert_wrong(&settings(&store, &config(), false), "`strategy = store`");
+        assert!(settings(&store, &config(), true).is_empty());
+        assert!(settings(&[with(Strategy::MessageId)], &config(), false).is_empty());
+    }
+
+    fn facts(max_age: Option<Duration>) -> StreamFacts {
+        StreamFacts {
+            max_age,
+            retention: StreamRetention::Limits,
+            duplicate_window: None,
+            first_position: None,
+            last_position: 0,
+            messages: 0,
+        }
+    }
+
+    #[test]
+    fn an_inbox_that_forgets_before_the_stream_is_refused() {
+        let judge = |max_age, keep| {
+            let handlers = [with(Strategy::Natural), with(Strategy::MessageId)];
+            stream(&facts(max_age), &handlers, &config().keep(keep))
+        };
+        let (problem, warning) = judge(Some(7 * DAY), 7 * DAY);
+        assert!(warning.is_none());
+        let Some(problem @ Problem::KeepTooShort { needed, .. }) = problem else {
+            panic!("{problem:?}")
+        };
+        assert_eq!(needed, 7 * DAY + MARGIN);
+        let text = problem.to_string();
+        assert!(
+            text.contains("604800s") && text.contains("`InboxConfig::keep` to at least 608400s"),
+            "{text}"
+        );
+        let (problem, warning) = judge(Some(7 * DAY), 8 * DAY);
+        assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
+        let (problem, warning) = judge(None, 3650 * DAY);
+        assert!(problem.is_none());
+        assert!(warning.unwrap().contains("for ever"));
+    }
+
+    #[test]
+    fn the_defaults_of_inbox_and_stream_fit() {
+        let handlers = [with(Strategy::MessageId)];
+        // The default of `outbox_nats::StreamSpec`.
+        let (problem, warning) = stream(&facts(Some(14 * DAY)), &handlers, &InboxConfig::default());
+        assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
+    }
+
+    #[test]
+    fn handlers_that_remember_otherwise_need_no_keep() {
+        let handlers = [
+            with(Strategy::Natural),
+            with(Strategy::Sequence { gap: None }),
+            with(Strategy::Constraint(&["orders_pkey"])),
+            with(Strategy::Store),
+        ];
+        for max_age in [None, Some(3650 * DAY)] {
+            let (problem, warning) = stream(&facts(max_age), &handlers, &config());
+            assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
+        }
+    }
+}

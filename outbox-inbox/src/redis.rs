@@ -1,0 +1,360 @@
+//! Deduplication in Redis, for handlers whose effects live outside their database.
+//!
+//! One string per (consumer, event): `c:<token>` with the lease as its time to live, or `d:<token>` with the time it is remembered. Each
+//! operation is one script over one key, which the server runs alone; that is the claim's exclusiveness, and the token is its fence.
+//! Invariant: every key has a time to live. Absent here: clusters (a script has one key, but this client speaks to one server) and what
+//! Redis loses.
+//!
+//! What is lost takes effect again. Redis loses what it has not yet written (`appendonly`), what was not yet copied to a replica that takes
+//! over, and keys that it evicts (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
+
+use std::time::Duration;
+
+use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+/// The client of the crate `redis`, in the version that this crate was built with.
+pub use redis::Client as RedisClient;
+
+/// Bound on every method, reconnecting included.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Answers 0 for a new claim, 1 if it is done, 2 if it is in progress.
+const CLAIM: &str = "
+if redis.call('SET', KEYS[1], 'c:' .. ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+if string.sub(redis.call('GET', KEYS[1]), 1, 2) == 'd:' then return 1 end
+return 2";
+
+/// Answers whether it is recorded, and by this token.
+const COMPLETE: &str = "
+local value = redis.call('GET', KEYS[1])
+if value == 'd:' .. ARGV[1] then return 1 end
+if value and value ~= 'c:' .. ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], 'd:' .. ARGV[1], 'PX', ARGV[2])
+return 1";
+
+const RELEASE: &str = "
+if redis.call('GET', KEYS[1]) == 'c:' .. ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0";
+
+/// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`; `redis-tls` for `rediss://`.
+///
+/// A method is one round trip, and ends within 5 s. The connection is made by the first use and again whenever it breaks. Clones share it.
+///
+/// ```no_run
+/// use outbox_inbox::RedisDedupStore;
+///
+/// # fn open() -> Result<(), outbox_inbox::DedupStoreError> {
+/// let store = RedisDedupStore::new("redis://127.0.0.1:6379/1")?.prefix("shop");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisDedupStore {
+    client: Client,
+    connection: std::sync::Arc<tokio::sync::OnceCell<ConnectionManager>>,
+    prefix: String,
+}
+
+impl std::fmt::Debug for RedisDedupStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The client knows the password.
+        f.debug_struct("RedisDedupStore")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisDedupStore {
+    /// A store at `redis://[user:password@]host[:port][/database]`. Connects later.
+    ///
+    /// # Errors
+    ///
+    /// [`DedupStoreError::Configuration`] if that is no such address.
+    pub fn new(url: &str) -> Result<Self, DedupStoreError> {
+        let client = Client::open(url).map_err(|error| {
+            DedupStoreError::configuration("the address of redis is malformed", Some(error.into()))
+        })?;
+        Ok(Self::with_client(client))
+    }
+
+    /// A store over a client with other options, certificates for example.
+    #[must_use]
+    pub fn with_client(client: Client) -> Self {
+        Self {
+            client,
+            connection: std::sync::Arc::default(),
+            prefix: "outbox-dedup".to_owned(),
+        }
+    }
+
+    /// Sets what stands before each key, so that services can share a server: `<prefix>:<consumer>:<event id>`. Default `outbox-dedup`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    async fn connection(&self) -> Result<ConnectionManager, RedisError> {
+        let open = async || {
+            let config = ConnectionManagerConfig::new()
+                .set_connection_timeout(Some(TIMEOUT))
+                .set_response_timeout(Some(TIMEOUT))
+                .set_number_of_retries(1);
+            ConnectionManager::new_lazy_with_config(self.client.clone(), config)
+        };
+        self.connection.get_or_try_init(open).await.cloned()
+    }
+
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &str,
+        key: &DedupKey,
+        token: u128,
+        time: Duration,
+    ) -> Result<T, DedupStoreError> {
+        let key = format!("{}:{}:{}", self.prefix, key.consumer, key.event_id);
+        let script = Script::new(script);
+        let mut call = script.key(key);
+        call.arg(format!("{token:x}")).arg(millis(time));
+        // A crash or an error from here on: the script may have run.
+        self.bounded(async { call.invoke_async(&mut self.connection().await?).await })
+            .await
+    }
+
+    async fn bounded<T>(
+        &self,
+        operation: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, DedupStoreError> {
+        match timeout(TIMEOUT, operation).await {
+            Ok(answer) => answer.map_err(failure),
+            Err(elapsed) => Err(DedupStoreError::unavailable(
+                format!("redis did not answer within {TIMEOUT:?}"),
+                Some(elapsed.into()),
+            )),
+        }
+    }
+
+    async fn info(&self) -> Result<Vec<String>, DedupStoreError> {
+        let sections = async {
+            let mut connection = self.connection().await?;
+            let mut text = String::new();
+            for section in ["memory", "persistence"] {
+                let mut command = redis::cmd("INFO");
+                text += &command
+                    .arg(section)
+                    .query_async::<String>(&mut connection)
+                    .await?;
+            }
+            Ok(text)
+        };
+        Ok(warnings(&self.bounded(sections).await?))
+    }
+}
+
+impl DedupStore for RedisDedupStore {
+    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
+        Box::pin(async move {
+            let token = Uuid::now_v7().as_u128();
+            Ok(match self.run::<u8>(CLAIM, key, token, lease).await? {
+                0 => StoreClaim::Mine(ClaimToken::new(token)),
+                1 => StoreClaim::Done,
+                _ => StoreClaim::InProgress,
+            })
+        })
+    }
+
+    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
+        Box::pin(self.run(COMPLETE, key, token.get(), keep))
+    }
+
+    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
+        Box::pin(async move {
+            let run = self.run::<u8>(RELEASE, key, token.get(), Duration::ZERO);
+            run.await.map(drop)
+        })
+    }
+
+    /// Redis keeps each key for as long as it is told, so `keep` needs no check.
+    fn preflight(&self, _: Duration) -> DedupFuture<'_, Vec<String>> {
+        Box::pin(self.info())
+    }
+}
+
+fn failure(error: RedisError) -> DedupStoreError {
+    let refused = matches!(
+        error.kind(),
+        ErrorKind::AuthenticationFailed
+            | ErrorKind::InvalidClientConfig
+            | ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::Moved)
+    ) || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    if refused {
+        let context = "redis refuses us; correct address, user and password (commands: EVAL, EVALSHA, SET, GET, DEL, INFO)";
+        return DedupStoreError::configuration(context, Some(error.into()));
+    }
+    DedupStoreError::unavailable("redis did not answer as it should", Some(error.into()))
+}
+
+/// A time to live that Redis takes: it refuses zero, and what overflows with the time of day added.
+fn millis(time: Duration) -> u64 {
+    const YEARS: u64 = 100 * 366 * 24 * 3600 * 1000;
+    u64::try_from(time.as_millis())
+        .unwrap_or(u64::MAX)
+        .clamp(1, YEARS)
+}
+
+/// What the server says about itself that makes it forget.
+fn warnings(info: &str) -> Vec<String> {
+    let value = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let mut warnings = Vec::new();
+    if value("maxmemory").is_some_and(|bytes| bytes != "0")
+        && let Some(policy) = value("maxmemory_policy").filter(|policy| *policy != "noeviction")
+    {
+        warnings.push(format!(
+            "redis evicts keys when its memory is full (maxmemory-policy {policy}), and such events take effect again; set it to noeviction"
+        ));
+    }
+    if value("aof_enabled") == Some("0") {
+        warnings.push(
+            "redis has no append-only file (appendonly no), so after a crash of it events may take effect again; set it to yes".to_owned(),
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::testing::backend_url;
+    use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
+
+    use super::*;
+
+    struct Fixture([RedisDedupStore; 2]);
+
+    impl Fixture {
+        fn new() -> Option<Self> {
+            let url = backend_url("OUTBOX_TEST_REDIS_URL")?;
+            Some(Self([(), ()].map(|()| RedisDedupStore::new(&url).unwrap())))
+        }
+    }
+
+    impl DedupStoreFixture for Fixture {
+        type Store = RedisDedupStore;
+
+        fn stores(&self) -> [&RedisDedupStore; 2] {
+            [&self.0[0], &self.0[1]]
+        }
+    }
+
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test]
+        Fixture::new()
+    );
+
+    fn key() -> DedupKey {
+        DedupKey::new("billing", outbox_core::MessageId::fresh().into())
+    }
+
+    /// What no suite can check on every store: that nothing stays for ever.
+    #[tokio::test]
+    async fn every_key_has_a_time_to_live() {
+        let Some(Fixture([store, other])) = Fixture::new() else {
+            return;
+        };
+        let other = other.prefix("other");
+        let (key, lease, keep) = (key(), Duration::from_secs(100), Duration::from_secs(1000));
+        let ttl = async || {
+            let name = format!("outbox-dedup:billing:{}", key.event_id);
+            let mut connection = store.connection().await.unwrap();
+            let mut command = redis::cmd("PTTL");
+            command
+                .arg(name)
+                .query_async::<i64>(&mut connection)
+                .await
+                .unwrap()
+        };
+        let StoreClaim::Mine(token) = store.claim(&key, lease).await.unwrap() else {
+            panic!("it is free");
+        };
+        assert!((1..=100_000).contains(&ttl().await), "{}", ttl().await);
+        assert!(matches!(
+            other.claim(&key, lease).await.unwrap(),
+            StoreClaim::Mine(_)
+        ));
+        assert!(store.complete(&key, token, keep).await.unwrap());
+        assert!((100_001..=1_000_000).contains(&ttl().await), "{}", ttl().await);
+        let longest = store.complete(&self::key(), token, Duration::MAX).await;
+        assert!(longest.unwrap());
+        assert!(matches!(
+            store.claim(&self::key(), Duration::ZERO).await.unwrap(),
+            StoreClaim::Mine(_)
+        ));
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_server_is_unavailable() {
+        // Nothing listens on a port that was just given back.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let store = RedisDedupStore::new(&format!("redis://127.0.0.1:{port}")).unwrap();
+        let error = store.claim(&key(), TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, DedupStoreError::Unavailable { .. }), "{error}");
+        let error = store.preflight(TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, DedupStoreError::Unavailable { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_password_is_a_configuration_error() {
+        let Some(url) = backend_url("OUTBOX_TEST_REDIS_URL") else {
+            return;
+        };
+        let url = url.replace("redis://", "redis://nobody:wrong@");
+        let store = RedisDedupStore::new(&url).unwrap();
+        let error = store.preflight(TIMEOUT).await.unwrap_err();
+        assert!(
+            matches!(error, DedupStoreError::Configuration { .. }),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_malformed_address_is_a_configuration_error() {
+        let error = RedisDedupStore::new("127.0.0.1:6379/x").unwrap_err();
+        assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_forgets_is_warned_about() {
+        let info = |maxmemory, policy, aof| {
+            warnings(&format!(
+                "# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n# Persistence\r\naof_enabled:{aof}\r\n"
+            ))
+        };
+        assert!(info("0", "noeviction", 1).is_empty());
+        assert!(
+            info("0", "allkeys-lru", 1).is_empty(),
+            "memory without bound is never full"
+        );
+        assert!(info("1000", "noeviction", 1).is_empty());
+        assert!(info("1000", "volatile-ttl", 1)[0].contains("volatile-ttl"));
+        assert!(info("0", "noeviction", 0)[0].contains("appendonly"));
+        // A managed server that does not say.
+        assert!(warnings("").is_empty());
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let store = RedisDedupStore::new("redis://user:hunter2@127.0.0.1:6379").unwrap();
+        assert!(!format!("{store:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Deletes what has expired.
+//!
+//! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only while nobody holds it: a claim that has the row keeps it, one
+//! that comes later finds none and takes effect, as for a message that was never seen. Failed rows move their expiry with each attempt, so only what is
+//! tried no more is lost. Dead rows stay as long as their dead letter. Positions are never deleted. Absent here: how long rows are kept.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use outbox_sea_orm::TableNames;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, Value};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::database::Database;
+use crate::dead_letter::{LIST_MAX, id_of_message};
+use crate::dedup::sql::{DEAD, InboxSql};
+use crate::handler::describe;
+
+/// Rows per transaction.
+const BATCH: u32 = 1_000;
+
+/// By how much the expiry of a dead row is put off while its dead letter exists, so that it does not stand first among the expired ones.
+const PUT_OFF: &str = "86400";
+
+/// What a purge deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purged {
+    /// Rows of `inbox_messages`.
+    pub messages: u64,
+}
+
+/// Deletes everything that has expired, for a cron job beside [`InboxConfig::purge_every`](crate::InboxConfig::purge_every)` = None`.
+///
+/// Takes 1,000 rows per transaction and passes over rows that a handler holds, so running inboxes do not wait for it, except on SQLite, which has one writer.
+///
+/// # Errors
+///
+/// The database's error. What was deleted stays deleted; call again.
+///
+/// # Cancellation
+///
+/// The transaction that runs is finished in the background.
+pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged, DbErr> {
+    let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
+    let mut total = Purged::default();
+    loop {
+        let (purged, more) = purge_batch(db, &sql, BATCH).await?;
+        total.messages += purged.messages;
+        if !more {
+            return Ok(total);
+        }
+    }
+}
+
+/// Deletes expired rows, at most so many; the second value says whether there may be more.
+pub(crate) async fn purge_batch(
+    db: &DatabaseConnection,
+    sql: &InboxSql,
+    batch: u32,
+) -> Result<(Purged, bool), DbErr> {
+    let (db, sql) = (db.clone(), sql.clone());
+    // A dropped `begin` would poison the pool.
+    outbox_sea_orm::detached(async move {
+        let tx = Database::inspect(db).await?.begin().await?;
+        let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
+        // Expired rows of other tables are deleted here as well, each within `batch`.
+        tx.commit().await?;
+        Ok((Purged { messages }, expired >= batch as usize))
+    })
+    .await
+}
+
+/// Returns how many rows it deleted, and how many had expired.
+async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) -> Result<(u64, usize), DbErr> {
+    // Index on `expires_at`. Row locks without waiting; a row that somebody is claiming is his, and its expiry moves. SQLite's transaction has
+    // the only write lock.
+    let mut expired = sql.sql(format!(
+        "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
+        sql.messages(),
+        // Without its order all that is sorted would be locked.
+        if sql.backend() == DbBackend::MySql {
+            " FORCE INDEX (inbox_messages_expires_at)"
+        } else {
+            ""
+        },
+        sql.now()
+    ));
+    if sql.backend() != DbBackend::Sqlite {
+        expired.push(" FOR UPDATE SKIP LOCKED");
+    }
+    let rows = tx.query_all_raw(expired.statement()).await?;
+    let (mut doomed, mut dead): (Groups, BTreeMap<Uuid, (Value, Uuid)>) = Default::default();
+    for row in &rows {
+        let id: Uuid = row.try_get("", "id")?;
+        let name = match sql.backend() {
+            DbBackend::MySql => {
+                String::from_utf8_lossy(&row.try_get::<Vec<u8>>("", "consumer")?).into_owned()
+            }
+            _ => row.try_get("", "consumer")?,
+        };
+        if row.try_get::<i16>("", "status")? == DEAD {
+            dead.insert(id_of_message(&name, id), (sql.key(&name), id));
+        }
+        doomed.entry(name).or_default().push(id);
+    }
+    let kept = with_letters(tx, sql, dead).await?;
+    for (name, id) in &kept {
+        let mut put_off = sql.sql(format!(
+            "UPDATE {} SET expires_at = {}",
+            sql.messages(),
+            later(sql)
+        ));
+        put_off
+            .push(" WHERE consumer = ")
+            .bind(name.clone())
+            .push(" AND id = ")
+            .bind(*id);
+        tx.execute_raw(put_off.statement()).await?;
+    }
+    let mut deleted = 0;
+    for (name, ids) in doomed {
+        let name = sql.key(&name);
+        let ids: Vec<Uuid> = ids
+            .into_iter()
+            .filter(|id| !kept.contains(&(name.clone(), *id)))
+            .collect();
+        for ids in ids.chunks(LIST_MAX) {
+            // Primary key; all of them are locked.
+            let mut delete = sql.sql(format!("DELETE FROM {} WHERE consumer = ", sql.messages()));
+            delete.bind(name.clone()).push(" AND id IN ");
+            delete.bind_rows([ids.iter().copied().map(Value::from)]);
+            deleted += tx.execute_raw(delete.statement()).await?.rows_affected();
+        }
+    }
+    Ok((deleted, rows.len()))
+}
+
+/// Ids by consumer.
+type Groups = BTreeMap<String, Vec<Uuid>>;
+
+/// Those of the dead rows, by the keys of their letters, whose letter exists (primary key, no lock: whoever deletes a letter does not need the row, or holds
+/// it).
+async fn with_letters(
+    tx: &DatabaseTransaction,
+    sql: &InboxSql,
+    mut dead: BTreeMap<Uuid, (Value, Uuid)>,
+) -> Result<Vec<(Value, Uuid)>, DbErr> {
+    let letters: Vec<Uuid> = dead.keys().copied().collect();
+    let mut kept = Vec::new();
+    for letters in letters.chunks(LIST_MAX) {
+        let mut select = sql.sql(format!("SELECT id FROM {} WHERE id IN ", sql.dead_letters()));
+        select.bind_rows([letters.iter().copied().map(Value::from)]);
+        for row in tx.query_all_raw(select.statement()).await? {
+            kept.extend(dead.remove(&row.try_get("", "id")?));
+        }
+    }
+    Ok(kept)
+}
+
+fn later(sql: &InboxSql) -> String {
+    let now = sql.now();
+    match sql.backend() {
+        DbBackend::Postgres => format!("{now} + {PUT_OFF} * interval '1 second'"),
+        DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {PUT_OFF}, {now})"),
+        _ => format!("{now} + {PUT_OFF} * 1000000"),
+    }
+}
+
+/// Purges every so often until `stop`: all that has expired, with a pause as long as the work after each batch. The time in between is drawn anew each
+/// time, from half to one and a half of `every`, so that processes that start together do not purge together.
+pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, stop: CancellationToken) {
+    loop {
+        let pause = every.mul_f64(fastrand::f64() + 0.5);
+        if stop
+            .run_until_cancelled(tokio::time::sleep(pause))
+            .await
+            .is_none()
+        {
+            return;
+        }
+        let mut total = Purged::default();
+        loop {
+            let started = Instant::now();
+            match purge_batch(&db, &sql, BATCH).await {
+                Ok((purged, more)) => {
+                    total.messages += purged.messages;
+                    if !more {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %describe(&error), "expired rows could not be deleted, tried again later");
+                    break;
+                }
+            }
+            if stop
+                .run_until_cancelled(tokio::time::sleep(started.elapsed()))
+                .await
+                .is_none()
+            {
+                return;
+            }
+        }
+        if total != Purged::default() {
+            tracing::debug!(messages = total.messages, "expired rows deleted");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

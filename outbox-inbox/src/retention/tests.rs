@@ -1,0 +1,241 @@
+//! What a purge deletes and what it leaves, on every database, also beside handlers.
+
+use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
+use time::OffsetDateTime;
+
+use super::*;
+use crate::database::{Trouble, trouble};
+use crate::dead_letter::{self, DeadLetters, Letter, Selection};
+use crate::dedup::sql::{Key, Status};
+use crate::test_db::TestDb;
+
+fn key(id: u128) -> Key<'static> {
+    Key {
+        consumer: "billing",
+        id: Uuid::from_u128(id),
+    }
+}
+
+impl TestDb {
+    async fn insert_row(&self, id: u128, status: Status) {
+        assert!(self.sql.insert(&self.db, key(id), status, 0, None).await.unwrap());
+    }
+
+    /// Moves the expiry of a row into the past.
+    async fn expire(&self, id: u128) {
+        let mut sql = self.sql.sql(format!(
+            "UPDATE {} SET expires_at = {} WHERE id = ",
+            self.sql.messages(),
+            later(&self.sql).replace("86400", "-5")
+        ));
+        sql.bind(Uuid::from_u128(id));
+        assert_eq!(
+            self.db
+                .execute_raw(sql.statement())
+                .await
+                .unwrap()
+                .rows_affected(),
+            1
+        );
+    }
+
+    async fn status(&self, id: u128) -> Option<Status> {
+        let row = self.sql.row(&self.db, key(id)).await.unwrap();
+        row.map(|row| row.status)
+    }
+
+    async fn purge(&self) -> u64 {
+        purge(&self.db, &self.names).await.unwrap().messages
+    }
+}
+
+#[tokio::test]
+async fn only_what_has_expired_is_deleted() {
+    for test in TestDb::open_all().await {
+        for (id, status) in [(1, Status::Handled), (2, Status::Failed), (3, Status::Dead)] {
+            test.insert_row(id, status).await;
+            test.insert_row(id + 10, status).await;
+            test.expire(id).await;
+        }
+        // Another attempt moves the expiry of a failed row.
+        assert!(test.sql.count(&test.db, key(2), 10).await.unwrap());
+        assert_eq!(test.purge().await, 2);
+        assert_eq!(test.status(1).await, None);
+        assert_eq!(test.status(2).await, Some(Status::Failed));
+        assert_eq!(test.status(3).await, None);
+        for id in 11..14 {
+            assert!(test.status(id).await.is_some(), "{id}");
+        }
+        assert_eq!(test.purge().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_row_stays_as_long_as_its_letter() {
+    for test in TestDb::open_all().await {
+        let id = MessageId::from(Uuid::from_u128(7));
+        let message = Message {
+            id,
+            event_id: id.into(),
+            aggregate: Aggregate::new("order", "1"),
+            sequence: None,
+            event_type: "order.placed".to_owned(),
+            event_version: 1,
+            subject: None,
+            content_type: String::new(),
+            payload: Default::default(),
+            headers: Headers::default(),
+            created_at: OffsetDateTime::UNIX_EPOCH,
+        };
+        let incoming = Incoming {
+            subject: String::new(),
+            headers: Vec::new(),
+            payload: Default::default(),
+            delivery_count: 1,
+            position: 1,
+        };
+        let letter = Letter {
+            consumer: "billing",
+            message: Some(&message),
+            incoming: &incoming,
+            error: "",
+            attempts: 1,
+        };
+        dead_letter::insert(&test.db, &test.sql, &letter).await.unwrap();
+        assert_eq!(letter.id().unwrap(), id_of_message("billing", id.as_uuid()));
+        test.insert_row(7, Status::Dead).await;
+        // One whose letter was discarded, of the same consumer.
+        test.insert_row(8, Status::Dead).await;
+        test.expire(7).await;
+        test.expire(8).await;
+        assert_eq!(test.purge().await, 1);
+        assert_eq!(
+            (test.status(7).await, test.status(8).await),
+            (Some(Status::Dead), None)
+        );
+        let letters = DeadLetters::new(test.db.clone()).names(test.names.clone());
+        assert_eq!(letters.discard(&Selection::all()).await.unwrap(), 1);
+        assert_eq!(
+            test.purge().await,
+            0,
+            "its expiry was put off, out of the way of others"
+        );
+        test.expire(7).await;
+        assert_eq!(test.purge().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn more_than_a_batch_is_deleted_in_several() {
+    for test in TestDb::open_all().await {
+        for id in 0..25 {
+            test.insert_row(id, Status::Handled).await;
+            test.expire(id).await;
+        }
+        let mut batches = Vec::new();
+        loop {
+            let (purged, more) = purge_batch(&test.db, &test.sql, 10).await.unwrap();
+            batches.push(purged.messages);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(batches, [10, 10, 5]);
+    }
+}
+
+/// A handler holds an expired row: neither waits for the other, and the row is the handler's. (SQLite has one writer.)
+#[tokio::test]
+async fn a_row_that_is_being_claimed_is_passed_over() {
+    for test in TestDb::open_all().await {
+        if test.db.get_database_backend() == DbBackend::Sqlite {
+            continue;
+        }
+        test.insert_row(1, Status::Failed).await;
+        test.insert_row(2, Status::Handled).await;
+        test.expire(1).await;
+        test.expire(2).await;
+        let tx = test.begin().await;
+        assert!(test.sql.claim(&tx, key(1)).await.unwrap());
+        assert_eq!(test.purge().await, 1);
+        tx.commit().await.unwrap();
+        assert_eq!(test.purge().await, 0);
+        assert_eq!(
+            (test.status(1).await, test.status(2).await),
+            (Some(Status::Handled), None)
+        );
+    }
+}
+
+/// Copies of a message whose row has expired arrive while it is purged. After the purge the message is a new one: it takes effect once more at
+/// most, never twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_that_meet_a_purge_take_effect_once_at_most() {
+    for test in TestDb::open_all().await {
+        for round in 0..20 {
+            test.insert_row(round, Status::Handled).await;
+            test.expire(round).await;
+            let claims: Vec<_> = (0..3)
+                .map(|_| {
+                    let (db, sql) = (test.db.clone(), test.sql.clone());
+                    tokio::spawn(async move {
+                        let database = Database::inspect(db).await.unwrap();
+                        loop {
+                            let tx = database.begin().await.unwrap();
+                            match sql.insert(&tx, key(round), Status::Handled, 0, None).await {
+                                Ok(inserted) => {
+                                    tx.commit().await.unwrap();
+                                    return inserted;
+                                }
+                                // What the runtime does: roll back, try again.
+                                Err(error) => {
+                                    assert_eq!(trouble(&error), Trouble::Conflict, "{error}");
+                                    tx.rollback().await.unwrap();
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let purged = loop {
+                match purge(&test.db, &test.names).await {
+                    Ok(purged) => break purged.messages,
+                    Err(error) => assert_eq!(trouble(&error), Trouble::Conflict, "{error}"),
+                }
+            };
+            let mut effects = 0;
+            for claim in claims {
+                effects += u64::from(claim.await.unwrap());
+            }
+            assert!(effects <= purged, "{effects} effects after {purged} purges");
+            let remembered = test.status(round).await.is_some();
+            assert_eq!(remembered, effects == 1 || purged == 0, "an effect was forgotten");
+            // What was passed over would be purged in the next round.
+            let rest = format!("DELETE FROM {}", test.sql.messages());
+            test.db.execute_unprepared(&rest).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_loop_purges_and_ends() {
+    let test = TestDb::open_all().await.remove(0);
+    test.insert_row(1, Status::Handled).await;
+    test.expire(1).await;
+    let stop = CancellationToken::new();
+    let every = Duration::from_millis(1);
+    let task = tokio::spawn(run(test.db.clone(), test.sql.clone(), every, stop.clone()));
+    let gone = async {
+        while test.status(1).await.is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone)
+        .await
+        .expect("it is deleted");
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(30), task)
+        .await
+        .expect("it ends")
+        .unwrap();
+}

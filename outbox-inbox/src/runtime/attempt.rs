@@ -1,0 +1,362 @@
+//! What is done with one message, by what it is: handled, given up, skipped, or put off.
+//!
+//! Invariants: what is not the handler's fault uses no attempt; a message that may have failed before, perhaps with its process, is counted before it runs.
+//! Absent here: the run itself ([`super::pass`]), failures ([`super::fail`]), and several messages in one transaction ([`super::batch`]).
+
+use std::sync::Arc;
+
+use outbox_core::store::storable_error;
+use outbox_core::{Incoming, Message};
+use uuid::Uuid;
+
+use super::call::text_of_unfinished;
+use super::consumer::{Consumer, Stop};
+use super::fail::TROUBLE;
+use super::item::{Handling, Item, Route};
+use super::pass::{Pass, pass_of};
+use crate::config::{UnknownVersion, Unreadable};
+use crate::dead_letter::{self, Letter, retry};
+use crate::dedup::attempts::{Count, Start};
+use crate::dedup::claim::Claimant;
+use crate::dedup::key;
+use crate::dedup::sequence::Turn;
+use crate::handler::{HandlerError, OnDuplicate, Registration, Strategy, describe};
+use crate::hook::Handled;
+
+/// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
+/// time reaches its limit.
+const INTERRUPTIONS_MAX: u32 = 5;
+
+impl Consumer {
+    /// Handles a message once. Run it in a task that nobody aborts.
+    pub(crate) async fn handle(&self, incoming: &Incoming, item: &mut Item, stop: &Stop) -> Handling {
+        if let Some(letter) = item.letter.clone()
+            && !item.memory.begun
+        {
+            match retry::begin(self.shared.database.pool(), &self.shared.sql, &letter).await {
+                Ok(true) => item.memory.begun = true,
+                Ok(false) => return Handling::Skipped,
+                Err(error) => return self.later(item, &describe(&error)),
+            }
+        }
+        let message = match &item.message {
+            Ok(message) => message.clone(),
+            Err(error) => {
+                let error = error.to_string();
+                return self.unreadable_message(incoming, item, &error, stop).await;
+            }
+        };
+        let handling = match item.route.clone() {
+            Route::Handler { handler, upcast_to } => {
+                self.attempt(incoming, item, &message, &handler, upcast_to, stop)
+                    .await
+            }
+            Route::UnknownVersion => self.unknown_version(incoming, item, &message, stop).await,
+            Route::NotWanted | Route::Unreadable if item.letter.is_some() => {
+                let error = format!(
+                    "event `{}` has no handler in consumer `{}`",
+                    message.event_type, self.name
+                );
+                self.failed(incoming, item, &message, None, Count::Nothing, true, &error, stop)
+                    .await
+            }
+            Route::NotWanted | Route::Unreadable => self.not_wanted(item, &message).await,
+        };
+        if handling == Handling::Returned {
+            self.take_back(item, &message).await;
+        }
+        handling
+    }
+
+    async fn unreadable_message(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
+        let (subject, position) = (&incoming.subject, incoming.position);
+        if let Some(letter) = item.letter.clone() {
+            return self.letter_failed(item, &letter, None, error, stop).await;
+        }
+        if self.shared.config.unreadable == Unreadable::Ignore {
+            tracing::warn!(
+                consumer = self.name,
+                subject,
+                position,
+                error,
+                "not a message, ignored"
+            );
+            return Handling::Skipped;
+        }
+        tracing::error!(
+            consumer = self.name,
+            subject,
+            position,
+            error,
+            "not a message, kept as a dead letter"
+        );
+        let error = storable_error(error);
+        let letter = Letter {
+            consumer: self.name,
+            message: None,
+            incoming,
+            error: &error,
+            attempts: 0,
+        };
+        // A crash after this and before the acknowledgement: it comes again, and the letter is there already.
+        let insert = || dead_letter::insert(self.shared.database.pool(), &self.shared.sql, &letter);
+        match self.until_done(item, insert, stop).await {
+            Ok(_) => {
+                self.given_up(&letter).await;
+                Handling::DeadLettered
+            }
+            Err(handling) => handling,
+        }
+    }
+
+    async fn unknown_version(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        message: &Arc<Message>,
+        stop: &Stop,
+    ) -> Handling {
+        let error = format!(
+            "event `{}` version {} has no handler in consumer `{}`, other versions have",
+            message.event_type, message.event_version, self.name
+        );
+        if self.shared.config.unknown_version == UnknownVersion::Retry && item.letter.is_none() {
+            tracing::warn!(event_id = %message.event_id, %error, "tried again later");
+            return Handling::Later {
+                retry_after: self.shared.config.backoff.max,
+            };
+        }
+        if let Some(handling) = self.wait_for_turn(item, message, None).await {
+            return handling;
+        }
+        let claimant = self.keeper_of_position(message);
+        self.failed(
+            incoming,
+            item,
+            message,
+            claimant.as_ref(),
+            Count::Nothing,
+            true,
+            &error,
+            stop,
+        )
+        .await
+    }
+
+    /// Acknowledges what nobody asked for. Where positions are kept it still counts.
+    async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
+        tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
+        let keeper = self.keeper_of_position(message);
+        let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
+            return Handling::Skipped;
+        };
+        // One statement that commits by itself. A crash after it: the message comes again, and its number is passed already.
+        match place
+            .claim(self.shared.database.pool(), self.gaps(item, None))
+            .await
+        {
+            Ok(Turn::Early { expected, failing }) => self.early(item, message, None, expected, failing),
+            Ok(_) => Handling::Skipped,
+            Err(error) => self.later(item, &describe(&error)),
+        }
+    }
+
+    /// Runs the handler once, if it may run, and records what came of it.
+    async fn attempt(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        message: &Arc<Message>,
+        handler: &Arc<Registration>,
+        upcast_to: Option<u32>,
+        stop: &Stop,
+    ) -> Handling {
+        let prepared = self.prepare(message, handler, upcast_to);
+        let (input, claimant) = match &prepared {
+            Ok((input, id)) => (input, Some(self.claimant(message, handler.options.strategy, *id))),
+            // It cannot be handled; it is given up when its turn has come.
+            Err(_) => match self.wait_for_turn(item, message, Some(handler)).await {
+                Some(handling) => return handling,
+                None => (message, self.keeper_of_position(message)),
+            },
+        };
+        let attempts = self.attempts(message, Some(handler));
+        let mut redo = true;
+        let pass = loop {
+            if item.memory.count_first && item.memory.counted.is_none() {
+                match attempts.start().await {
+                    Ok(Start::Attempt(attempt)) => item.memory.counted = Some(attempt),
+                    Ok(Start::Done) => break Pass::Duplicate,
+                    Ok(Start::Exhausted { attempts, last_error }) => {
+                        let error = text_of_unfinished(attempts, last_error.as_deref());
+                        let count = Count::Counted(attempts);
+                        return self
+                            .failed(
+                                incoming,
+                                item,
+                                message,
+                                claimant.as_ref(),
+                                count,
+                                true,
+                                &error,
+                                stop,
+                            )
+                            .await;
+                    }
+                    Ok(Start::Running) => break Pass::Busy(self.timeout(Some(handler))),
+                    Err(error) => break Pass::Blocked(describe(&error)),
+                }
+            }
+            let pass = match (&prepared, &claimant) {
+                (Ok(_), Some(claimant)) => self.pass(item, input, handler, claimant, stop).await,
+                (Err(error), _) => pass_of(error),
+                (Ok(_), None) => break Pass::Duplicate,
+            };
+            match pass {
+                Pass::CountFirst if redo => {
+                    item.memory.count_first = true;
+                    redo = false;
+                }
+                pass => break pass,
+            }
+        };
+        let count = item.memory.counted.map_or(Count::Add, Count::Counted);
+        let pass = match pass {
+            Pass::TimedOut(error) if self.shared.database.responds().await => {
+                Pass::Failed { error, fatal: false }
+            }
+            Pass::TimedOut(error) => Pass::Interrupted(error),
+            pass => pass,
+        };
+        match pass {
+            Pass::Handled { result } => {
+                self.shared.hooks.handled(Handled {
+                    consumer: self.name,
+                    message,
+                    duplicate: false,
+                    result: result.as_deref(),
+                });
+                Handling::Handled
+            }
+            Pass::Duplicate => self.duplicate(item, message, handler, claimant.as_ref()).await,
+            Pass::Early { expected, failing } => self.early(item, message, Some(handler), expected, failing),
+            Pass::Failed { error, fatal } => {
+                self.failed(
+                    incoming,
+                    item,
+                    message,
+                    claimant.as_ref(),
+                    count,
+                    fatal,
+                    &error,
+                    stop,
+                )
+                .await
+            }
+            Pass::Interrupted(error) | Pass::TimedOut(error) => {
+                item.memory.interruptions += 1;
+                if item.memory.interruptions > INTERRUPTIONS_MAX {
+                    item.memory.interruptions = 0;
+                    return self
+                        .failed(
+                            incoming,
+                            item,
+                            message,
+                            claimant.as_ref(),
+                            count,
+                            false,
+                            &error,
+                            stop,
+                        )
+                        .await;
+                }
+                self.later(item, &error)
+            }
+            Pass::Blocked(error) => self.later(item, &error),
+            Pass::Busy(retry_after) => Handling::Later { retry_after },
+            Pass::CountFirst => Handling::Later {
+                retry_after: TROUBLE.min,
+            },
+            Pass::Gone => Handling::Skipped,
+            Pass::Stopped => Handling::Returned,
+        }
+    }
+
+    /// What the handler is given, and the key under which it takes effect.
+    fn prepare(
+        &self,
+        message: &Arc<Message>,
+        handler: &Registration,
+        upcast_to: Option<u32>,
+    ) -> Result<(Arc<Message>, Uuid), HandlerError> {
+        let input = match upcast_to {
+            Some(version) => Arc::new(self.shared.upcasters.apply(message, version)?),
+            None => message.clone(),
+        };
+        let id = match handler.options.strategy {
+            Strategy::Key(key_of) => key::id(&key_of(&input)?),
+            _ => message.event_id.as_uuid(),
+        };
+        Ok((input, id))
+    }
+
+    pub(super) fn claimant<'a>(&'a self, message: &'a Message, strategy: Strategy, id: Uuid) -> Claimant<'a> {
+        Claimant {
+            sql: &self.shared.sql,
+            consumer: self.name,
+            message,
+            strategy,
+            id,
+        }
+    }
+
+    /// A message that took effect before is acknowledged, and does what its handler asks for.
+    pub(super) async fn duplicate(
+        &self,
+        item: &mut Item,
+        message: &Arc<Message>,
+        handler: &Registration,
+        claimant: Option<&Claimant<'_>>,
+    ) -> Handling {
+        let wanted = handler.options.on_duplicate;
+        if wanted == OnDuplicate::Skip {
+            return Handling::Duplicate;
+        }
+        let Some(claimant) = claimant else {
+            return Handling::Duplicate;
+        };
+        let row = match claimant.row(self.shared.database.pool()).await {
+            Ok(row) => row,
+            Err(error) => return self.later(item, &describe(&error)),
+        };
+        let Some(row) = row else {
+            return Handling::Duplicate;
+        };
+        match wanted {
+            OnDuplicate::Result => {
+                if let Some(result) = &row.result {
+                    self.shared.hooks.handled(Handled {
+                        consumer: self.name,
+                        message,
+                        duplicate: true,
+                        result: Some(result),
+                    });
+                }
+            }
+            _ => {
+                let ids = row.follow_ups.unwrap_or_default();
+                // A crash in the middle: some are published once more than others. They are the same events, which consumers know.
+                if let Err(error) = self.reemit(&ids).await {
+                    return self.later(item, &error);
+                }
+            }
+        }
+        Handling::Duplicate
+    }
+}

@@ -1,0 +1,266 @@
+//! Calls a handler: with its surroundings, within its time, and with its panics caught.
+//!
+//! Invariant: however the handler ends, this ends with a [`Pass`]; nothing of the handler is used after a panic. Absent here: beginning and ending the
+//! transaction.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use outbox_core::store::{OutboxAdmin as _, Selection};
+use outbox_core::{DedupKey, Events, Message, MessageContext, MessageId, StoreClaim, wake};
+use outbox_sea_orm::SqlStore;
+use sea_orm::DatabaseTransaction;
+
+use super::consumer::{Consumer, Stop};
+use super::item::Item;
+use super::pass::{Pass, needs_transaction, pass_of};
+use crate::dedup::claim::Claimant;
+use crate::dedup::constraint;
+use crate::handler::{
+    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Registration, Strategy, describe,
+};
+use crate::layer::{Next, TimedOut, Timeout};
+use crate::telemetry::{self, Ran};
+
+/// Added to the handler's timeout for the time that its transaction takes beside it.
+const STORE_LEASE_MARGIN: Duration = Duration::from_secs(10);
+
+/// What a handler has done with its transaction and in its outbox.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    /// Set as soon as something may have been recorded, by whichever way.
+    pub(crate) any: AtomicBool,
+    /// Ids of what went through [`Outbox`] or was returned.
+    pub(crate) ids: Mutex<Vec<MessageId>>,
+    /// Set as soon as the transaction may be gone although the handler succeeds: a statement failed or was dropped, or somebody had the
+    /// transaction itself, where we do not see what becomes of it.
+    pub(crate) in_doubt: AtomicBool,
+}
+
+impl Recorded {
+    pub(super) fn ids(&self) -> Vec<MessageId> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the transaction must be asked before the commit if it is still there.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// After the commit: the relays of this process look for it.
+    pub(super) fn wake(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            wake::notify();
+        }
+    }
+}
+
+impl Consumer {
+    /// Calls the handler with one message, or with several.
+    pub(super) async fn call(
+        &self,
+        messages: &[Arc<Message>],
+        handler: &Registration,
+        attempt: u32,
+        transaction: Option<&DatabaseTransaction>,
+        recorded: &Recorded,
+        stop: &Stop,
+    ) -> Result<Effect, Pass> {
+        let context = HandlerContext {
+            messages,
+            consumer: self.name,
+            attempt,
+            transaction,
+            outbox: &self.shared.outbox,
+            recorded,
+            state: &self.shared.state,
+        };
+        let limit = self.timeout(Some(handler));
+        let next = Next::new(&self.shared.middleware, handler.invoke);
+        let call = Timeout(limit).call(context, next);
+        // Unwind safety: after a panic nothing of the handler is used again, and its transaction is rolled back.
+        let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
+        let started = Instant::now();
+        let outcome = tokio::select! {
+            biased;
+            outcome = call => match outcome {
+                Ok(Ok(effect)) => Ok(effect),
+                Ok(Err(error)) => Err(pass_of_handler(handler, &error)),
+                Err(panic) => Err(Pass::Failed {
+                    error: format!("handler panicked: {}", text_of(&*panic)),
+                    fatal: false,
+                }),
+            },
+            () = stop.hard.cancelled() => Err(Pass::Stopped),
+        };
+        let ran = match &outcome {
+            Ok(_) => Ran::Handled,
+            Err(Pass::Stopped) => Ran::Stopped,
+            Err(Pass::Interrupted(_)) => Ran::Interrupted,
+            Err(_) => Ran::Failed,
+        };
+        telemetry::ran(self.name, &messages[0].event_type, ran, started.elapsed());
+        outcome
+    }
+
+    /// Records the events that a handler returned.
+    pub(super) async fn emit(
+        &self,
+        transaction: &DatabaseTransaction,
+        message: &Message,
+        events: Events,
+        recorded: &Recorded,
+    ) -> Result<(), Pass> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let context = HandlerContext {
+            messages: &[],
+            consumer: self.name,
+            attempt: 0,
+            transaction: Some(transaction),
+            outbox: &self.shared.outbox,
+            recorded,
+            state: &self.shared.state,
+        };
+        let record = async {
+            Outbox::from_context(&context)?.record(events).await?;
+            Ok::<_, HandlerError>(())
+        };
+        let outcome = context_of(message).scope(record).await;
+        outcome.map_err(|error| pass_of(&error))
+    }
+
+    /// Publishes again what a handler recorded the first time: 16 bytes per message.
+    pub(super) async fn reemit(&self, ids: &[u8]) -> Result<(), String> {
+        let pool = self.shared.database.pool().clone();
+        let store = SqlStore::new(pool)
+            .with_names(&self.shared.outbox.names)
+            .map_err(|error| error.to_string())?;
+        for id in ids.chunks_exact(16) {
+            let Ok(id) = uuid::Uuid::from_slice(id) else {
+                continue;
+            };
+            let copied = store.replay(&Selection::id(MessageId::from(id))).await;
+            match copied {
+                Ok(0) => tracing::warn!(
+                    consumer = self.name,
+                    message_id = %id,
+                    "a follow-up event is not published again: it is pending still, or no longer kept in the outbox"
+                ),
+                Ok(_) => wake::notify(),
+                Err(error) => return Err(describe(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the handler under a claim in a store outside the database.
+    pub(super) async fn pass_with_store(
+        &self,
+        item: &Item,
+        input: &Arc<Message>,
+        handler: &Registration,
+        claimant: &Claimant<'_>,
+        stop: &Stop,
+    ) -> Pass {
+        let Some(store) = &self.shared.store else {
+            // Checked at the start.
+            return Pass::Blocked("there is no deduplication store".to_owned());
+        };
+        let key = DedupKey::new(self.name, claimant.message.event_id);
+        let lease = self.timeout(Some(handler)) + STORE_LEASE_MARGIN;
+        // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
+        let token = match store.claim(&key, lease).await {
+            Ok(StoreClaim::Mine(token)) => token,
+            Ok(StoreClaim::Done) => return Pass::Duplicate,
+            Ok(StoreClaim::InProgress) => return Pass::Busy(lease / 4),
+            Err(error) => return Pass::Blocked(describe(&error)),
+        };
+        let pass = if needs_transaction(handler) || item.letter.is_some() {
+            self.pass_in_transaction(item, input, handler, claimant, stop)
+                .await
+        } else {
+            let recorded = Recorded::default();
+            let attempt = item.memory.counted.unwrap_or(1);
+            let messages = std::slice::from_ref(input);
+            match self.call(messages, handler, attempt, None, &recorded, stop).await {
+                Ok(effect) => Pass::Handled {
+                    result: effect.result,
+                },
+                Err(pass) => pass,
+            }
+        };
+        let closed = match pass {
+            Pass::Handled { .. } | Pass::Duplicate => {
+                store.complete(&key, token, self.shared.config.keep).await
+            }
+            _ => store.release(&key, token).await.map(|()| true),
+        };
+        let event_id = claimant.message.event_id;
+        match closed {
+            Ok(true) => {}
+            Ok(false) => tracing::error!(
+                consumer = self.name,
+                %event_id,
+                "the handler outlived its claim in the deduplication store; the message may have taken effect twice"
+            ),
+            Err(error) => tracing::warn!(
+                consumer = self.name,
+                %event_id,
+                error = %describe(&error),
+                "the deduplication store was not told; the message may take effect again"
+            ),
+        }
+        pass
+    }
+}
+
+fn pass_of_handler(handler: &Registration, error: &HandlerError) -> Pass {
+    if let Strategy::Constraint(names) = handler.options.strategy
+        && !error.is_fatal()
+        && constraint::violated(error.source(), names)
+    {
+        return Pass::Duplicate;
+    }
+    if error.source().is::<TimedOut>() {
+        return Pass::TimedOut(error.to_string());
+    }
+    pass_of(error)
+}
+
+/// Follow-up events of one message pass on its correlation and trace, and name it as their cause. Those of a batch have no single cause.
+fn follow_up_context(messages: &[Arc<Message>]) -> MessageContext {
+    match messages {
+        [message] => context_of(message),
+        _ => MessageContext::default(),
+    }
+}
+
+fn context_of(message: &Message) -> MessageContext {
+    let context = MessageContext::from_headers(&message.headers);
+    let id = message.event_id.to_string();
+    MessageContext {
+        correlation_id: Some(context.correlation_id.unwrap_or_else(|| id.clone())),
+        causation_id: Some(id),
+        traceparent: context.traceparent,
+        tracestate: context.tracestate,
+    }
+}
+
+pub(super) fn text_of_unfinished(attempts: u32, last_error: Option<&str>) -> String {
+    let last = last_error
+        .map(|error| format!("; last error: {error}"))
+        .unwrap_or_default();
+    format!("handler was started {attempts} times and left no result the last time: its process ended{last}")
+}
+
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -1,0 +1,195 @@
+//! What happens to a message that failed: it is written down, and tried again or given up.
+//!
+//! Invariants: a failure is recorded after the rollback and outside of it; what the database prevents uses no attempt; whoever wants to know is told after the
+//! commit. Absent here: counting ([`crate::dedup::attempts`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::store::storable_error;
+use outbox_core::{Incoming, Message};
+use sea_orm::DbErr;
+
+use super::consumer::{Consumer, Stop};
+use super::item::{Handling, Item, Route};
+use crate::dead_letter::{Letter, StoredLetter, retry};
+use crate::dedup::attempts::{Count, Failure};
+use crate::dedup::claim::Claimant;
+use crate::handler::describe;
+use crate::hook::GivenUp;
+
+/// Waits while the database is in trouble.
+pub(super) const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(5),
+};
+
+/// Tries to write down a failure before the message waits for its turn again. In an outage each takes as long as the pool waits.
+const WRITES_MAX: u32 = 5;
+
+impl Consumer {
+    /// Records a failure, after the rollback and outside of it, and decides whether the message comes again.
+    #[expect(clippy::too_many_arguments, reason = "one place for all ways to fail")]
+    pub(super) async fn failed(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        message: &Arc<Message>,
+        claimant: Option<&Claimant<'_>>,
+        count: Count,
+        fatal: bool,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
+        if let Some(letter) = item.letter.clone() {
+            return self
+                .letter_failed(item, &letter, Some(message), error, stop)
+                .await;
+        }
+        let error = storable_error(error);
+        let letter = Letter {
+            consumer: self.name,
+            message: Some(message),
+            incoming,
+            error: &error,
+            attempts: 0,
+        };
+        let handler = match &item.route {
+            Route::Handler { handler, .. } => Some(handler.clone()),
+            _ => None,
+        };
+        let attempts = self.attempts(message, handler.as_deref());
+        let (id, event_type) = (message.event_id, &message.event_type);
+        let fail = || attempts.fail(count, fatal, &letter, claimant);
+        let failure = match self.until_done(item, fail, stop).await {
+            Ok(failure) => failure,
+            Err(handling) => return handling,
+        };
+        item.memory.counted = None;
+        item.memory.count_first = true;
+        match failure {
+            Failure::Retry { attempts } => {
+                let backoff = handler.and_then(|handler| handler.options.backoff);
+                let backoff = backoff.unwrap_or(self.shared.config.backoff);
+                let retry_after = backoff.delay(attempts, &mut fastrand::Rng::new());
+                tracing::warn!(consumer = self.name, event_id = %id, %event_type, attempts, ?retry_after, %error, "handler failed");
+                Handling::Failed { retry_after }
+            }
+            Failure::Buried { attempts } => {
+                tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "given up, kept as a dead letter");
+                self.given_up(&Letter { attempts, ..letter }).await;
+                Handling::DeadLettered
+            }
+            Failure::Done => Handling::Duplicate,
+        }
+    }
+
+    /// A dead letter failed again: it stays, and so do those behind it in its aggregate.
+    pub(super) async fn letter_failed(
+        &self,
+        item: &mut Item,
+        letter: &StoredLetter,
+        message: Option<&Message>,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
+        let behind = message.map(|message| (self.name, &message.aggregate));
+        let write = || {
+            retry::failed_again(
+                self.shared.database.pool(),
+                &self.shared.sql,
+                letter,
+                behind,
+                error,
+            )
+        };
+        match self.until_done(item, write, stop).await {
+            Ok(()) => {
+                tracing::error!(consumer = self.name, letter = %letter.id, %error, "a dead letter failed again");
+                let error = storable_error(error);
+                let given_up = GivenUp {
+                    consumer: self.name,
+                    incoming: &letter.incoming,
+                    message,
+                    error: &error,
+                    attempts: letter.attempts + 1,
+                };
+                self.shared.hooks.given_up(given_up, letter.id).await;
+                Handling::DeadLettered
+            }
+            Err(handling) => handling,
+        }
+    }
+
+    /// Tells who wants to know. The record is committed.
+    pub(super) async fn given_up(&self, letter: &Letter<'_>) {
+        let Ok(id) = letter.id() else { return };
+        let given_up = GivenUp {
+            consumer: self.name,
+            incoming: letter.incoming,
+            message: letter.message,
+            error: letter.error,
+            attempts: letter.attempts,
+        };
+        self.shared.hooks.given_up(given_up, id).await;
+    }
+
+    /// Gives a message back that was not handled. An attempt that was counted for it did not happen.
+    pub(super) async fn take_back(&self, item: &mut Item, message: &Message) {
+        if let Some(letter) = &item.letter
+            && std::mem::take(&mut item.memory.begun)
+            && let Err(error) = retry::put_back(self.shared.database.pool(), &self.shared.sql, letter).await
+        {
+            tracing::warn!(letter = %letter.id, %error, "a dead letter stays open that was to be tried again");
+        }
+        if item.memory.counted.take().is_some()
+            && let Err(error) = self.attempts(message, None).take_back().await
+        {
+            tracing::debug!(event_id = %message.event_id, %error, "an attempt stays counted that did not happen");
+        }
+    }
+
+    /// The database is in trouble, which is nobody's fault here.
+    pub(super) fn later(&self, item: &mut Item, error: &str) -> Handling {
+        item.memory.troubles += 1;
+        let retry_after = TROUBLE.delay(item.memory.troubles, &mut fastrand::Rng::new());
+        let event_id = item
+            .message
+            .as_ref()
+            .map(|message| message.event_id.as_uuid())
+            .ok();
+        tracing::warn!(consumer = self.name, event_id = ?event_id, ?retry_after, %error, "database in trouble, tried again");
+        Handling::Later { retry_after }
+    }
+
+    /// Repeats a write until the database takes it. After a few times, or if a shutdown comes first, the message waits for its turn again, and what
+    /// could not be written down is found out once more.
+    pub(super) async fn until_done<T, F>(
+        &self,
+        item: &mut Item,
+        mut write: impl FnMut() -> F,
+        stop: &Stop,
+    ) -> Result<T, Handling>
+    where
+        F: Future<Output = Result<T, DbErr>>,
+    {
+        for tries in 1..=WRITES_MAX {
+            let error = match write().await {
+                Ok(value) => return Ok(value),
+                Err(error) => describe(&error),
+            };
+            tracing::warn!(consumer = self.name, %error, "a failure cannot be written down, tried again");
+            let delay = TROUBLE.delay(tries, &mut fastrand::Rng::new());
+            if stop
+                .soft
+                .run_until_cancelled(tokio::time::sleep(delay))
+                .await
+                .is_none()
+            {
+                return Err(Handling::Returned);
+            }
+        }
+        Err(self.later(item, "a failure could not be written down"))
+    }
+}

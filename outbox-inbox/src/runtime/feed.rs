@@ -1,0 +1,62 @@
+//! Where the deliveries of a consumer come from, through everything that a broker does.
+//!
+//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Absent here: what to do about trouble.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use outbox_core::{Source, SourceError, Subscription};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
+const IDLE_CHECK: Duration = Duration::from_millis(10);
+
+pub(super) type DeliveryOf<S> = <<S as Source>::Subscription as Subscription>::Delivery;
+type Subscribing<S> = Pin<Box<dyn Future<Output = Result<<S as Source>::Subscription, SourceError>> + Send>>;
+
+/// Where deliveries come from.
+pub(super) enum Feed<S: Source> {
+    Open(S::Subscription),
+    Subscribing(Subscribing<S>),
+    /// After trouble, until then.
+    Paused(Instant, Option<S::Subscription>),
+}
+
+/// What the feed came up with.
+pub(super) enum Received<S: Source> {
+    Delivery(DeliveryOf<S>),
+    /// Nothing for a moment.
+    Nothing,
+    Subscribed(S::Subscription),
+    /// A pause is over.
+    Resume(Option<S::Subscription>),
+    Trouble(SourceError),
+}
+
+impl<S: Source> Feed<S> {
+    /// Waits for the next step. Cancel-safe.
+    pub(super) async fn next(&mut self, with_pauses: bool) -> Received<S> {
+        match self {
+            Self::Open(subscription) => {
+                let next = subscription.next();
+                let delivery = if with_pauses {
+                    match timeout(IDLE_CHECK, next).await {
+                        Ok(delivery) => delivery,
+                        Err(_) => return Received::Nothing,
+                    }
+                } else {
+                    next.await
+                };
+                delivery.map_or_else(Received::Trouble, Received::Delivery)
+            }
+            Self::Subscribing(subscribing) => subscribing
+                .await
+                .map_or_else(Received::Trouble, Received::Subscribed),
+            Self::Paused(until, subscription) => {
+                sleep_until(*until).await;
+                Received::Resume(subscription.take())
+            }
+        }
+    }
+}

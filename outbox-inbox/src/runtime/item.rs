@@ -1,0 +1,130 @@
+//! A message on its way through the inbox: what it is, whose, and what is remembered of it between its attempts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Message;
+use outbox_core::codec::DecodeError;
+use tokio::time::Instant;
+
+use crate::dead_letter::StoredLetter;
+use crate::handler::Registration;
+
+/// A message at a consumer.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) message: Result<Arc<Message>, DecodeError>,
+    pub(crate) route: Route,
+    pub(crate) memory: Memory,
+    /// The dead letter that it comes from, if the broker did not deliver it.
+    pub(crate) letter: Option<Arc<StoredLetter>>,
+}
+
+/// Which handler a message has.
+#[derive(Debug, Clone)]
+pub(crate) enum Route {
+    /// This one, for this version of its event.
+    Handler {
+        handler: Arc<Registration>,
+        /// The version that it must be turned into first.
+        upcast_to: Option<u32>,
+    },
+    /// Another version of the event type has one.
+    UnknownVersion,
+    /// The consumer does not want this event type: filters are wider than asked for.
+    NotWanted,
+    /// It is no message of an outbox.
+    Unreadable,
+}
+
+/// What is remembered of a message while it is in this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Memory {
+    /// It may have failed before, perhaps with its process: an attempt is counted before it runs.
+    pub(crate) count_first: bool,
+    /// The number of an attempt that is counted and has not run.
+    pub(crate) counted: Option<u32>,
+    /// Times in a row that the database was in trouble.
+    pub(crate) troubles: u32,
+    /// Runs that a conflict or a lost connection has ended.
+    pub(crate) interruptions: u32,
+    /// Its dead letter was taken for this process.
+    pub(crate) begun: bool,
+    /// It waits for those before it in its aggregate.
+    pub(super) early: Option<Early>,
+}
+
+/// A wait for messages that are missing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Early {
+    /// The first of them.
+    pub(super) expected: u64,
+    pub(super) since: Instant,
+    /// It took too long, which was reported.
+    pub(super) given_up: bool,
+}
+
+impl Item {
+    pub(super) fn new(
+        message: Result<Arc<Message>, DecodeError>,
+        route: Route,
+        delivered_before: bool,
+    ) -> Self {
+        Self {
+            message,
+            route,
+            memory: Memory {
+                count_first: delivered_before,
+                ..Memory::default()
+            },
+            letter: None,
+        }
+    }
+
+    /// The handler, of a message that may share a transaction with others: nothing about it is in doubt.
+    pub(super) fn batchable(&self) -> Option<&Arc<Registration>> {
+        match &self.route {
+            Route::Handler { handler, .. } if !self.memory.count_first && self.letter.is_none() => {
+                Some(handler)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handling {
+    /// It took effect.
+    Handled,
+    /// It was handled or given up before.
+    Duplicate,
+    /// It was given up and is kept.
+    DeadLettered,
+    /// Nobody wants it.
+    Skipped,
+    /// It failed, which used up an attempt, and shall run again.
+    Failed { retry_after: Duration },
+    /// It could not run yet, through no fault of its own.
+    Later { retry_after: Duration },
+    /// A shutdown came first.
+    Returned,
+}
+
+impl Handling {
+    /// Whether the broker can forget it.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Handled | Self::Duplicate | Self::DeadLettered | Self::Skipped
+        )
+    }
+
+    /// When it shall run again, if it is not final.
+    pub(super) fn retry_after(self) -> Duration {
+        match self {
+            Self::Failed { retry_after } | Self::Later { retry_after } => retry_after,
+            _ => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Handles what was taken from the lanes together, and answers the broker.
+//!
+//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did not end. Absent here: which messages these are
+//! ([`super::dispatch`]).
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::{Delivery, Incoming};
+use tracing::Instrument as _;
+
+use super::consumer::{Consumer, Stop};
+use super::item::{Handling, Item, Route};
+use super::lanes::{LaneKey, Queued};
+use crate::dead_letter::StoredLetter;
+use crate::telemetry;
+
+/// A message in memory.
+#[derive(Debug)]
+pub(super) struct InFlight<D> {
+    /// Number of the message in this process.
+    pub(super) ticket: u64,
+    /// Its place in its lane.
+    pub(super) rank: u64,
+    pub(super) origin: Origin<D>,
+    pub(super) item: Item,
+}
+
+impl<D: Delivery> Queued for InFlight<D> {
+    fn rank(&self) -> u64 {
+        self.rank
+    }
+}
+
+/// Where a message came from, and who is told what became of it.
+#[derive(Debug)]
+pub(super) enum Origin<D> {
+    Broker(Arc<D>),
+    /// A dead letter that is tried again. Its row says everything.
+    Letter(Arc<StoredLetter>),
+}
+
+impl<D> Clone for Origin<D> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Broker(delivery) => Self::Broker(delivery.clone()),
+            Self::Letter(letter) => Self::Letter(letter.clone()),
+        }
+    }
+}
+
+impl<D: Delivery> Origin<D> {
+    pub(super) fn incoming(&self) -> &Incoming {
+        match self {
+            Self::Broker(delivery) => delivery.incoming(),
+            Self::Letter(letter) => &letter.incoming,
+        }
+    }
+
+    async fn acknowledge(&self) {
+        if let Self::Broker(delivery) = self
+            && let Err(error) = delivery.ack().await
+        {
+            // Normal in an outage of the broker: the message comes again, and its row says what became of it.
+            tracing::debug!(%error, position = delivery.incoming().position, "acknowledgement was lost");
+        }
+    }
+
+    pub(super) async fn progress(&self) {
+        if let Self::Broker(delivery) = self
+            && let Err(error) = delivery.progress().await
+        {
+            // A lost one at worst makes the broker deliver again, which the row absorbs.
+            tracing::debug!(%error, "progress was not acknowledged");
+        }
+    }
+
+    pub(super) async fn give_back(&self, wait: Duration) {
+        if let Self::Broker(delivery) = self
+            && let Err(error) = delivery.retry_after(wait).await
+        {
+            tracing::debug!(%error, "a delivery could not be given back; it comes again after ack_wait");
+        }
+    }
+}
+
+/// What was taken from the lanes.
+pub(super) type Taken<D> = Vec<(Arc<LaneKey>, Vec<InFlight<D>>)>;
+
+/// What became of the messages of one lane.
+pub(super) struct Ended<D> {
+    pub(super) key: Arc<LaneKey>,
+    /// Those the broker can forget; it has been told.
+    pub(super) over: Vec<(u64, Handling)>,
+    /// The one that did not end.
+    pub(super) stopped: Option<(InFlight<D>, Handling)>,
+    /// Those behind it, which did not run.
+    pub(super) rest: Vec<InFlight<D>>,
+}
+
+/// Handles the messages: together if they are several, and one by one if that fails.
+pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> Vec<Ended<D>> {
+    let together = together(consumer, &taken, stop).await;
+    let mut handlings = together.map(Vec::into_iter);
+    let mut ended = Vec::with_capacity(taken.len());
+    for (key, items) in taken {
+        let mut lane = Ended {
+            key,
+            over: Vec::with_capacity(items.len()),
+            stopped: None,
+            rest: Vec::new(),
+        };
+        for mut in_flight in items {
+            if lane.stopped.is_some() {
+                lane.rest.push(in_flight);
+                continue;
+            }
+            let handling = match handlings.as_mut().and_then(Iterator::next) {
+                Some(handling) => handling,
+                None => one(consumer, &mut in_flight, stop).await,
+            };
+            report(consumer, &in_flight.item, handling);
+            if handling.is_final() {
+                // A crash before the answer arrives: the message comes again, and its row says what became of it.
+                in_flight.origin.acknowledge().await;
+                lane.over.push((in_flight.ticket, handling));
+            } else {
+                lane.stopped = Some((in_flight, handling));
+            }
+        }
+        ended.push(lane);
+    }
+    ended
+}
+
+async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Stop) -> Option<Vec<Handling>> {
+    let members: Vec<(&Incoming, &Item)> = taken
+        .iter()
+        .flat_map(|(_, items)| items)
+        .map(|in_flight| (in_flight.origin.incoming(), &in_flight.item))
+        .collect();
+    if members.len() < 2 {
+        return None;
+    }
+    let handler = members[0].1.batchable()?;
+    let messages = members.iter().filter_map(|(_, item)| item.message.as_ref().ok());
+    let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
+    let handling = consumer.handle_together(&members, handler, stop).instrument(span);
+    // The runtime's own code panicking must not take the lanes with it.
+    AssertUnwindSafe(handling).catch_unwind().await.ok().flatten()
+}
+
+async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
+    let span = telemetry::handle_span(consumer.name, in_flight.item.message.as_deref().ok());
+    let handling = consumer
+        .handle(in_flight.origin.incoming(), &mut in_flight.item, stop)
+        .instrument(span);
+    match AssertUnwindSafe(handling).catch_unwind().await {
+        Ok(handling) => handling,
+        Err(_) => {
+            tracing::error!(
+                consumer = consumer.name,
+                "the inbox itself panicked; the message is tried again"
+            );
+            Handling::Later {
+                retry_after: consumer.shared.config.backoff.max,
+            }
+        }
+    }
+}
+
+/// Counts what became of a message.
+fn report(consumer: &Consumer, item: &Item, handling: Handling) {
+    let event_type = match (&item.message, &item.route) {
+        (Err(_), _) => telemetry::UNREADABLE,
+        (_, Route::UnknownVersion) => telemetry::UNKNOWN_VERSION,
+        (Ok(message), _) => &message.event_type,
+    };
+    match handling {
+        Handling::Handled => {
+            let lag = item.message.as_deref().map(telemetry::lag).unwrap_or_default();
+            telemetry::handled(consumer.name, event_type, lag);
+        }
+        Handling::Duplicate => telemetry::duplicate(consumer.name, event_type),
+        Handling::Failed { .. } => telemetry::retried(consumer.name, event_type),
+        Handling::DeadLettered => telemetry::dead_letter(consumer.name, event_type),
+        Handling::Skipped | Handling::Later { .. } | Handling::Returned => {}
+    }
+}

@@ -1,0 +1,55 @@
+//! Dead letters that an operator wants to be tried again enter the lanes of the consumer that gave them up.
+//!
+//! Invariant: they wait in the lane of their aggregate like any other message. Absent here: taking one for this process, and what becomes of it
+//! ([`crate::dead_letter::retry`]).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Source;
+
+use super::dispatch::Dispatcher;
+use super::job::Origin;
+use crate::dead_letter::{StoredLetter, retry};
+use crate::handler::describe;
+
+/// How often a consumer looks for dead letters that are to be tried again.
+pub(super) const EVERY: Duration = Duration::from_secs(5);
+/// Most of them at a time.
+const MAX: u32 = 100;
+
+impl<S: Source> Dispatcher<S> {
+    /// Looks for dead letters that are to be tried again, beside the loop.
+    pub(super) fn look_for_letters(&mut self) {
+        let known = |origin: &Origin<_>| match origin {
+            Origin::Letter(letter) => Some(letter.id),
+            Origin::Broker(_) => None,
+        };
+        let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
+        let (consumer, found) = (self.consumer.clone(), self.letters.0.clone());
+        self.tasks.spawn(async move {
+            let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
+            match retry::due(pool, sql, consumer.name, MAX).await {
+                Ok(letters) => {
+                    let new = letters.into_iter().filter(|letter| !known.contains(&letter.id));
+                    let new: Vec<_> = new.collect();
+                    if !new.is_empty() {
+                        // Nobody listens after the end of the loop.
+                        let _ = found.send(new);
+                    }
+                }
+                Err(error) => tracing::debug!(consumer = consumer.name, error = %describe(&error), "dead letters cannot be read"),
+            }
+        });
+    }
+
+    pub(super) fn accept_letters(&mut self, letters: Vec<StoredLetter>) {
+        for letter in letters {
+            let letter = Arc::new(letter);
+            let item = self.consumer.item_of(letter.clone());
+            let (key, in_flight) = self.enter(Origin::Letter(letter), item);
+            self.lanes.push(key, in_flight);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One run of a handler: begin, claim, run, commit; or roll back.
+//!
+//! Invariant: what says that a message took effect and the handler's effects commit together; every transaction that is begun here has an end, and its row
+//! locks with it. Run it in tasks that nobody aborts: a dropped `begin` poisons the pool. Absent here: what comes of it
+//! ([`super::attempt`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Message;
+use sea_orm::{DatabaseTransaction, DbErr};
+
+use super::call::Recorded;
+use super::consumer::{Consumer, Stop};
+use super::item::Item;
+use crate::database::{Trouble, roll_back, trouble, trouble_in};
+use crate::dead_letter::{StoredLetter, retry};
+use crate::dedup::claim::{Claim, Claimant};
+use crate::handler::{Effect, HandlerError, OnDuplicate, Registration, Strategy, describe};
+
+/// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// How one run of a handler ended.
+pub(super) enum Pass {
+    Handled {
+        result: Option<Vec<u8>>,
+    },
+    Duplicate,
+    /// The attempt must be counted before the handler may run.
+    CountFirst,
+    /// Messages before it are missing.
+    Early {
+        expected: u64,
+        failing: bool,
+    },
+    Failed {
+        error: String,
+        fatal: bool,
+    },
+    /// It took too long, which may be the database's fault.
+    TimedOut(String),
+    /// The database ended it; trying again at once may succeed.
+    Interrupted(String),
+    /// The database or the store did not let it begin.
+    Blocked(String),
+    /// It runs elsewhere.
+    Busy(Duration),
+    /// Its dead letter was handled or discarded elsewhere.
+    Gone,
+    /// The shutdown cancelled it.
+    Stopped,
+}
+
+impl Consumer {
+    /// Begins, claims, runs the handler, commits.
+    pub(super) async fn pass(
+        &self,
+        item: &Item,
+        input: &Arc<Message>,
+        handler: &Registration,
+        claimant: &Claimant<'_>,
+        stop: &Stop,
+    ) -> Pass {
+        match handler.options.strategy {
+            Strategy::Store => self.pass_with_store(item, input, handler, claimant, stop).await,
+            Strategy::Natural if !needs_transaction(handler) && item.letter.is_none() => {
+                let recorded = Recorded::default();
+                let attempt = item.memory.counted.unwrap_or(1);
+                let messages = std::slice::from_ref(input);
+                match self.call(messages, handler, attempt, None, &recorded, stop).await {
+                    Ok(effect) => Pass::Handled {
+                        result: effect.result,
+                    },
+                    Err(pass) => pass,
+                }
+            }
+            _ => {
+                self.pass_in_transaction(item, input, handler, claimant, stop)
+                    .await
+            }
+        }
+    }
+
+    pub(super) async fn pass_in_transaction(
+        &self,
+        item: &Item,
+        input: &Arc<Message>,
+        handler: &Registration,
+        claimant: &Claimant<'_>,
+        stop: &Stop,
+    ) -> Pass {
+        // A crash here has done nothing: the message is delivered again.
+        let tx = match self.shared.database.begin().await {
+            Ok(tx) => tx,
+            Err(error) => return Pass::Blocked(describe(&error)),
+        };
+        // From here to the commit a crash rolls back row, effects and follow-up events together.
+        match self.claim(&tx, item, handler, claimant).await {
+            None => {}
+            // What a handled or discarded letter leaves to be deleted goes now.
+            Some(pass @ (Pass::Gone | Pass::Duplicate)) if item.letter.is_some() => {
+                return match tx.commit().await {
+                    Ok(()) => pass,
+                    Err(error) => Pass::Blocked(describe(&error)),
+                };
+            }
+            Some(pass) => {
+                roll_back(tx).await;
+                return pass;
+            }
+        }
+        let recorded = Recorded::default();
+        let attempt = item.memory.counted.unwrap_or(1);
+        let messages = std::slice::from_ref(input);
+        let outcome = match self
+            .call(messages, handler, attempt, Some(&tx), &recorded, stop)
+            .await
+        {
+            Ok(effect) => self.finish(&tx, handler, claimant, effect, &recorded).await,
+            Err(pass) => Err(pass),
+        };
+        match outcome {
+            Ok(result) => self.commit(tx, &recorded, result).await,
+            Err(pass) => {
+                let connected = roll_back(tx).await;
+                match pass {
+                    // The handler may have wrapped the error beyond recognition; that its connection is gone says enough.
+                    Pass::Failed { error, fatal: false } if !connected => Pass::Interrupted(error),
+                    pass => pass,
+                }
+            }
+        }
+    }
+
+    /// Claims the message; `None`: it is ours.
+    pub(super) async fn claim(
+        &self,
+        tx: &DatabaseTransaction,
+        item: &Item,
+        handler: &Registration,
+        claimant: &Claimant<'_>,
+    ) -> Option<Pass> {
+        if let Some(letter) = &item.letter {
+            return self.claim_letter(tx, letter, claimant).await;
+        }
+        let counted = item.memory.counted.is_some();
+        let claimed = async {
+            // Only what has been delivered before can be running elsewhere.
+            if item.memory.count_first {
+                self.shared.database.limit_lock_wait(tx, LOCK_WAIT).await?;
+            }
+            let claim = claimant
+                .claim(tx, counted, self.gaps(item, Some(handler)))
+                .await?;
+            if item.memory.count_first {
+                self.shared.database.reset_lock_wait(tx).await?;
+            }
+            Ok::<_, DbErr>(claim)
+        };
+        unclaimed(claimed.await)
+    }
+
+    /// Claims the message of a dead letter, which goes with the commit.
+    pub(super) async fn claim_letter(
+        &self,
+        tx: &DatabaseTransaction,
+        letter: &StoredLetter,
+        claimant: &Claimant<'_>,
+    ) -> Option<Pass> {
+        let claimed = async {
+            if retry::claim(tx, &self.shared.sql, self.name, letter, claimant.message).await? {
+                return claimant.claim_again(tx).await.map(Some);
+            }
+            Ok::<_, DbErr>(None)
+        };
+        match claimed.await {
+            Ok(Some(claim)) => unclaimed(Ok(claim)),
+            Ok(None) => Some(Pass::Gone),
+            Err(error) => unclaimed(Err(error)),
+        }
+    }
+
+    /// Writes what the handler returned, and makes sure that the transaction still is what it was.
+    pub(super) async fn finish(
+        &self,
+        tx: &DatabaseTransaction,
+        handler: &Registration,
+        claimant: &Claimant<'_>,
+        effect: Effect,
+        recorded: &Recorded,
+    ) -> Result<Option<Vec<u8>>, Pass> {
+        self.emit(tx, claimant.message, effect.events, recorded).await?;
+        let follow_ups = recorded.ids();
+        let reemits = handler.options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
+        let keeps = handler.options.strategy.keeps_rows() && (effect.result.is_some() || reemits);
+        let holds = if keeps {
+            let follow_ups = if reemits { follow_ups.as_slice() } else { &[] };
+            claimant.store(tx, effect.result.clone(), follow_ups).await
+        } else if recorded.in_doubt() {
+            claimant.still_holds(tx).await
+        } else {
+            // Every statement has succeeded, so the transaction is what it was.
+            Ok(true)
+        };
+        match holds {
+            Ok(true) => Ok(effect.result),
+            Ok(false) => Err(swallowed(None)),
+            Err(error) if trouble(&error) == Trouble::Statement => Err(swallowed(Some(&error))),
+            Err(error) => Err(Pass::Interrupted(describe(&error))),
+        }
+    }
+
+    pub(super) async fn commit(
+        &self,
+        tx: DatabaseTransaction,
+        recorded: &Recorded,
+        result: Option<Vec<u8>>,
+    ) -> Pass {
+        match tx.commit().await {
+            Ok(()) => {
+                // A crash from here to the acknowledgement: the message is delivered again and found handled.
+                recorded.wake();
+                Pass::Handled { result }
+            }
+            // The outcome may be unknown. The next pass finds out: if the row is there, it is a duplicate.
+            Err(error) if trouble(&error) != Trouble::Statement => Pass::Interrupted(describe(&error)),
+            Err(error) => Pass::Failed {
+                error: describe(&error),
+                fatal: false,
+            },
+        }
+    }
+}
+
+/// What a claim that is not ours comes to.
+fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
+    match claim {
+        Ok(Claim::Mine) => None,
+        Ok(Claim::Done) => Some(Pass::Duplicate),
+        Ok(Claim::CountFirst) => Some(Pass::CountFirst),
+        Ok(Claim::Early { expected, failing }) => Some(Pass::Early { expected, failing }),
+        Ok(Claim::Late) => Some(Pass::Failed {
+            error: "it came after the gap in its aggregate that it left was given up; retry the dead letter to let it take effect now"
+                .to_owned(),
+            fatal: true,
+        }),
+        Err(error) => Some(Pass::Blocked(describe(&error))),
+    }
+}
+
+/// Whether a handler of a strategy without bookkeeping runs in a transaction all the same.
+pub(super) fn needs_transaction(handler: &Registration) -> bool {
+    handler.shape.transactional || handler.shape.emits
+}
+
+pub(super) fn pass_of(error: &HandlerError) -> Pass {
+    let text = describe(error.source());
+    match trouble_in(error.source()) {
+        // A fatal error is meant as such, whatever caused it.
+        Some(Trouble::Conflict | Trouble::Unavailable) if !error.is_fatal() => Pass::Interrupted(text),
+        _ => Pass::Failed {
+            error: text,
+            fatal: error.is_fatal(),
+        },
+    }
+}
+
+pub(super) fn swallowed(error: Option<&DbErr>) -> Pass {
+    let mut text = "handler returned Ok, but its transaction is gone: it went on after a database error; return such errors, or \
+                    try what may fail inside `tx.begin()`"
+        .to_owned();
+    if let Some(error) = error {
+        text = format!("{text}: {}", describe(error));
+    }
+    Pass::Failed {
+        error: text,
+        fatal: false,
+    }
+}

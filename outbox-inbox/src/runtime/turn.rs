@@ -1,0 +1,118 @@
+//! Order across processes: what waits for those before it in its aggregate, where positions are kept (strategy `sequence`).
+//!
+//! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed.
+//! Absent here: the positions ([`crate::dedup::sequence`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Message;
+use tokio::time::Instant;
+
+use super::consumer::Consumer;
+use super::item::{Early, Handling, Item};
+use crate::database::roll_back;
+use crate::dedup::claim::{Claim, Claimant};
+use crate::dedup::sequence::Gaps;
+use crate::handler::{Registration, Strategy, describe};
+use crate::telemetry;
+
+/// How often a message asks whether those before it in its aggregate have come.
+const GAP_POLL: Duration = Duration::from_millis(250);
+
+impl Consumer {
+    /// The place of a message that no handler takes, where positions are kept.
+    pub(super) fn keeper_of_position<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+        let strategy = Strategy::Sequence { gap: None };
+        (self.keeps_positions() && message.sequence.is_some())
+            .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
+    }
+
+    /// Where positions are kept, a message is given up in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    pub(super) async fn wait_for_turn(
+        &self,
+        item: &mut Item,
+        message: &Arc<Message>,
+        handler: Option<&Registration>,
+    ) -> Option<Handling> {
+        if item.letter.is_some() {
+            return None;
+        }
+        let keeper = self.keeper_of_position(message)?;
+        let gaps = self.gaps(item, handler);
+        let claimed = async {
+            let tx = self.shared.database.begin().await?;
+            let claim = keeper.claim(&tx, false, gaps).await;
+            roll_back(tx).await;
+            claim
+        };
+        match claimed.await {
+            Ok(Claim::Early { expected, failing }) => {
+                Some(self.early(item, message, handler, expected, failing))
+            }
+            Ok(Claim::Done) => Some(Handling::Duplicate),
+            Ok(_) => None,
+            Err(error) => Some(self.later(item, &describe(&error))),
+        }
+    }
+
+    /// A message that must wait for those before it.
+    pub(super) fn early(
+        &self,
+        item: &mut Item,
+        message: &Message,
+        handler: Option<&Registration>,
+        expected: u64,
+        failing: bool,
+    ) -> Handling {
+        let now = Instant::now();
+        let waits = &mut item.memory.early;
+        // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
+        if failing || waits.is_none_or(|early| early.expected != expected) {
+            *waits = Some(Early {
+                expected,
+                since: now,
+                given_up: false,
+            });
+        }
+        let wait = self.gap_wait(handler);
+        if let Some(early) = waits
+            && !early.given_up
+            && early.since + wait <= now
+        {
+            early.given_up = true;
+            tracing::error!(
+                consumer = self.name,
+                aggregate = %message.aggregate,
+                expected,
+                sequence = message.sequence,
+                "messages of the aggregate are missing; they are not waited for any longer"
+            );
+            telemetry::gap(self.name, &message.event_type);
+            return Handling::Later {
+                retry_after: Duration::ZERO,
+            };
+        }
+        Handling::Later {
+            retry_after: GAP_POLL.min(wait / 4),
+        }
+    }
+
+    /// How long a gap is waited for.
+    pub(super) fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
+        match handler.map(|handler| handler.options.strategy) {
+            Some(Strategy::Sequence { gap: Some(gap) }) => gap,
+            _ => 2 * self.shared.config.ack_wait,
+        }
+    }
+
+    pub(super) fn gaps(&self, item: &Item, handler: Option<&Registration>) -> Gaps {
+        if self.gap_wait(handler).is_zero() {
+            return Gaps::Ignore;
+        }
+        match item.memory.early {
+            Some(early) if early.given_up => Gaps::Accept,
+            _ => Gaps::Wait,
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What an inbox reports: metrics, through the `metrics` facade (feature `metrics`; empty without it), and spans that are linked to the traces
+//! that recorded the messages.
+//!
+//! Invariant: names, units and labels are part of the public interface, and listed in [`METRICS`]; no label has unbounded values: event types
+//! are those that have a handler. Absent here: an exporter and a tracer, which the application chooses.
+//!
+//! # Traces
+//!
+//! Each run of a handler has a span `handle` (level info), a batch one `handle_batch`. Both are linked to the trace contexts that the
+//! messages carry, by the function that the application gave to [`link_spans`]; the span's name tells it which kind of span it links.
+//! Follow-up events carry the context of the message that caused them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Message;
+pub use outbox_core::telemetry::link_spans;
+use time::OffsetDateTime;
+
+/// A metric of the inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub description: &'static str,
+}
+
+macro_rules! metrics {
+    ($($constant:ident = $name:literal, $kind:literal, [$($label:literal),*], $description:literal;)*) => {
+        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] const $constant: &str = $name;)*
+
+        /// All metrics, with their units and labels.
+        ///
+        /// | name | kind | labels | meaning |
+        /// |---|---|---|---|
+        $(#[doc = concat!("| `", $name, "` | ", $kind, " | " $(, "`", $label, "` ")*, "| ", $description, " |")])*
+        pub const METRICS: &[Metric] =
+            &[$(Metric { name: $name, kind: $kind, labels: &[$($label),*], description: $description },)*];
+    };
+}
+
+metrics! {
+    RECEIVED = "inbox_received_total", "counter", ["consumer"], "deliveries received, repeated ones included";
+    HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
+    DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or given up before";
+    RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
+    DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "messages given up; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
+    GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
+    IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and held ones included";
+    HELD = "inbox_held", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
+    HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt) or `stopped` (shutdown)";
+    LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
+}
+
+/// Label of what is no message of an outbox.
+pub(crate) const UNREADABLE: &str = "unreadable";
+/// Label of messages whose event type is handled, but not in their version. Their own type would do, but an alert wants to tell them apart.
+pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
+
+/// How one run of a handler ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ran {
+    Handled,
+    Failed,
+    /// The database was in trouble.
+    Interrupted,
+    /// A shutdown cancelled it.
+    Stopped,
+}
+
+impl Ran {
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics name it"))]
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Handled => "handled",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// The span in which one message is handled; `None`: it is no message.
+pub(crate) fn handle_span(consumer: &'static str, message: Option<&Message>) -> tracing::Span {
+    let Some(message) = message else {
+        return tracing::info_span!("handle", otel.kind = "consumer", consumer);
+    };
+    let span = tracing::info_span!(
+        "handle",
+        otel.kind = "consumer",
+        consumer,
+        event_id = %message.event_id,
+        event_type = %message.event_type,
+        aggregate = %message.aggregate,
+    );
+    outbox_core::telemetry::link_span(&span, message);
+    span
+}
+
+/// The span in which several messages are handled together, linked to all of them.
+pub(crate) fn batch_span(consumer: &'static str, messages: &[Arc<Message>]) -> tracing::Span {
+    let span = tracing::info_span!(
+        "handle_batch",
+        otel.kind = "consumer",
+        consumer,
+        messages = messages.len()
+    );
+    for message in messages {
+        outbox_core::telemetry::link_span(&span, message);
+    }
+    span
+}
+
+/// From recording a message until now; zero if the clocks disagree.
+pub(crate) fn lag(message: &Message) -> Duration {
+    let lag = OffsetDateTime::now_utc() - message.created_at;
+    lag.try_into().unwrap_or_default()
+}
+
+#[cfg(feature = "metrics")]
+mod facade {
+    use super::{
+        DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, HELD, IN_FLIGHT, LAG, METRICS, RECEIVED,
+        RETRIES, Ran,
+    };
+
+    fn count(name: &'static str, consumer: &'static str, event_type: &str) {
+        metrics::counter!(name, "consumer" => consumer, "event_type" => event_type.to_owned()).increment(1);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
+    fn gauge(name: &'static str, consumer: &'static str, value: usize) {
+        metrics::gauge!(name, "consumer" => consumer).set(value as f64);
+    }
+
+    /// At the start of an inbox.
+    pub(crate) fn describe() {
+        for metric in METRICS {
+            let unit = if metric.name.ends_with("_seconds") {
+                metrics::Unit::Seconds
+            } else {
+                metrics::Unit::Count
+            };
+            match metric.kind {
+                "gauge" => metrics::describe_gauge!(metric.name, unit, metric.description),
+                "counter" => metrics::describe_counter!(metric.name, unit, metric.description),
+                _ => metrics::describe_histogram!(metric.name, unit, metric.description),
+            }
+        }
+    }
+
+    /// A delivery came.
+    pub(crate) fn received(consumer: &'static str) {
+        metrics::counter!(RECEIVED, "consumer" => consumer).increment(1);
+    }
+
+    /// A message took effect, so long after it was recorded ([`super::lag`] after the commit).
+    pub(crate) fn handled(consumer: &'static str, event_type: &str, lag: Duration) {
+        count(HANDLED, consumer, event_type);
+        metrics::histogram!(LAG, "consumer" => consumer, "event_type" => event_type.to_owned())
+            .record(lag.as_secs_f64());
+    }
+
+    /// A message had been handled or given up before.
+    pub(crate) fn duplicate(consumer: &'static str, event_type: &str) {
+        count(DUPLICATES, consumer, event_type);
+    }
+
+    /// An attempt failed and will be followed by another.
+    pub(crate) fn retried(consumer: &'static str, event_type: &str) {
+        count(RETRIES, consumer, event_type);
+    }
+
+    /// A message was given up.
+    pub(crate) fn dead_letter(consumer: &'static str, event_type: &str) {
+        count(DEAD_LETTERS, consumer, event_type);
+    }
+
+    /// Missing numbers were not waited for any longer.
+    pub(crate) fn gap(consumer: &'static str, event_type: &str) {
+        count(GAPS, consumer, event_type);
+    }
+
+    /// A handler ran, for one message or a batch of one event type.
+    pub(crate) fn ran(consumer: &'static str, event_type: &str, ran: Ran, took: Duration) {
+        let event_type = event_type.to_owned();
+        metrics::histogram!(HANDLER, "consumer" => consumer, "event_type" => event_type, "outcome" => ran.as_str())
+            .record(took.as_secs_f64());
+    }
+
+    /// So many deliveries are in memory, and so many of them held.
+    pub(crate) fn in_memory(consumer: &'static str, in_flight: usize, held: usize) {
+        gauge(IN_FLIGHT, consumer, in_flight);
+        gauge(HELD, consumer, held);
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod facade {
+    use super::{Duration, Ran};
+
+    pub(crate) fn describe() {}
+    pub(crate) fn received(_: &'static str) {}
+    pub(crate) fn handled(_: &'static str, _: &str, _: Duration) {}
+    pub(crate) fn duplicate(_: &'static str, _: &str) {}
+    pub(crate) fn retried(_: &'static str, _: &str) {}
+    pub(crate) fn dead_letter(_: &'static str, _: &str) {}
+    pub(crate) fn gap(_: &'static str, _: &str) {}
+    pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
+    pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
+}
+
+pub(crate) use facade::*;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use outbox_core::{DomainEvent, MessageContext, NewMessage};
+
+    use super::*;
+
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn metrics_have_the_documented_names_and_labels() {
+        use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            describe();
+            received("books");
+            handled("books", "order.placed", Duration::from_millis(1500));
+            duplicate("books", "order.placed");
+            retried("books", "order.placed");
+            dead_letter("books", UNREADABLE);
+            dead_letter("books", UNKNOWN_VERSION);
+            gap("books", "order.placed");
+            for outcome in [Ran::Handled, Ran::Failed, Ran::Interrupted, Ran::Stopped] {
+                ran("books", "order.placed", outcome, Duration::from_millis(20));
+            }
+            in_memory("books", 7, 2);
+        });
+        let mut seen = Vec::new();
+        for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+            let name = key.key().name().to_owned();
+            let metric = METRICS.iter().find(|metric| metric.name == name).unwrap();
+            let labels: Vec<_> = key.key().labels().map(metrics::Label::key).collect();
+            assert_eq!(labels, metric.labels, "{name}");
+            assert_eq!(description.as_deref(), Some(metric.description), "{name}");
+            let is_seconds = unit == Some(metrics::Unit::Seconds);
+            assert_eq!(is_seconds, name.ends_with("_seconds"), "{name}");
+            let values: Vec<_> = key.key().labels().map(metrics::Label::value).collect();
+            let number = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(value) => value.into_inner(),
+                DebugValue::Histogram(values) => values[0].into_inner(),
+            };
+            seen.push((format!("{name} {}", values.join(" ")), number));
+        }
+        seen.sort_by(|a, b| a.0.cmp(&b.0));
+        let seen: Vec<_> = seen.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let expected = [
+            ("inbox_dead_letters_total books unknown_version", 1.0),
+            ("inbox_dead_letters_total books unreadable", 1.0),
+            ("inbox_duplicates_total books order.placed", 1.0),
+            ("inbox_gaps_total books order.placed", 1.0),
+            ("inbox_handled_total books order.placed", 1.0),
+            ("inbox_handler_seconds books order.placed failed", 0.02),
+            ("inbox_handler_seconds books order.placed handled", 0.02),
+            ("inbox_handler_seconds books order.placed interrupted", 0.02),
+            ("inbox_handler_seconds books order.placed stopped", 0.02),
+            ("inbox_held books", 2.0),
+            ("inbox_in_flight books", 7.0),
+            ("inbox_lag_seconds books order.placed", 1.5),
+            ("inbox_received_total books", 1.0),
+            ("inbox_retries_total books order.placed", 1.0),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[derive(DomainEvent, serde::Serialize)]
+    #[domain_event(aggregate = "order", name = "placed")]
+    struct OrderPlaced {
+        #[domain_event(aggregate_id)]
+        order_id: u64,
+    }
+
+    fn message(traceparent: Option<&str>, created_at: OffsetDateTime) -> Arc<Message> {
+        let context = MessageContext {
+            traceparent: traceparent.map(str::to_owned),
+            ..MessageContext::default()
+        };
+        let message = context.sync_scope(|| NewMessage::from_event(&OrderPlaced { order_id: 7 }).unwrap());
+        Arc::new(message.into_message(Some(1), created_at))
+    }
+
+    #[test]
+    fn lag_is_never_negative() {
+        let now = OffsetDateTime::now_utc();
+        assert_eq!(lag(&message(None, now + Duration::from_secs(60))), Duration::ZERO);
+        assert!(lag(&message(None, now - Duration::from_secs(60))) >= Duration::from_secs(60));
+    }
+
+    const FIRST: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const SECOND: &str = "00-1bf7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    static LINKS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn spans_are_linked_to_the_traces_that_recorded_their_messages() {
+        link_spans(|span, traceparent, _| {
+            let name = span.metadata().unwrap().name().to_owned();
+            LINKS.lock().unwrap().push((name, traceparent.to_owned()));
+        });
+        // For all tests of this program: the subscriber of one thread is not seen reliably by spans that others use as well.
+        let _ = tracing_subscriber::fmt().with_writer(std::io::sink).try_init();
+        let now = OffsetDateTime::now_utc();
+        let (first, second) = (message(Some(FIRST), now), message(Some(SECOND), now));
+        handle_span("books", Some(&first));
+        handle_span("books", Some(&message(None, now)));
+        handle_span("books", None);
+        batch_span("books", &[first, second]);
+        let links = LINKS.lock().unwrap();
+        let links: Vec<_> = links
+            .iter()
+            .map(|(span, traceparent)| (span.as_str(), traceparent.as_str()))
+            .collect();
+        let expected = [
+            ("handle", FIRST),
+            ("handle_batch", FIRST),
+            ("handle_batch", SECOND),
+        ];
+        assert_eq!(links, expected);
+    }
+}

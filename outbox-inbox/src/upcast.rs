@@ -1,0 +1,282 @@
+//! Older versions of events: payloads are brought to the version that a handler handles, one step at a time.
+//!
+//! Invariant: only payload and version of a message change, never what identifies it; what cannot be brought up is a fatal error, and the dead letter
+//! keeps the original. Gaps and doubles among the steps are known before the start. Absent here: choosing the handler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use outbox_core::{DomainEvent, Message};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::handler::{HandlerError, Registration, is_json, json_reason};
+use crate::start::Problem;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
+
+/// Steps from version n of an event to version n + 1. Give them to [`Inbox::upcasters`](crate::Inbox::upcasters).
+///
+/// A message whose version has no handler in a consumer is brought, step by step, to the lowest later version that has one. Handlers then see one
+/// version; the message on the stream and a dead letter stay as they were. A step that is missing, doubled or used by nobody is an error at the
+/// start.
+///
+/// ```
+/// use outbox_core::DomainEvent;
+/// use outbox_inbox::Upcasters;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(DomainEvent, Serialize, Deserialize)]
+/// #[domain_event(aggregate = "order", name = "placed", version = 2)]
+/// struct OrderPlacedV2 { #[domain_event(aggregate_id)] order_id: u64, cents: i64 }
+///
+/// #[derive(DomainEvent, Serialize, Deserialize)]
+/// #[domain_event(aggregate = "order", name = "placed", version = 3)]
+/// struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, cents: i64, currency: String }
+///
+/// let upcasters = Upcasters::new()
+///     // Version 1 has no type any more. It had whole euros.
+///     .json("order.placed", 1, |mut payload| {
+///         let euros = payload["euros"].as_i64().ok_or("no euros")?;
+///         payload["cents"] = (euros * 100).into();
+///         Ok::<_, &str>(payload)
+///     })
+///     .step(|old: OrderPlacedV2| OrderPlaced { order_id: old.order_id, cents: old.cents, currency: "EUR".to_owned() });
+/// ```
+#[derive(Clone, Default)]
+pub struct Upcasters {
+    steps: Vec<Step>,
+    /// Of types that are no step.
+    mismatches: Vec<Problem>,
+}
+
+#[derive(Clone)]
+struct Step {
+    event_type: String,
+    /// It leads to the next version.
+    from: u32,
+    place: &'static Location<'static>,
+    apply: Arc<Apply>,
+}
+
+impl fmt::Debug for Upcasters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = self.steps.iter().map(|step| (&step.event_type, step.from));
+        f.debug_list().entries(steps).finish()
+    }
+}
+
+impl Upcasters {
+    /// No steps.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a step between two types that describe one event type, in versions n and n + 1; anything else is a problem at the start. For enums use
+    /// [`Self::json`], once per variant.
+    #[must_use]
+    #[track_caller]
+    pub fn step<Old, New>(self, convert: impl Fn(Old) -> New + Send + Sync + 'static) -> Self
+    where
+        Old: DomainEvent + DeserializeOwned,
+        New: DomainEvent,
+    {
+        self.try_step(move |old| Ok::<New, BoxError>(convert(old)))
+    }
+
+    /// As [`Self::step`], for what may fail. An error is fatal: the message becomes a dead letter.
+    #[must_use]
+    #[track_caller]
+    pub fn try_step<Old, New, E>(
+        mut self,
+        convert: impl Fn(Old) -> Result<New, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        Old: DomainEvent + DeserializeOwned,
+        New: DomainEvent,
+        E: Into<BoxError>,
+    {
+        let place = Location::caller();
+        match (Old::DESCRIPTORS, New::DESCRIPTORS) {
+            ([old], [new]) if old.event_type() == new.event_type() && old.version + 1 == new.version => {
+                self.add(old.event_type(), old.version, place, convert)
+            }
+            (old, new) => {
+                let names = |descriptors: &[outbox_core::EventDescriptor]| {
+                    let names = descriptors
+                        .iter()
+                        .map(|event| format!("`{}` version {}", event.event_type(), event.version));
+                    names.collect::<Vec<_>>().join(", ")
+                };
+                self.mismatches.push(Problem::UpcasterTypes {
+                    old: names(old),
+                    new: names(new),
+                    place: place.to_string(),
+                });
+                self
+            }
+        }
+    }
+
+    /// Adds a step from version `from` to the next one that works on JSON, for versions that have no type any more. An error is fatal: the message
+    /// becomes a dead letter. Integers beyond 64 bits lose digits on this way.
+    #[must_use]
+    #[track_caller]
+    pub fn json<E: Into<BoxError>>(
+        self,
+        event_type: &str,
+        from: u32,
+        convert: impl Fn(Value) -> Result<Value, E> + Send + Sync + 'static,
+    ) -> Self {
+        self.add(event_type.to_owned(), from, Location::caller(), convert)
+    }
+
+    fn add<Old: DeserializeOwned, New: Serialize, E: Into<BoxError>>(
+        mut self,
+        event_type: String,
+        from: u32,
+        place: &'static Location<'static>,
+        convert: impl Fn(Old) -> Result<New, E> + Send + Sync + 'static,
+    ) -> Self {
+        let name = event_type.clone();
+        let failed = move |what: &str, reason: String| {
+            HandlerError::fatal(format!(
+                "payload of `{name}` version {from} cannot be {what}: {reason}"
+            ))
+        };
+        let apply = move |payload: &[u8]| {
+            let old = serde_json::from_slice(payload)
+                .map_err(|error| failed("read by its upcaster", json_reason(&error)))?;
+            // Indexing JSON panics where its shape is another one. Nothing of the step is used afterwards.
+            let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
+                .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
+                .map_err(|error| failed("upcast", error.into().to_string()))?;
+            serde_json::to_vec(&new).map_err(|error| failed("written by its upcaster", json_reason(&error)))
+        };
+        self.steps.push(Step {
+            event_type,
+            from,
+            place,
+            apply: Arc::new(apply),
+        });
+        self
+    }
+
+    fn find(&self, event_type: &str, from: u32) -> Option<&Step> {
+        self.steps
+            .iter()
+            .find(|step| step.from == from && step.event_type == event_type)
+    }
+
+    /// What is wrong with the steps, given the handlers that run here.
+    pub(crate) fn problems(&self, handlers: &[Registration]) -> Vec<Problem> {
+        let mut problems = self.mismatches.clone();
+        for (index, step) in self.steps.iter().enumerate() {
+            let mut earlier = self.steps[..index].iter();
+            let same = |known: &&Step| known.from == step.from && known.event_type == step.event_type;
+            if let Some(first) = earlier.find(same) {
+                problems.push(Problem::DuplicateUpcaster {
+                    event_type: step.event_type.clone(),
+                    from: step.from,
+                    first: first.place.to_string(),
+                    second: step.place.to_string(),
+                });
+            }
+        }
+        // By consumer, because each has versions of its own.
+        let mut handled: BTreeMap<(&str, String), BTreeMap<u32, Registration>> = BTreeMap::new();
+        for handler in handlers {
+            for event in handler.events {
+                handled
+                    .entry((handler.consumer, event.event_type()))
+                    .or_default()
+                    .insert(event.version, *handler);
+            }
+        }
+        let (mut missing, mut used) = (BTreeSet::new(), BTreeSet::new());
+        for ((_, event_type), versions) in &handled {
+            for step in self.steps.iter().filter(|step| step.event_type == *event_type) {
+                let later = versions
+                    .range((Bound::Excluded(step.from), Bound::Unbounded))
+                    .next();
+                let Some((_, handler)) = later else { continue };
+                used.insert((&step.event_type, step.from));
+                let end = self.walk(event_type, step.from + 1, versions);
+                if !versions.contains_key(&end) && missing.insert((event_type, end)) {
+                    problems.push(Problem::MissingUpcaster {
+                        event_type: event_type.clone(),
+                        from: end,
+                        handler: *handler,
+                        place: step.place.to_string(),
+                    });
+                }
+            }
+        }
+        for step in &self.steps {
+            if !used.contains(&(&step.event_type, step.from)) {
+                problems.push(Problem::UnusedUpcaster {
+                    event_type: step.event_type.clone(),
+                    from: step.from,
+                    place: step.place.to_string(),
+                });
+            }
+        }
+        problems
+    }
+
+    /// Goes up from a version until one is handled or no step leads on; returns where that is.
+    fn walk<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
+        while !handled.contains_key(&version)
+            && self.find(event_type, version).is_some()
+            && let Some(next) = version.checked_add(1)
+        {
+            version = next;
+        }
+        version
+    }
+
+    /// The handled version that a message of this one is brought to: itself, or the first one above that the steps lead to. `None`: none.
+    pub(crate) fn reaches<T>(
+        &self,
+        event_type: &str,
+        version: u32,
+        handled: &BTreeMap<u32, T>,
+    ) -> Option<u32> {
+        Some(self.walk(event_type, version, handled)).filter(|version| handled.contains_key(version))
+    }
+
+    /// The message as of a later version that [`Self::reaches`] gave. Errors are fatal; keep the original for the dead letter.
+    pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
+        let mut upcast = message.clone();
+        if upcast.event_version < to && !is_json(&message.content_type) {
+            return Err(HandlerError::fatal(format!(
+                "payload of `{}` version {} cannot be upcast: its content type is not JSON",
+                message.event_type, message.event_version
+            )));
+        }
+        while upcast.event_version < to {
+            let step = self
+                .find(&upcast.event_type, upcast.event_version)
+                .ok_or_else(|| {
+                    HandlerError::fatal(format!(
+                        "no upcaster of `{}` from version {}",
+                        upcast.event_type, upcast.event_version
+                    ))
+                })?;
+            upcast.payload = Bytes::from((step.apply)(&upcast.payload)?);
+            upcast.event_version += 1;
+        }
+        Ok(upcast)
+    }
+}
+
+#[cfg(test)]
+mod tests;

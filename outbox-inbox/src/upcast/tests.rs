@@ -1,0 +1,247 @@
+//! Steps, chains of steps, and what is wrong with them.
+
+use outbox_core::{Aggregate, EventDescriptor, Headers, MessageId};
+use serde::Deserialize;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::*;
+use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+
+macro_rules! version {
+    ($name:ident, $version:literal, $($field:ident: $ty:ty),*) => {
+        #[derive(Debug, DomainEvent, Serialize, Deserialize)]
+        #[domain_event(aggregate = "order", name = "placed", version = $version)]
+        struct $name {
+            #[domain_event(aggregate_id)]
+            id: u64,
+            $($field: $ty),*
+        }
+    };
+}
+version!(V1, 1, euros: i64);
+version!(V2, 2, cents: i64);
+version!(V3, 3, cents: i64, currency: String);
+version!(V4, 4, cents: i64, currency: String);
+
+const fn handler(consumer: &'static str, events: &'static [EventDescriptor]) -> Registration {
+    Registration {
+        consumer,
+        handler: "book",
+        events,
+        file: "book.rs",
+        line: 7,
+        requires: &[],
+        shape: Shape {
+            several: false,
+            transactional: false,
+            replies: false,
+            emits: false,
+        },
+        options: HandlerOptions::new(),
+        invoke: |_| Box::pin(async { ().into_effect() }),
+    }
+}
+
+fn one_to_two() -> Upcasters {
+    Upcasters::new().step(|old: V1| V2 {
+        id: old.id,
+        cents: old.euros * 100,
+    })
+}
+
+fn three(old: V2) -> V3 {
+    V3 {
+        id: old.id,
+        cents: old.cents,
+        currency: "EUR".to_owned(),
+    }
+}
+
+fn message(payload: &Value) -> Message {
+    let id = MessageId::fresh();
+    Message {
+        id,
+        event_id: id.into(),
+        aggregate: Aggregate::new("order", "1"),
+        sequence: Some(4),
+        event_type: "order.placed".to_owned(),
+        event_version: 1,
+        subject: None,
+        content_type: "application/json".to_owned(),
+        payload: serde_json::to_vec(payload).unwrap().into(),
+        headers: Headers::default(),
+        created_at: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+fn texts(upcasters: &Upcasters, handlers: &[Registration]) -> Vec<String> {
+    let problems = upcasters.problems(handlers);
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn steps_are_chained_and_change_nothing_else() {
+    let upcasters = one_to_two().step(three);
+    let original = message(&json!({"id": 1, "euros": 3}));
+    let upcast = upcasters.apply(&original, 3).unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&upcast.payload).unwrap(),
+        json!({"id": 1, "cents": 300, "currency": "EUR"})
+    );
+    let expected = Message {
+        event_version: 3,
+        payload: upcast.payload.clone(),
+        ..original.clone()
+    };
+    assert_eq!(upcast, expected);
+    assert_eq!(upcasters.apply(&original, 1).unwrap(), original);
+}
+
+#[test]
+fn json_steps_mix_with_typed_ones() {
+    let upcasters = Upcasters::new()
+        .json("order.placed", 1, |payload| {
+            let euros = payload["euros"].as_i64().ok_or("no euros")?;
+            Ok::<_, &str>(json!({"id": payload["id"], "cents": euros * 100}))
+        })
+        .step(three);
+    assert!(texts(&upcasters, &[handler("books", V3::DESCRIPTORS)]).is_empty());
+    let upcast = upcasters
+        .apply(&message(&json!({"id": 1, "euros": 3})), 3)
+        .unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&upcast.payload).unwrap()["cents"],
+        300
+    );
+    let error = upcasters.apply(&message(&json!({"id": 1})), 3).unwrap_err();
+    assert!(error.is_fatal());
+    assert_eq!(
+        error.to_string(),
+        "payload of `order.placed` version 1 cannot be upcast: no euros"
+    );
+}
+
+#[test]
+fn what_cannot_be_upcast_is_fatal_and_not_quoted() {
+    let error = one_to_two()
+        .apply(&message(&json!({"id": 1, "euros": "CANARY"})), 2)
+        .unwrap_err();
+    assert!(error.is_fatal());
+    let text = error.to_string();
+    assert!(text.contains("invalid type: string, expected i64"), "{text}");
+    assert!(!text.contains("CANARY"), "{text}");
+    let panics = Upcasters::new().json("order.placed", 1, |mut payload| {
+        payload["cents"] = 1.into();
+        Ok::<_, BoxError>(payload)
+    });
+    let error = panics.apply(&message(&json!("CANARY")), 2).unwrap_err();
+    assert!(
+        error.is_fatal() && error.to_string().ends_with("its upcaster panicked"),
+        "{error}"
+    );
+    let binary = Message {
+        content_type: "application/protobuf".to_owned(),
+        ..message(&json!(1))
+    };
+    assert!(one_to_two().apply(&binary, 2).unwrap_err().is_fatal());
+    assert!(
+        one_to_two()
+            .apply(&message(&json!({"id": 1, "euros": 1})), 3)
+            .is_err()
+    );
+}
+
+#[test]
+fn the_lowest_handled_version_is_reached() {
+    let upcasters = one_to_two().step(three);
+    let reaches = |version, handled: &[u32]| {
+        let handled: BTreeMap<u32, ()> = handled.iter().map(|version| (*version, ())).collect();
+        upcasters.reaches("order.placed", version, &handled)
+    };
+    assert_eq!(reaches(1, &[3]), Some(3));
+    assert_eq!(reaches(1, &[2, 3]), Some(2));
+    assert_eq!(reaches(1, &[1, 3]), Some(1));
+    assert_eq!(reaches(2, &[1]), None);
+    assert_eq!(reaches(1, &[4]), None);
+    assert_eq!(reaches(5, &[3]), None);
+    let other = upcasters.reaches("order.cancelled", 1, &BTreeMap::from([(3, ())]));
+    assert_eq!(other, None);
+}
+
+#[test]
+fn complete_chains_are_no_problem() {
+    let upcasters = one_to_two().step(three);
+    // One consumer is behind.
+    let handlers = [
+        handler("books", V3::DESCRIPTORS),
+        handler("stock", V2::DESCRIPTORS),
+    ];
+    assert_eq!(texts(&upcasters, &handlers), Vec::<String>::new());
+    assert_eq!(texts(&Upcasters::new(), &handlers), Vec::<String>::new());
+}
+
+#[test]
+fn a_missing_link_is_named() {
+    let upcasters = one_to_two().step(|old: V3| V4 {
+        id: old.id,
+        cents: old.cents,
+        currency: old.currency,
+    });
+    let found = texts(&upcasters, &[handler("books", V4::DESCRIPTORS)]);
+    let [text] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert!(
+        text.starts_with("upcaster of `order.placed` from version 2 to 3 is missing: there is one from an earlier version ("),
+        "{text}"
+    );
+    assert!(
+        text.contains("tests.rs:") && text.contains("`book` (book.rs:7)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_doubled_step_is_named() {
+    let upcasters = one_to_two().json("order.placed", 1, Ok::<_, BoxError>);
+    let found = upcasters.problems(&[handler("books", V2::DESCRIPTORS)]);
+    assert!(
+        matches!(
+            found.as_slice(),
+            [Problem::DuplicateUpcaster { from: 1, first, second, .. }] if first != second
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_step_that_leads_to_no_handler_is_named() {
+    for handlers in [&[][..], &[handler("books", V1::DESCRIPTORS)]] {
+        let found = one_to_two().problems(handlers);
+        assert!(
+            matches!(found.as_slice(), [Problem::UnusedUpcaster { from: 1, .. }]),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn types_that_are_no_step_are_named() {
+    let skips = Upcasters::new().step(|old: V1| V3 {
+        id: old.id,
+        cents: old.euros,
+        currency: String::new(),
+    });
+    let back = Upcasters::new().step(|old: V2| V1 {
+        id: old.id,
+        euros: old.cents,
+    });
+    for upcasters in [skips, back] {
+        let found = upcasters.problems(&[handler("books", V3::DESCRIPTORS)]);
+        assert!(
+            matches!(found.as_slice(), [Problem::UpcasterTypes { place, .. }] if place.contains("tests.rs:")),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,454 @@
+//! Several messages in one transaction: all of them take effect, each once, or each is handled by itself.
+
+use outbox_core::codec;
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{
+    Event, Handler, HandlerError, Inbox, InboxConfig, InboxReport, Router, State, Tx, idempotent_handler,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
+use crate::runtime::{kill_other_sessions, spawn, within};
+use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
+
+#[idempotent_handler(consumer = "several", batch = 10)]
+async fn note_several(
+    events: Vec<Event<OrderPlaced>>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.called_with(events.len());
+    for event in &events {
+        orders.note("several", event, &tx).await?;
+    }
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "single", batch = 10)]
+async fn note_single(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("single", &event, &tx).await
+}
+
+fn number(event: &OrderPlaced) -> String {
+    format!("{}/{}", event.order_id, event.line)
+}
+
+#[idempotent_handler(consumer = "keyed", strategy = key(self::number), batch = 10)]
+async fn note_keyed(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("keyed", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "sequenced", strategy = sequence, batch = 10)]
+async fn note_sequenced(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("sequenced", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "natural_batches", strategy = natural, batch = 10)]
+async fn note_naturally(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("natural_batches", &event, &tx).await
+}
+
+/// One job at a time, so that what stands together is known.
+fn one_by_one() -> InboxConfig {
+    slow().concurrency(1).attempts_max(3)
+}
+
+fn inbox<H: Handler>(
+    test: &TestDb,
+    broker: &MemoryBroker,
+    orders: &Orders,
+) -> Inbox<outbox_core::testing::MemorySource> {
+    test.inbox(broker, Router::new().handler::<H>())
+        .config(one_by_one())
+        .state(orders.clone())
+}
+
+async fn drain<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> InboxReport {
+    within(inbox::<H>(test, broker, orders).drain_until_idle())
+        .await
+        .unwrap()
+}
+
+/// Lines 1 to `lines` of orders 0 to `orders`, line by line.
+async fn publish(broker: &MemoryBroker, orders: u64, lines: u32) {
+    for line in 1..=lines {
+        for order_id in 0..orders {
+            put(broker, &numbered(order_id, line)).await;
+        }
+    }
+}
+
+async fn assert_each_once(test: &TestDb, consumer: &str, orders: u64, last: i64) {
+    let all: Vec<i64> = (1..=last).collect();
+    for order_id in 0..orders {
+        assert_eq!(lines(test, consumer, order_id).await, all, "order {order_id}");
+    }
+}
+
+async fn share_a_transaction<H: Handler>(test: &TestDb) {
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    publish(&broker, 8, 5).await;
+    let report = drain::<H>(test, &broker, &orders).await;
+    assert_eq!((report.handled, report.received), (40, 40), "{report:?}");
+    assert_each_once(test, H::REGISTRATION.consumer, 8, 5).await;
+    assert_eq!(orders.seen().runs.len(), 40);
+    if test.backend == Backend::Postgres {
+        let transactions = "SELECT count(DISTINCT tx) FROM noted";
+        assert_eq!(test.int(transactions).await, 4);
+    }
+}
+
+async fn a_handler_of_several_gets_full_batches(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    publish(&broker, 5, 5).await;
+    let report = drain::<note_several>(&test, &broker, &orders).await;
+    assert_eq!(report.handled, 25);
+    assert_eq!(orders.seen().batches, [10, 10, 5]);
+    assert_each_once(&test, "several", 5, 5).await;
+    assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 25);
+}
+
+async fn many_messages_share_a_transaction(test: TestDb) {
+    prepare(&test).await;
+    share_a_transaction::<note_several>(&test).await;
+    for consumer in ["single", "keyed", "sequenced", "natural_batches"] {
+        test.execute("DELETE FROM noted").await;
+        match consumer {
+            "single" => share_a_transaction::<note_single>(&test).await,
+            "keyed" => share_a_transaction::<note_keyed>(&test).await,
+            "sequenced" => share_a_transaction::<note_sequenced>(&test).await,
+            _ => share_a_transaction::<note_naturally>(&test).await,
+        }
+    }
+}
+
+/// The same message stands on the stream more than once, so that a batch holds it twice, and a later one again.
+async fn a_copy_within_a_batch_takes_effect_once(test: TestDb) {
+    prepare(&test).await;
+    copies::<note_several>(&test).await;
+    copies::<note_single>(&test).await;
+    copies::<note_keyed>(&test).await;
+    copies::<note_sequenced>(&test).await;
+}
+
+async fn copies<H: Handler>(test: &TestDb) {
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let messages: Vec<_> = (0..8).map(|order_id| numbered(order_id, 1)).collect();
+    for message in &messages {
+        put(&broker, message).await;
+        put(&broker, &copy(message)).await;
+    }
+    put(&broker, &copy(&messages[0])).await;
+    let report = drain::<H>(test, &broker, &orders).await;
+    assert_eq!(
+        (report.handled, report.duplicates, report.failed),
+        (8, 9, 0),
+        "{report:?}"
+    );
+    assert_each_once(test, H::REGISTRATION.consumer, 8, 1).await;
+    // No run was rolled back for them: they were seen before the handler ran.
+    assert_eq!(orders.seen().runs.len(), 8, "{}", H::REGISTRATION.consumer);
+}
+
+/// Two events with one business key in one batch.
+async fn a_key_that_stands_twice_in_a_batch_takes_effect_once(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for _ in 0..3 {
+        put(&broker, &numbered(1, 1)).await;
+    }
+    put(&broker, &numbered(2, 1)).await;
+    let report = drain::<note_keyed>(&test, &broker, &orders).await;
+    assert_eq!((report.handled, report.duplicates), (2, 2), "{report:?}");
+    assert_eq!(lines(&test, "keyed", 1).await, [1]);
+}
+
+async fn one_that_fails_does_not_fail_the_others(test: TestDb) {
+    prepare(&test).await;
+    with_poison::<note_several>(&test).await;
+    with_poison::<note_single>(&test).await;
+    with_poison::<note_keyed>(&test).await;
+    with_poison::<note_sequenced>(&test).await;
+    with_poison::<note_naturally>(&test).await;
+}
+
+async fn with_poison<H: Handler>(test: &TestDb) {
+    const POISON: u64 = 3;
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(POISON, Rule::Fail);
+    publish(&broker, 10, 1).await;
+    let report = drain::<H>(test, &broker, &orders).await;
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (9, 2, 1),
+        "{consumer}: {report:?}"
+    );
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    let [letter] = letters.as_slice() else {
+        panic!("{consumer}: {letters:?}")
+    };
+    assert_eq!(letter.attempts, 3, "{consumer}");
+    let seen = orders.seen();
+    for order_id in 0..10 {
+        let poison = order_id == POISON;
+        assert_eq!(lines(test, consumer, order_id).await.len(), usize::from(!poison));
+        // Once in the batch that was rolled back, which uses no attempt, and then by itself.
+        let together = usize::from(order_id <= POISON);
+        let alone = if poison { 3 } else { 1 };
+        assert_eq!(
+            seen.runs_of(order_id),
+            together + alone,
+            "{consumer}: order {order_id}"
+        );
+    }
+}
+
+async fn a_payload_that_cannot_be_read_does_not_fail_the_others(test: TestDb) {
+    prepare(&test).await;
+    with_garbage::<note_several>(&test).await;
+    with_garbage::<note_single>(&test).await;
+    with_garbage::<note_keyed>(&test).await;
+    with_garbage::<note_sequenced>(&test).await;
+}
+
+async fn with_garbage<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    publish(&broker, 4, 1).await;
+    let mut garbage = codec::encode(&numbered(4, 1), "shop");
+    garbage.payload = "no JSON".into();
+    let (headers, payload) = garbage.received();
+    broker.inject("events.order.4.placed", headers, payload);
+    // Of another order, or the sequence would wait for it.
+    put(&broker, &numbered(5, 1)).await;
+    let report = drain::<H>(test, &broker, &orders).await;
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (5, 0, 1),
+        "{consumer}: {report:?}"
+    );
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    let [letter] = letters.as_slice() else {
+        panic!("{consumer}: {letters:?}")
+    };
+    assert_eq!(letter.payload, b"no JSON");
+    assert!(letter.error.contains("cannot be decoded"), "{}", letter.error);
+    assert_each_once(test, consumer, 4, 1).await;
+    assert_eq!(lines(test, consumer, 5).await, [1]);
+}
+
+/// A failing order holds back its own lines, in its batch and in those behind it.
+async fn the_order_of_an_aggregate_is_kept_across_batches(test: TestDb) {
+    prepare(&test).await;
+    in_order::<note_several>(&test).await;
+    in_order::<note_single>(&test).await;
+    in_order::<note_sequenced>(&test).await;
+}
+
+async fn in_order<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Fail);
+    publish(&broker, 4, 15).await;
+    let inbox = inbox::<H>(test, &broker, &orders).config(slow().attempts_max(1_000_000));
+    let (shutdown, run) = spawn(inbox);
+    crate::orders::eventually("the other orders", async || {
+        let mut all = true;
+        for order_id in [0, 2, 3] {
+            all &= lines(test, consumer, order_id).await.len() == 15;
+        }
+        all
+    })
+    .await;
+    assert!(lines(test, consumer, 1).await.is_empty());
+    orders.rule(1, None);
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+    assert_each_once(test, consumer, 4, 15).await;
+}
+
+/// Two processes, several batches at a time in each, and every message on the stream twice: batches in both hold the same messages.
+async fn copies_in_two_processes_take_effect_once(test: TestDb) {
+    prepare(&test).await;
+    in_two_processes::<note_several>(&test).await;
+    in_two_processes::<note_keyed>(&test).await;
+    in_two_processes::<note_sequenced>(&test).await;
+}
+
+async fn in_two_processes<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let messages: Vec<_> = (1..=5)
+        .flat_map(|line| (0..20).map(move |order_id| numbered(order_id, line)))
+        .collect();
+    for message in &messages {
+        put(&broker, message).await;
+    }
+    // In the other direction within each line, so that the rows are wanted in another order.
+    for message in messages.chunks(20).flat_map(|line| line.iter().rev()) {
+        put(&broker, &copy(message)).await;
+    }
+    let config = slow().concurrency(4).in_flight_max(20);
+    let running: Vec<_> = [test.db.clone(), test.connect_again().await]
+        .into_iter()
+        .map(|db| {
+            let inbox = Inbox::new(db, broker.source())
+                .router(Router::new().handler::<H>())
+                .config(config.clone())
+                .state(orders.clone());
+            spawn(inbox)
+        })
+        .collect();
+    within(broker.until_idle(consumer)).await;
+    let mut handled = 0;
+    for (shutdown, run) in running {
+        shutdown.cancel();
+        let report = within(run).await.unwrap();
+        assert_eq!(
+            (report.failed, report.dead_letters),
+            (0, 0),
+            "{consumer}: {report:?}"
+        );
+        handled += report.handled;
+    }
+    assert_eq!(handled, 100, "{consumer}");
+    for order_id in 0..20 {
+        let mut lines = lines(test, consumer, order_id).await;
+        if consumer != "sequenced" {
+            lines.sort_unstable();
+        }
+        assert_eq!(lines, [1, 2, 3, 4, 5], "{consumer}: order {order_id}");
+    }
+}
+
+/// The database ends the session while a batch runs: nobody's fault, so nobody's attempt.
+async fn a_lost_session_uses_no_attempts(test: TestDb) {
+    prepare(&test).await;
+    lose_session::<note_several>(&test).await;
+    lose_session::<note_single>(&test).await;
+}
+
+async fn lose_session<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(5, Rule::Wait);
+    publish(&broker, 10, 1).await;
+    let inbox = Inbox::new(test.connect_again().await, broker.source())
+        .router(Router::new().handler::<H>())
+        .config(one_by_one().attempts_max(1))
+        .state(orders.clone());
+    let (shutdown, run) = spawn(inbox);
+    orders.until("order 5 runs", |state| state.runs_of(5) == 1).await;
+    kill_other_sessions(test).await;
+    orders.rule(5, None);
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (10, 0, 0),
+        "{consumer}: {report:?}"
+    );
+    assert_each_once(test, consumer, 10, 1).await;
+}
+
+/// No claim succeeds for a while, whichever database it is.
+async fn an_outage_uses_no_attempts(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let (shutdown, run) =
+        spawn(inbox::<note_several>(&test, &broker, &orders).config(one_by_one().attempts_max(1)));
+    publish(&broker, 1, 1).await;
+    within(broker.until_idle("several")).await;
+    test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
+        .await;
+    for line in 2..=10 {
+        put(&broker, &numbered(0, line)).await;
+    }
+    within(async {
+        while broker.deliveries("several") < 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    test.execute("ALTER TABLE inbox_messages_gone RENAME TO inbox_messages")
+        .await;
+    within(broker.until_idle("several")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (10, 0, 0),
+        "{report:?}"
+    );
+    assert_each_once(&test, "several", 1, 10).await;
+}
+
+async fn a_crash_in_a_batch_leaves_nothing(test: TestDb) {
+    prepare(&test).await;
+    crash_in::<note_several>(&test).await;
+    crash_in::<note_single>(&test).await;
+}
+
+async fn crash_in<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(5, Rule::Wait);
+    publish(&broker, 10, 1).await;
+    let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
+    crash_after(move || async move {
+        let inbox = Inbox::new(connect().await, broker_there.source())
+            .router(Router::new().handler::<H>())
+            .config(quick().concurrency(1))
+            .state(orders_there.clone());
+        let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
+        orders_there
+            .until("order 5 runs", |state| state.runs_of(5) > 0)
+            .await;
+        // Not dropped: that would be an orderly end.
+        std::mem::forget(run);
+    })
+    .await;
+    let rows = format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}'");
+    assert_eq!(test.int(&rows).await, 0);
+    for order_id in 0..10 {
+        assert!(lines(test, consumer, order_id).await.is_empty());
+    }
+    orders.rule(5, None);
+    let report = drain::<H>(test, &broker, &orders).await;
+    assert_eq!((report.handled, report.duplicates), (10, 0), "{report:?}");
+    assert_each_once(test, consumer, 10, 1).await;
+}
+
+on_every_backend!(
+    a_handler_of_several_gets_full_batches,
+    many_messages_share_a_transaction,
+    a_copy_within_a_batch_takes_effect_once,
+    a_key_that_stands_twice_in_a_batch_takes_effect_once,
+    one_that_fails_does_not_fail_the_others,
+    a_payload_that_cannot_be_read_does_not_fail_the_others,
+    the_order_of_an_aggregate_is_kept_across_batches,
+);
+on_every_backend!(without memory: copies_in_two_processes_take_effect_once, a_crash_in_a_batch_leaves_nothing, an_outage_uses_no_attempts);
+on_every_backend!(servers only: a_lost_session_uses_no_attempts);

@@ -1,0 +1,468 @@
+//! What is delivered to whom, and when again: modes of order, several processes, silence.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySource, MemorySubscription};
+use outbox_core::{
+    ConsumerSpec, DomainEvent as _, NewMessage, Source, SourceError, StreamFacts, Subscription,
+};
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{Event, Handler, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use sea_orm::DatabaseConnection;
+use time::OffsetDateTime;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{
+    Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick, slow,
+};
+
+#[idempotent_handler(consumer = "unordered", order = none)]
+async fn note_in_any_order(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("unordered", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "strict", order = strict)]
+async fn note_strictly(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("strict", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "ordered")]
+async fn note_in_order(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("ordered", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "numbered", strategy = sequence)]
+async fn note_by_number(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("numbered", &event, &tx).await
+}
+
+/// It would wait longer than any test for what is missing.
+#[idempotent_handler(consumer = "patient", strategy = sequence(gap = "1h"))]
+async fn note_patiently(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("patient", &event, &tx).await
+}
+
+fn inbox<H: Handler>(
+    db: DatabaseConnection,
+    broker: &MemoryBroker,
+    orders: &Orders,
+    config: InboxConfig,
+) -> Inbox<MemorySource> {
+    Inbox::new(db, broker.source())
+        .router(Router::new().handler::<H>())
+        .config(config)
+        .state(orders.clone())
+}
+
+/// Fails often enough, and never becomes a dead letter.
+fn stubborn(config: InboxConfig) -> InboxConfig {
+    config.attempts_max(1_000_000)
+}
+
+async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.line_rule((1, 1), Rule::Fail);
+    for line in 1..=5 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let inbox = inbox::<note_in_any_order>(test.db.clone(), &broker, &orders, stubborn(slow()));
+    let (shutdown, run) = spawn(inbox);
+    eventually("the other lines of the order", async || {
+        lines(&test, "unordered", 1).await.len() == 4
+    })
+    .await;
+    orders
+        .until("the first line fails again", |state| {
+            state.runs.iter().filter(|run| **run == (1, 1)).count() > 2
+        })
+        .await;
+    // Each time it came from the broker.
+    assert!(broker.deliveries("unordered") > 6);
+    orders.line_rule((1, 1), None);
+    within(broker.until_idle("unordered")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (5, 0), "{report:?}");
+    let lines = lines(&test, "unordered", 1).await;
+    assert_eq!((lines.len(), lines.last()), (5, Some(&1)));
+}
+
+/// Two processes, and one message at a time in both together.
+async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let stream = [(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (3, 2)];
+    for (order_id, line) in stream {
+        put(&broker, &numbered(order_id, line)).await;
+    }
+    orders.line_rule((1, 1), Rule::Wait);
+    orders.line_rule((2, 1), Rule::Fail);
+    let running: Vec<_> = [test.db.clone(), test.connect_again().await]
+        .into_iter()
+        .map(|db| spawn(inbox::<note_strictly>(db, &broker, &orders, stubborn(slow()))))
+        .collect();
+    orders
+        .until("the first message", |state| !state.runs.is_empty())
+        .await;
+    assert_eq!(broker.deliveries("strict"), 1);
+    orders.line_rule((1, 1), None);
+    orders
+        .until("the second message fails again", |state| state.runs.len() > 4)
+        .await;
+    assert_eq!(broker.deliveries("strict"), 2, "it waits where it failed");
+    orders.line_rule((2, 1), None);
+    within(broker.until_idle("strict")).await;
+    let mut handled = 0;
+    for (shutdown, run) in running {
+        shutdown.cancel();
+        handled += within(run).await.unwrap().handled;
+    }
+    assert_eq!(handled, 6);
+    let mut runs = orders.seen().runs;
+    runs.dedup();
+    assert_eq!(runs, stream);
+    assert_eq!(broker.deliveries("strict"), 6);
+}
+
+/// One fails and waits for its next attempt for longer than `ack_wait`, another waits behind it: the broker is told of both.
+async fn held_messages_are_not_delivered_again(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    put(&broker, &numbered(1, 1)).await;
+    put(&broker, &numbered(1, 2)).await;
+    orders.line_rule((1, 1), Rule::Fail);
+    let delay = Duration::from_secs(8);
+    let config = quick().ack_wait(Duration::from_secs(3)).backoff(Backoff {
+        min: delay,
+        max: delay,
+    });
+    let (shutdown, run) = spawn(inbox::<note_in_order>(test.db.clone(), &broker, &orders, config));
+    orders
+        .until("the first attempt", |state| !state.runs.is_empty())
+        .await;
+    orders.line_rule((1, 1), None);
+    within(broker.until_idle("ordered")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.failed), (2, 1), "{report:?}");
+    assert_eq!(broker.deliveries("ordered"), 2);
+    assert_eq!(lines(&test, "ordered", 1).await, [1, 2]);
+}
+
+async fn a_shutdown_returns_what_is_held_and_what_waits_behind_it(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in 1..=5 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    orders.rule(1, Rule::Fail);
+    // Nothing comes by itself before the test has failed.
+    let hour = Duration::from_secs(3600);
+    let config = slow().backoff(Backoff { min: hour, max: hour });
+    let first = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config.clone());
+    let (shutdown, run) = spawn(first);
+    eventually("a failure that is written down", async || {
+        test.int("SELECT count(*) FROM inbox_messages WHERE attempts = 1")
+            .await
+            == 1
+            && broker.deliveries("ordered") == 5
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.returned, report.handled), (5, 0), "{report:?}");
+    orders.rule(1, None);
+    let second = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config);
+    let report = within(second.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.received), (5, 5), "{report:?}");
+    assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
+}
+
+/// Each process holds one message, so that the next of the aggregate is always in the other one. The failing one is waited for longer than a gap is.
+async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
+    prepare(&test).await;
+    let broker = MemoryBroker::new();
+    for line in 1..=8 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let delay = Duration::from_millis(100);
+    let config = stubborn(quick())
+        .concurrency(1)
+        .in_flight_max(1)
+        .backoff(Backoff {
+            min: delay,
+            max: delay,
+        });
+    let both = [Orders::default(), Orders::default()];
+    let mut running = Vec::new();
+    for (orders, db) in both.iter().zip([test.db.clone(), test.connect_again().await]) {
+        orders.line_rule((1, 2), Rule::Fail);
+        running.push(spawn(inbox::<note_by_number>(
+            db,
+            &broker,
+            orders,
+            config.clone(),
+        )));
+    }
+    let failures = || {
+        let runs = both.iter().flat_map(|orders| orders.seen().runs);
+        runs.filter(|run| *run == (1, 2)).count()
+    };
+    eventually("many failures", async || {
+        failures() > 40 && broker.deliveries("numbered") >= 3
+    })
+    .await;
+    assert_eq!(lines(&test, "numbered", 1).await, [1]);
+    for orders in &both {
+        orders.line_rule((1, 2), None);
+    }
+    within(broker.until_idle("numbered")).await;
+    for (shutdown, run) in running {
+        shutdown.cancel();
+        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    }
+    assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6, 7, 8]);
+    for orders in &both {
+        assert!(
+            !orders.seen().runs.is_empty(),
+            "one process did everything: {both:?}"
+        );
+    }
+}
+
+/// A process takes a message and ends. It comes again behind later ones of its aggregate, which wait for it.
+async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    put(&broker, &numbered(1, 1)).await;
+    let spec = ConsumerSpec {
+        name: "patient".to_owned(),
+        events: OrderPlaced::DESCRIPTORS.iter().collect(),
+        ack_wait: quick().ack_wait,
+        whole_aggregates: true,
+        in_flight_max: 10,
+        prefetch: 10,
+    };
+    let mut subscription = broker.source().subscribe(&spec).await.unwrap();
+    drop(subscription.next().await.unwrap());
+    drop(subscription);
+    for line in 2..=4 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let inbox = inbox::<note_patiently>(test.db.clone(), &broker, &orders, quick());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (4, 0), "{report:?}");
+    assert_eq!(lines(&test, "patient", 1).await, [1, 2, 3, 4]);
+}
+
+async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in [1, 3, 4] {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let inbox = inbox::<note_by_number>(test.db.clone(), &broker, &orders, quick());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
+    assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
+    // It comes after all, and must not take effect behind those that it precedes.
+    let late = numbered(1, 2);
+    put(&broker, &late).await;
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (0, 1), "{report:?}");
+    let letters = dead_letters(&test.db, "numbered").await.unwrap();
+    let [letter] = letters.as_slice() else {
+        panic!("{letters:?}")
+    };
+    assert_eq!(letter.event_id, Some(late.event_id));
+    assert!(letter.error.contains("gap"), "{}", letter.error);
+    assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
+}
+
+/// The process that has those before it takes long for each and for all of them longer than a gap is waited for.
+async fn a_slow_process_leaves_no_gap(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in 1..=5 {
+        orders.line_rule((1, line), Rule::Wait);
+        put(&broker, &numbered(1, line)).await;
+    }
+    let config = quick()
+        .ack_wait(Duration::from_secs(2))
+        .handler_timeout(Duration::from_millis(1900))
+        .concurrency(1)
+        .in_flight_max(5);
+    let slow = inbox::<note_by_number>(test.db.clone(), &broker, &orders, config.clone());
+    let slow = spawn(slow);
+    eventually("five deliveries", async || broker.deliveries("numbered") == 5).await;
+    put(&broker, &numbered(1, 6)).await;
+    let other = inbox::<note_by_number>(test.connect_again().await, &broker, &orders, config);
+    let other = spawn(other);
+    for line in 1..=5 {
+        orders
+            .until("the next line", |state| state.runs.contains(&(1, line)))
+            .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        orders.line_rule((1, line), None);
+    }
+    within(broker.until_idle("numbered")).await;
+    for (shutdown, run) in [slow, other] {
+        shutdown.cancel();
+        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    }
+    assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
+}
+
+/// The numbers of an aggregate are shared by all its event types, so a consumer of one of them sees the others too.
+async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for number in [1, 2, 4, 5, 7] {
+        if number == 4 {
+            put(&broker, &booked(3)).await;
+        }
+        put(&broker, &numbered(1, number)).await;
+    }
+    put(&broker, &booked(6)).await;
+    let inbox = inbox::<note_patiently>(test.db.clone(), &broker, &orders, quick());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!(
+        (report.handled, report.skipped, report.dead_letters),
+        (5, 2, 0),
+        "{report:?}"
+    );
+    assert_eq!(lines(&test, "patient", 1).await, [1, 2, 4, 5, 7]);
+}
+
+fn booked(number: u64) -> outbox_core::Message {
+    NewMessage::from_event(&OrderBooked { order_id: 1 })
+        .unwrap()
+        .into_message(Some(number), OffsetDateTime::now_utc())
+}
+
+on_every_backend!(
+    without_order_a_failed_message_goes_back_and_others_go_on,
+    a_shutdown_returns_what_is_held_and_what_waits_behind_it,
+    what_another_process_lost_is_not_overtaken,
+    a_gap_that_never_fills_is_accepted,
+    other_types_of_the_aggregate_leave_no_gap,
+);
+on_every_backend!(servers only: a_slow_process_leaves_no_gap);
+on_every_backend!(without memory:
+    strictly_one_at_a_time_and_a_failed_one_holds_back_all,
+    numbers_are_kept_in_order_across_processes,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_messages_are_kept_alive() {
+    let test = TestDb::open(Backend::SqliteMemory, "held").await.unwrap();
+    held_messages_are_not_delivered_again(test).await;
+}
+
+/// A source whose first subscription never hears anything, as after a failure that nobody reports.
+#[derive(Debug)]
+struct Silent {
+    source: MemorySource,
+    subscriptions: Arc<AtomicU32>,
+}
+
+struct SilentSubscription {
+    subscription: MemorySubscription,
+    silent: bool,
+}
+
+impl Source for Silent {
+    type Subscription = SilentSubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<SilentSubscription, SourceError> {
+        let silent = self.subscriptions.fetch_add(1, Ordering::SeqCst) == 0;
+        if !silent {
+            // From here on work is done, whose limits must not pass in no time.
+            tokio::time::resume();
+        }
+        Ok(SilentSubscription {
+            subscription: self.source.subscribe(consumer).await?,
+            silent,
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        self.source.facts().await
+    }
+}
+
+impl Subscription for SilentSubscription {
+    type Delivery = MemoryDelivery;
+
+    async fn next(&mut self) -> Result<MemoryDelivery, SourceError> {
+        if self.silent {
+            std::future::pending::<()>().await;
+        }
+        self.subscription.next().await
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SourceError> {
+        self.subscription.backlog().await
+    }
+}
+
+/// On one thread, so that the clock can be stopped while nothing happens.
+#[tokio::test]
+async fn a_silent_subscription_is_opened_anew() {
+    let test = TestDb::open(Backend::SqliteMemory, "silent").await.unwrap();
+    let (broker, script) = (MemoryBroker::new(), Script::ok());
+    publish(&broker, &placed(1)).await;
+    let subscriptions = Arc::new(AtomicU32::new(0));
+    let inbox = Inbox::new(
+        test.db.clone(),
+        Silent {
+            source: broker.source(),
+            subscriptions: subscriptions.clone(),
+        },
+    )
+    .router(Router::new().handler::<book>())
+    .config(slow())
+    .state(script.clone());
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    within(async {
+        while subscriptions.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    tokio::time::pause();
+    tokio::time::timeout(SOON * 10, broker.until_idle("books"))
+        .await
+        .expect("the message is handled");
+    assert_eq!(subscriptions.load(Ordering::SeqCst), 2);
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 1);
+}

@@ -1,0 +1,179 @@
+//! What fails leaves nothing, and a retry really runs.
+
+use std::time::Duration;
+
+use outbox_inbox::http::IdempotencyLayer;
+use outbox_inbox::{InboxError, StartError};
+
+use super::shop::{Shop, Step, books, by_ann};
+use crate::on_every_backend;
+use crate::support::{Backend, TestDb};
+
+/// The first request fails with the status and leaves nothing, the second takes effect, the third is answered with the second's response.
+async fn check(
+    test: &TestDb,
+    step: Step,
+    status: u16,
+    change: impl FnOnce(IdempotencyLayer) -> IdempotencyLayer,
+) {
+    let shop = Shop::new([step]);
+    let client = shop.serve(change(Shop::layer(&test.db))).await;
+    let first = client.order(1, "k").await;
+    assert_eq!((first.status, first.is_replayed()), (status, false));
+    if !matches!(step, Step::Status(_)) {
+        first.assert_problem(status);
+        assert!(!first.text().contains("no_such_table"), "{}", first.text());
+    }
+    assert_eq!((shop.runs(), books(test, 1).await), (1, (0, 0, 0)));
+    // Without the change, which may be a short time-out.
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let second = client.order(1, "k").await;
+    assert_eq!((second.status, second.is_replayed()), (201, false));
+    let third = client.order(1, "k").await;
+    assert!(third.is_replayed());
+    assert_eq!((third.status, third.body), (201, second.body));
+    assert_eq!((shop.runs(), books(test, 1).await), (2, (1, 1, 1)));
+}
+
+async fn a_failure_is_rolled_back_and_its_retry_runs(test: TestDb) {
+    check(&test, Step::Status(503), 503, |layer| layer).await;
+}
+
+async fn a_request_to_try_again_is_not_stored(test: TestDb) {
+    check(&test, Step::Status(429), 429, |layer| layer).await;
+}
+
+async fn a_panic_is_rolled_back(test: TestDb) {
+    check(&test, Step::Panic, 500, |layer| layer).await;
+}
+
+async fn a_large_response_is_rolled_back(test: TestDb) {
+    check(&test, Step::Bytes(1001), 500, |layer| {
+        layer.response_bytes_max(1000)
+    })
+    .await;
+}
+
+async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
+    check(&test, Step::Hang, 503, |layer| {
+        layer.handler_timeout(Duration::from_millis(100))
+    })
+    .await;
+}
+
+/// PostgreSQL aborts the transaction; the others go on, and so does the request.
+async fn a_swallowed_error_is_noticed(test: TestDb) {
+    if test.backend == Backend::Postgres {
+        return check(&test, Step::Swallow, 500, |layer| layer).await;
+    }
+    let shop = Shop::new([Step::Swallow]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(client.order(1, "k").await.status, 201);
+    assert!(client.order(1, "k").await.is_replayed());
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
+async fn a_transaction_that_the_database_undid_is_noticed(test: TestDb) {
+    check(&test, Step::Undo, 500, |layer| layer).await;
+}
+
+async fn a_refused_commit_is_a_failure(test: TestDb) {
+    if test.backend == Backend::MariaDb {
+        // It has no deferred constraints.
+        return;
+    }
+    test.execute(
+        "CREATE TABLE children (parent BIGINT REFERENCES markers (id) DEFERRABLE INITIALLY DEFERRED)",
+    )
+    .await;
+    check(&test, Step::Orphan, 500, |layer| layer).await;
+}
+
+async fn a_lost_connection_is_an_outage(test: TestDb) {
+    check(&test, Step::Kill, 503, |layer| layer).await;
+}
+
+on_every_backend!(servers only: a_lost_connection_is_an_outage);
+
+async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
+    let shop = Shop::new([Step::Keep]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    client.order(1, "k").await.assert_problem(500);
+    shop.let_go();
+    // The connection rolls back before it is used again; on a server others may look before that.
+    let answer = loop {
+        let answer = client.order(1, "k").await;
+        if answer.status != 409 {
+            break answer;
+        }
+    };
+    assert_eq!((answer.status, shop.runs()), (201, 2));
+    assert_eq!(books(&test, 1).await, (1, 1, 1));
+}
+
+async fn a_client_that_hangs_up_changes_nothing(test: TestDb) {
+    let shop = Shop::new([Step::Gate]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let connection = client.begin("POST /orders/1", &by_ann("k"), b"tea").await;
+    shop.started().await;
+    drop(connection);
+    shop.ended().await;
+    client.order(1, "k").await.assert_problem(409);
+    shop.release();
+    let answer = loop {
+        let answer = client.order(1, "k").await;
+        if answer.status != 409 {
+            break answer;
+        }
+    };
+    assert_eq!((answer.status, answer.is_replayed()), (201, true));
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
+async fn missing_tables_are_reported(test: TestDb) {
+    test.execute("DROP TABLE inbox_requests").await;
+    assert!(matches!(
+        Shop::layer(&test.db).check().await,
+        Err(InboxError::Tables(_))
+    ));
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    client.order(1, "k").await.assert_problem(500);
+    assert_eq!(shop.runs(), 0);
+}
+
+async fn impossible_settings_are_named(test: TestDb) {
+    Shop::layer(&test.db).check().await.unwrap();
+    let layer = Shop::layer(&test.db)
+        .keep(Duration::ZERO)
+        .handler_timeout(Duration::ZERO)
+        .request_bytes_max(0)
+        .response_bytes_max(0);
+    let Err(InboxError::Start(error)) = layer.check().await else {
+        panic!("they are refused");
+    };
+    let text = StartError::to_string(&error);
+    for setting in [
+        "keep",
+        "handler_timeout",
+        "request_bytes_max",
+        "response_bytes_max",
+    ] {
+        assert!(text.contains(&format!("{setting} is 0")), "{setting}: {text}");
+    }
+}
+
+on_every_backend!(
+    a_failure_is_rolled_back_and_its_retry_runs,
+    a_request_to_try_again_is_not_stored,
+    a_panic_is_rolled_back,
+    a_large_response_is_rolled_back,
+    a_handler_that_does_not_end_is_rolled_back,
+    a_swallowed_error_is_noticed,
+    a_transaction_that_the_database_undid_is_noticed,
+    a_refused_commit_is_a_failure,
+    a_transaction_that_is_kept_is_not_committed,
+    a_client_that_hangs_up_changes_nothing,
+    missing_tables_are_reported,
+    impossible_settings_are_named,
+);

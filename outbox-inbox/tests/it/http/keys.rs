@@ -1,0 +1,219 @@
+//! Which requests are the same, and which are refused before their handler runs.
+
+use axum::http::{HeaderName, Method};
+use outbox_inbox::http::MissingKey;
+
+use super::shop::{Shop, Step, books, by_ann};
+use crate::on_every_backend;
+use crate::support::TestDb;
+
+async fn a_request_without_a_key_is_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let answer = client
+        .send("POST /orders/1", &["x-tenant: acme", "x-user: ann"], b"tea")
+        .await;
+    answer.assert_problem(400);
+    assert!(answer.text().contains("idempotency-key"), "{}", answer.text());
+    assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+}
+
+async fn a_request_without_a_key_may_pass_through(test: TestDb) {
+    let shop = Shop::new([Step::Created, Step::Status(500), Step::Created, Step::Undo]);
+    let client = shop
+        .serve(Shop::layer(&test.db).missing_key(MissingKey::PassThrough))
+        .await;
+    // Nobody says who asks, and nobody needs to know. The effect is in a transaction nevertheless.
+    for (status, effects) in [(201, 1), (500, 1), (201, 2), (500, 2)] {
+        let answer = client.send("POST /orders/1", &[], b"tea").await;
+        assert_eq!((answer.status, answer.is_replayed()), (status, false));
+        if shop.runs() < 4 {
+            assert_eq!(books(&test, 1).await, (effects, effects, 0));
+        }
+    }
+    assert_eq!(client.order(2, "k").await.status, 201);
+    assert!(client.order(2, "k").await.is_replayed());
+    assert_eq!(books(&test, 2).await, (1, 1, 1));
+}
+
+async fn malformed_keys_are_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for key in ["", "\"\"", "\"k", "\"k\";p=1", "a b", "k\u{e9}", &"k".repeat(256)] {
+        client.order(1, key).await.assert_problem(400);
+    }
+    let mut two = by_ann("k").to_vec();
+    two.push("idempotency-key: l");
+    client
+        .send("POST /orders/1", &two, b"tea")
+        .await
+        .assert_problem(400);
+    assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+}
+
+async fn a_quoted_key_is_the_bare_one(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(client.order(1, "\"k-1\"").await.status, 201);
+    assert!(client.order(1, "k-1").await.is_replayed());
+    assert!(!client.order(1, "K-1").await.is_replayed(), "keys differ by case");
+    assert_eq!(books(&test, 1).await, (2, 2, 2));
+}
+
+async fn a_key_for_another_request_is_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(
+        client
+            .send("POST /orders/1?x=1", &by_ann("k"), b"tea")
+            .await
+            .status,
+        201
+    );
+    for (what, body) in [
+        ("POST /orders/1?x=1", "coffee"),
+        ("POST /orders/1?x=1", ""),
+        ("POST /orders/2?x=1", "tea"),
+        ("POST /orders/1?x=2", "tea"),
+        ("POST /orders/1", "tea"),
+        ("PUT /orders/1?x=1", "tea"),
+        ("POST /plain", "tea"),
+        ("POST /a/orders/1?x=1", "tea"),
+    ] {
+        let answer = client.send(what, &by_ann("k"), body.as_bytes()).await;
+        answer.assert_problem(422);
+    }
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+    assert!(
+        client
+            .send("POST /orders/1?x=1", &by_ann("k"), b"tea")
+            .await
+            .is_replayed()
+    );
+}
+
+async fn nested_routers_do_not_share_requests(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(
+        client.send("POST /a/orders/1", &by_ann("k"), b"tea").await.status,
+        201
+    );
+    client
+        .send("POST /b/orders/1", &by_ann("k"), b"tea")
+        .await
+        .assert_problem(422);
+}
+
+async fn two_layers_are_as_good_as_one(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for replayed in [false, true] {
+        let answer = client.send("POST /twice/orders/1", &by_ann("k"), b"tea").await;
+        assert_eq!((answer.status, answer.is_replayed()), (201, replayed));
+    }
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
+async fn tenants_and_principals_do_not_share_keys(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let mut bodies = Vec::new();
+    for (tenant, user) in [("acme", "ann"), ("bolt", "ann"), ("acme", "bob")] {
+        let (tenant, user) = (format!("x-tenant: {tenant}"), format!("x-user: {user}"));
+        let headers = ["idempotency-key: k", &tenant, &user];
+        let answer = client.send("POST /orders/1", &headers, b"tea").await;
+        assert_eq!((answer.status, answer.is_replayed()), (201, false));
+        let again = client.send("POST /orders/1", &headers, b"tea").await;
+        assert!(again.is_replayed());
+        assert_eq!(again.body, answer.body);
+        bodies.push(answer.body);
+    }
+    bodies.dedup();
+    assert_eq!(
+        (bodies.len(), shop.runs(), books(&test, 1).await),
+        (3, 3, (3, 3, 3))
+    );
+}
+
+async fn a_request_without_a_scope_is_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for headers in [
+        &["idempotency-key: k"][..],
+        &["idempotency-key: k", "x-tenant: acme"],
+        &["idempotency-key: k", "x-tenant: acme", "x-user:"],
+        &["idempotency-key: k", "x-tenant:", "x-user: ann"],
+    ] {
+        client
+            .send("POST /orders/1", headers, b"tea")
+            .await
+            .assert_problem(401);
+    }
+    assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+}
+
+async fn other_methods_pass_through(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db).methods([Method::POST])).await;
+    for method in ["GET", "PUT", "DELETE"] {
+        let answer = client.send(&format!("{method} /plain"), &[], b"").await;
+        assert_eq!((answer.status, answer.text()), (200, "plain".to_owned()));
+    }
+    // Who asks for the transaction is told that there is none.
+    client.send("GET /orders/1", &[], b"").await.assert_problem(500);
+    assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+}
+
+async fn the_header_can_have_another_name(test: TestDb) {
+    let shop = Shop::new([]);
+    let name = HeaderName::from_static("x-request-key");
+    let client = shop.serve(Shop::layer(&test.db).header_name(name)).await;
+    let headers = ["x-request-key: k", "x-tenant: acme", "x-user: ann"];
+    assert_eq!(client.send("POST /orders/1", &headers, b"tea").await.status, 201);
+    assert!(
+        client
+            .send("POST /orders/1", &headers, b"tea")
+            .await
+            .is_replayed()
+    );
+    client.order(1, "k").await.assert_problem(400);
+}
+
+async fn large_requests_are_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db).request_bytes_max(1000)).await;
+    client
+        .send("POST /orders/1", &by_ann("k"), &[b'x'; 1001])
+        .await
+        .assert_problem(413);
+    let chunked = [
+        "idempotency-key: k",
+        "x-tenant: acme",
+        "x-user: ann",
+        "transfer-encoding: chunked",
+    ];
+    let body = [b"3e9\r\n".as_slice(), &[b'x'; 1001], b"\r\n0\r\n\r\n"].concat();
+    client
+        .send("POST /orders/1", &chunked, &body)
+        .await
+        .assert_problem(413);
+    assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
+    let answer = client.send("POST /orders/1", &by_ann("k"), &[b'x'; 1000]).await;
+    assert_eq!(answer.status, 201);
+}
+
+on_every_backend!(
+    a_request_without_a_key_is_refused,
+    a_request_without_a_key_may_pass_through,
+    malformed_keys_are_refused,
+    a_quoted_key_is_the_bare_one,
+    a_key_for_another_request_is_refused,
+    nested_routers_do_not_share_requests,
+    two_layers_are_as_good_as_one,
+    tenants_and_principals_do_not_share_keys,
+    a_request_without_a_scope_is_refused,
+    other_methods_pass_through,
+    the_header_can_have_another_name,
+    large_requests_are_refused,
+);

@@ -1,0 +1,7 @@
+//! The layer for HTTP requests, over real sockets.
+
+mod failure;
+mod keys;
+mod processes;
+mod replay;
+mod shop;

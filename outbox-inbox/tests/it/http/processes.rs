@@ -1,0 +1,173 @@
+//! Several requests with one key at once, in one process and in several.
+
+use outbox_inbox::http::purge_requests;
+use outbox_sea_orm::TableNames;
+
+use super::shop::{Answer, Client, Shop, Step, books, by_ann};
+use crate::on_every_backend;
+use crate::support::{SOON, TestDb};
+
+/// Asks until the answer is another than 409.
+async fn insist(client: &Client, id: u64, key: &str) -> Answer {
+    loop {
+        let answer = client.order(id, key).await;
+        if answer.status != 409 {
+            return answer;
+        }
+        answer.assert_problem(409);
+    }
+}
+
+/// Lets a hundred ask at once, of several servers in turn.
+async fn a_hundred_ask(test: &TestDb, shop: &Shop, clients: &[Client]) {
+    let asking = (0..100).map(|n| {
+        let client = clients[n % clients.len()].clone();
+        tokio::spawn(async move { client.order(1, "k").await })
+    });
+    let mut first = 0;
+    for answer in asking.collect::<Vec<_>>() {
+        let answer = answer.await.unwrap();
+        match answer.status {
+            201 => first += i32::from(!answer.is_replayed()),
+            _ => answer.assert_problem(409),
+        }
+    }
+    assert_eq!((first, shop.runs()), (1, 1));
+    assert_eq!(books(test, 1).await, (1, 1, 1));
+}
+
+async fn a_hundred_at_once_take_effect_once(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    a_hundred_ask(&test, &shop, &[client]).await;
+}
+
+async fn a_key_in_use_is_refused_at_once(test: TestDb) {
+    let shop = Shop::new([Step::Gate]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { client.order(1, "k").await }
+    });
+    shop.started().await;
+    client.order(1, "k").await.assert_problem(409);
+    assert!(!first.is_finished());
+    shop.release();
+    assert_eq!(first.await.unwrap().status, 201);
+    assert!(client.order(1, "k").await.is_replayed());
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
+on_every_backend!(
+    a_hundred_at_once_take_effect_once,
+    a_key_in_use_is_refused_at_once
+);
+
+async fn a_hundred_at_several_processes_take_effect_once(test: TestDb) {
+    let shop = Shop::new([]);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(shop.serve(Shop::layer(&test.connect_again().await)).await);
+    }
+    a_hundred_ask(&test, &shop, &clients).await;
+}
+
+/// The process ends while its handler runs: no line of the layer runs any more.
+async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
+    let connect = test.connector();
+    let process = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let shop = Shop::new([Step::Hang]);
+            let client = shop.serve(Shop::layer(&connect().await)).await;
+            let connection = client.begin("POST /orders/1", &by_ann("k"), b"tea").await;
+            shop.started().await;
+            std::mem::forget(connection);
+        });
+        runtime.shutdown_timeout(SOON);
+    });
+    tokio::task::spawn_blocking(move || process.join().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(books(&test, 1).await, (0, 0, 0));
+
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    // The server may still be ending the old session.
+    let answer = insist(&client, 1, "k").await;
+    assert_eq!((answer.status, answer.is_replayed()), (201, false));
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
+on_every_backend!(without memory: a_hundred_at_several_processes_take_effect_once, a_crash_before_the_commit_leaves_nothing);
+
+/// The second process does not wait: it answers while the first is held up.
+async fn another_process_is_refused_at_once(test: TestDb) {
+    let (shop, other) = (Shop::new([Step::Gate]), Shop::new([]));
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let first = tokio::spawn(async move { client.order(1, "k").await });
+    shop.started().await;
+    let client = other.serve(Shop::layer(&test.connect_again().await)).await;
+    client.order(1, "k").await.assert_problem(409);
+    assert_eq!(client.order(2, "another").await.status, 201);
+    shop.release();
+    let first = first.await.unwrap();
+    let again = insist(&client, 1, "k").await;
+    assert!(again.is_replayed());
+    assert_eq!((again.status, again.body), (201, first.body));
+    assert_eq!(
+        (shop.runs(), other.runs(), books(&test, 1).await),
+        (1, 1, (1, 1, 2))
+    );
+}
+
+/// Also if the row is there, and expired.
+async fn another_process_is_refused_while_an_expired_key_is_replaced(test: TestDb) {
+    let (shop, other) = (Shop::new([Step::Created, Step::Gate]), Shop::new([]));
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(client.order(1, "k").await.status, 201);
+    shop.started().await;
+    test.execute("UPDATE inbox_requests SET expires_at = created_at")
+        .await;
+    let first = tokio::spawn(async move { client.order(1, "k").await });
+    shop.started().await;
+    let client = other.serve(Shop::layer(&test.connect_again().await)).await;
+    client.order(1, "k").await.assert_problem(409);
+    shop.release();
+    let first = first.await.unwrap();
+    assert_eq!((first.status, first.is_replayed()), (201, false));
+    assert!(insist(&client, 1, "k").await.is_replayed());
+    assert_eq!(
+        (shop.runs(), other.runs(), books(&test, 1).await),
+        (2, 0, (2, 2, 1))
+    );
+}
+
+/// A purge does not wait for a request that replaces an expired row.
+async fn a_purge_waits_for_no_request(test: TestDb) {
+    let shop = Shop::new([Step::Created, Step::Created, Step::Gate]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for key in ["k", "l"] {
+        assert_eq!(client.order(1, key).await.status, 201);
+        shop.started().await;
+    }
+    test.execute("UPDATE inbox_requests SET expires_at = created_at")
+        .await;
+    let replacing = tokio::spawn(async move { client.order(1, "k").await });
+    shop.started().await;
+    assert_eq!(purge_requests(&test.db, &TableNames::new(), 10).await.unwrap(), 1);
+    shop.release();
+    let answer = replacing.await.unwrap();
+    assert_eq!((answer.status, answer.is_replayed()), (201, false));
+    assert_eq!(books(&test, 1).await, (3, 3, 1));
+}
+
+on_every_backend!(
+    servers only: another_process_is_refused_at_once,
+    another_process_is_refused_while_an_expired_key_is_replaced,
+    a_purge_waits_for_no_request,
+);

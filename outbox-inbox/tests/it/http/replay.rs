@@ -1,0 +1,144 @@
+//! What a retry is answered with, and for how long.
+
+use axum::http::HeaderName;
+use outbox_inbox::http::purge_requests;
+use outbox_inbox::migration;
+use outbox_sea_orm::{OutboxConfig, TableNames};
+
+use super::shop::{BYTES, Shop, Step, books, by_ann};
+use crate::on_every_backend;
+use crate::support::{Backend, TestDb};
+
+async fn a_replay_is_the_first_response(test: TestDb) {
+    let shop = Shop::new([]);
+    let receipt = HeaderName::from_static("x-receipt");
+    let client = shop.serve(Shop::layer(&test.db).omit_header(receipt)).await;
+    let first = client.order(1, "k").await;
+    assert_eq!((first.status, first.is_replayed()), (201, false));
+    assert_eq!(first.body, [BYTES, b"tea1"].concat());
+    for secret in ["set-cookie", "x-token", "x-receipt"] {
+        assert!(first.header(secret).is_some(), "{secret}");
+    }
+    for _ in 0..2 {
+        let mut again = client.order(1, "k").await;
+        assert!(again.is_replayed());
+        again.headers.retain(|(name, _)| name != "idempotency-replayed");
+        again.headers.sort();
+        let mut expected = first.clone();
+        expected
+            .headers
+            .retain(|(name, _)| !["set-cookie", "x-token", "x-receipt"].contains(&name.as_str()));
+        expected.headers.sort();
+        assert_eq!(again, expected);
+    }
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+    let stored = match test.backend {
+        Backend::Postgres => "headers::text",
+        _ => "headers",
+    };
+    let secrets = format!("SELECT count(*) FROM inbox_requests WHERE {stored} LIKE '%secret%'");
+    assert_eq!(test.int(&secrets).await, 0);
+}
+
+async fn results_are_stored_whatever_they_say(test: TestDb) {
+    for (n, status) in [200, 204, 303, 400, 404, 409, 422].into_iter().enumerate() {
+        let shop = Shop::new([Step::Status(status)]);
+        let client = shop.serve(Shop::layer(&test.db)).await;
+        let key = format!("k-{status}");
+        let first = client.order(1, &key).await;
+        let again = client.order(1, &key).await;
+        assert_eq!((first.status, again.status), (status, status));
+        assert!(again.is_replayed() && !first.is_replayed());
+        assert_eq!((&again.body, shop.runs()), (&first.body, 1));
+        let count = i64::try_from(n).unwrap() + 1;
+        assert_eq!(books(&test, 1).await, (count, count, count), "{status}");
+    }
+}
+
+async fn an_expired_key_is_a_new_one(test: TestDb) {
+    let shop = Shop::new([Step::Created, Step::Status(500), Step::Created]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let first = client.order(1, "k").await;
+    test.execute("UPDATE inbox_requests SET expires_at = created_at")
+        .await;
+    assert_eq!(client.order(1, "k").await.status, 500);
+    assert_eq!(
+        books(&test, 1).await,
+        (1, 1, 1),
+        "rolled back, and the expired row is still there"
+    );
+    // Another request, too: nobody knows any more what the key was used for.
+    let second = client.order(2, "k").await;
+    assert_eq!((second.status, second.is_replayed()), (201, false));
+    assert_ne!(first.body, second.body);
+    let again = client.order(2, "k").await;
+    assert!(again.is_replayed());
+    assert_eq!(again.body, second.body);
+    assert_eq!((books(&test, 1).await.0, books(&test, 2).await), (1, (1, 1, 1)));
+}
+
+async fn a_purge_deletes_what_has_expired(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for key in ["a", "b", "c"] {
+        assert_eq!(client.order(1, key).await.status, 201);
+    }
+    let names = TableNames::new();
+    assert_eq!(purge_requests(&test.db, &names, 10).await.unwrap(), 0);
+    test.execute("UPDATE inbox_requests SET expires_at = created_at")
+        .await;
+    assert_eq!(client.order(1, "live").await.status, 201);
+    for expected in [2, 1, 0] {
+        assert_eq!(purge_requests(&test.db, &names, 2).await.unwrap(), expected);
+    }
+    assert!(client.order(1, "live").await.is_replayed());
+    assert_eq!(books(&test, 1).await, (4, 4, 1));
+}
+
+async fn events_carry_the_context_of_the_request(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let headers = [&by_ann("k")[..], &["x-request-id: r-17"]].concat();
+    assert_eq!(client.send("POST /orders/1", &headers, b"tea").await.status, 201);
+    let text = match test.backend {
+        Backend::Postgres => "headers::text",
+        _ => "headers",
+    };
+    let carried = format!("SELECT count(*) FROM outbox_messages WHERE {text} LIKE '%r-17%'");
+    assert_eq!(test.int(&carried).await, 1);
+}
+
+async fn tables_can_have_other_names(test: TestDb) {
+    let names = TableNames::new().with_prefix("billing_").unwrap();
+    migration::migrate_with(&test.db, &names).await.unwrap();
+    outbox_sea_orm::migration::migrate_with(&test.db, &names)
+        .await
+        .unwrap();
+    let shop = Shop::new([]);
+    let outbox = OutboxConfig::default().with_names(names.clone());
+    let client = shop
+        .serve(Shop::layer(&test.db).names(names.clone()).outbox(outbox))
+        .await;
+    assert_eq!(client.order(1, "k").await.status, 201);
+    assert!(
+        client
+            .send("POST /orders/1", &by_ann("k"), b"tea")
+            .await
+            .is_replayed()
+    );
+    assert_eq!(test.int("SELECT count(*) FROM billing_inbox_requests").await, 1);
+    assert_eq!(test.int("SELECT count(*) FROM billing_outbox_messages").await, 1);
+    assert_eq!(books(&test, 1).await, (1, 0, 0));
+    test.execute("UPDATE billing_inbox_requests SET expires_at = created_at")
+        .await;
+    assert_eq!(purge_requests(&test.db, &names, 10).await.unwrap(), 1);
+}
+
+on_every_backend!(
+    a_replay_is_the_first_response,
+    results_are_stored_whatever_they_say,
+    an_expired_key_is_a_new_one,
+    a_purge_deletes_what_has_expired,
+    events_carry_the_context_of_the_request,
+    tables_can_have_other_names,
+);

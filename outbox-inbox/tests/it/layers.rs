@@ -1,0 +1,350 @@
+//! What stands around a handler: middleware, limits of its own, older versions of its event, metrics.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::DomainEvent;
+use outbox_core::retry::Backoff;
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{
+    BoxFuture, Effect, Event, HandlerContext, HandlerError, Middleware, Next, Router, State, Tx, Upcasters,
+    idempotent_handler,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
+use crate::runtime::within;
+use crate::support::{OrderPlaced, Script, TestDb, book, placed, publish, slow};
+
+/// What happened, in order.
+#[derive(Debug, Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn add(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+struct Named {
+    name: &'static str,
+    diary: Diary,
+    /// Runs that it ends with an error although the handler succeeded.
+    refusals: Mutex<u32>,
+}
+
+impl Named {
+    fn new(name: &'static str, diary: &Diary, refusals: u32) -> Self {
+        Self {
+            name,
+            diary: diary.clone(),
+            refusals: Mutex::new(refusals),
+        }
+    }
+}
+
+impl Middleware for Named {
+    fn call<'a>(
+        &'a self,
+        context: HandlerContext<'a>,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Result<Effect, HandlerError>> {
+        Box::pin(async move {
+            assert!(context.transaction().is_some());
+            let (name, attempt) = (self.name, context.attempt());
+            self.diary.add(format!("{name} begins attempt {attempt}"));
+            let effect = next.run(context).await?;
+            self.diary.add(format!("{name} ends"));
+            let mut refusals = self.refusals.lock().unwrap();
+            if *refusals > 0 {
+                *refusals -= 1;
+                return Err(HandlerError::retry(format!("{name} refuses")));
+            }
+            Ok(effect)
+        })
+    }
+}
+
+async fn the_first_middleware_is_the_outermost(test: TestDb) {
+    let (broker, diary) = (MemoryBroker::new(), Diary::default());
+    publish(&broker, &placed(1)).await;
+    let told = diary.clone();
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(Script::ok())
+        .middleware(Named::new("outer", &diary, 0))
+        .middleware(Named::new("inner", &diary, 0))
+        .on_handled(move |_| told.add("handled".to_owned()));
+    within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!(
+        *diary.0.lock().unwrap(),
+        [
+            "outer begins attempt 1",
+            "inner begins attempt 1",
+            "inner ends",
+            "outer ends",
+            "handled"
+        ]
+    );
+}
+
+async fn an_error_of_a_middleware_rolls_back_and_uses_an_attempt(test: TestDb) {
+    let (broker, diary, script) = (MemoryBroker::new(), Diary::default(), Script::ok());
+    publish(&broker, &placed(1)).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(script.clone())
+        .middleware(Named::new("outer", &diary, 2));
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.handled, report.failed), (1, 2), "{report:?}");
+    assert_eq!(script.attempts(), [1, 2, 3]);
+    assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
+    assert_eq!(test.row().await, Some((1, 3)));
+}
+
+#[idempotent_handler(consumer = "impatient", timeout = "50ms", attempts = 2, backoff = "1ms..2ms")]
+async fn note_impatiently(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("impatient", &event, &tx).await
+}
+
+/// The inbox's own limits would not be reached before the test has failed.
+async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Wait);
+    put(&broker, &numbered(1, 1)).await;
+    let hour = Duration::from_secs(3600);
+    let config = slow()
+        .attempts_max(1_000_000)
+        .backoff(Backoff { min: hour, max: hour });
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<note_impatiently>())
+        .config(config)
+        .state(orders.clone());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.failed, report.dead_letters), (1, 1), "{report:?}");
+    let letters = dead_letters(&test.db, "impatient").await.unwrap();
+    assert_eq!((letters.len(), letters[0].attempts), (1, 2));
+    assert!(
+        letters[0].error.contains("did not finish within 50ms"),
+        "{}",
+        letters[0].error
+    );
+    assert!(lines(&test, "impatient", 1).await.is_empty());
+}
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "bill", name = "issued", version = 1)]
+struct OldBill {
+    #[domain_event(aggregate_id)]
+    number: u64,
+    euros: i64,
+}
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "bill", name = "issued", version = 2)]
+struct Bill {
+    #[domain_event(aggregate_id)]
+    number: u64,
+    cents: i64,
+}
+
+impl Bill {
+    fn sum(&self) -> String {
+        format!("{}/{}", self.number, self.cents)
+    }
+}
+
+fn upcasters() -> Upcasters {
+    Upcasters::new().try_step(|old: OldBill| {
+        let cents = old.euros.checked_mul(100).ok_or("too many euros")?;
+        Ok::<_, &str>(Bill {
+            number: old.number,
+            cents,
+        })
+    })
+}
+
+async fn note_bill(consumer: &str, bill: &Bill, tx: &Tx<'_>) -> Result<(), HandlerError> {
+    use sea_orm::ConnectionTrait as _;
+    let Bill { number, cents } = bill;
+    tx.execute_unprepared(&format!(
+        "INSERT INTO noted (consumer, order_id, line, tx) VALUES ('{consumer}', {number}, {cents}, 0)"
+    ))
+    .await?;
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "bills")]
+async fn collect(bill: Event<Bill>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    note_bill("bills", &bill, &tx).await
+}
+
+#[idempotent_handler(consumer = "bills_by_sum", strategy = key(Bill::sum))]
+async fn collect_by_sum(bill: Event<Bill>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    note_bill("bills_by_sum", &bill, &tx).await
+}
+
+#[idempotent_handler(consumer = "bills_together", batch = 10)]
+async fn collect_together(bills: Vec<Event<Bill>>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    for bill in &bills {
+        note_bill("bills_together", bill, &tx).await?;
+    }
+    Ok(())
+}
+
+/// Both versions are on the stream, and one of the old ones cannot become a new one.
+async fn old_versions_are_brought_up(test: TestDb) {
+    prepare(&test).await;
+    let broker = MemoryBroker::new();
+    publish(&broker, &OldBill { number: 1, euros: 7 }).await;
+    publish(&broker, &Bill { number: 2, cents: 50 }).await;
+    let hopeless = publish(
+        &broker,
+        &OldBill {
+            number: 3,
+            euros: i64::MAX,
+        },
+    )
+    .await;
+    // Means the same as the first.
+    publish(
+        &broker,
+        &Bill {
+            number: 1,
+            cents: 700,
+        },
+    )
+    .await;
+    let router = Router::new()
+        .handler::<collect>()
+        .handler::<collect_by_sum>()
+        .handler::<collect_together>();
+    let inbox = test.inbox(&broker, router).upcasters(upcasters());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!(
+        (report.handled, report.duplicates, report.dead_letters),
+        (8, 1, 3),
+        "{report:?}"
+    );
+    for (consumer, first) in [
+        ("bills", vec![700, 700]),
+        ("bills_by_sum", vec![700]),
+        ("bills_together", vec![700, 700]),
+    ] {
+        assert_eq!(lines(&test, consumer, 1).await, first, "{consumer}");
+        assert_eq!(lines(&test, consumer, 2).await, [50], "{consumer}");
+        let letters = dead_letters(&test.db, consumer).await.unwrap();
+        let [letter] = letters.as_slice() else {
+            panic!("{consumer}: {letters:?}")
+        };
+        assert_eq!(
+            (letter.event_id, &letter.payload[..]),
+            (Some(hopeless.event_id), &hopeless.payload[..]),
+            "{consumer}"
+        );
+        assert!(
+            letter
+                .error
+                .contains("version 1 cannot be upcast: too many euros"),
+            "{}",
+            letter.error
+        );
+    }
+}
+
+on_every_backend!(
+    the_first_middleware_is_the_outermost,
+    an_error_of_a_middleware_rolls_back_and_uses_an_attempt,
+    limits_of_a_handler_come_before_those_of_the_inbox,
+    old_versions_are_brought_up,
+);
+
+#[cfg(feature = "metrics")]
+mod metrics_of_an_inbox {
+    use std::collections::HashMap;
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use outbox_inbox::telemetry::METRICS;
+
+    use super::*;
+    use crate::orders::copy;
+    use crate::support::{Backend, Step, quick};
+
+    #[idempotent_handler(consumer = "counted", strategy = sequence)]
+    async fn note_counted(
+        event: Event<OrderPlaced>,
+        tx: Tx<'_>,
+        orders: State<Orders>,
+    ) -> Result<(), HandlerError> {
+        orders.note("counted", &event, &tx).await
+    }
+
+    /// On one thread, whose recorder sees everything.
+    #[tokio::test]
+    async fn a_running_inbox_counts_what_happens() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let test = TestDb::open(Backend::SqliteMemory, "metrics").await.unwrap();
+        prepare(&test).await;
+        let (broker, orders) = (MemoryBroker::new(), Orders::default());
+        // Fails, fails for good, and takes effect twice, once after a failure.
+        let script = Script::new([Step::Fail, Step::Ok, Step::Fatal], Step::Ok);
+        let message = publish(&broker, &placed(1)).await;
+        publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;
+        publish(&broker, &OrderPlaced { order_id: 1, line: 2 }).await;
+        put(&broker, &copy(&message)).await;
+        broker.inject("foreign", Vec::new(), &b"x"[..]);
+        let inbox = test.inbox(&broker, Router::new().handler::<book>()).state(script);
+        within(inbox.drain_until_idle()).await.unwrap();
+        // A gap that never fills.
+        let (other, numbers) = (MemoryBroker::new(), [1, 3]);
+        for number in numbers {
+            put(&other, &numbered(7, number)).await;
+        }
+        let inbox = test
+            .inbox(&other, Router::new().handler::<note_counted>())
+            .config(quick())
+            .state(orders);
+        within(inbox.drain_until_idle()).await.unwrap();
+
+        let mut seen = HashMap::new();
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            let name = key.key().name().to_owned();
+            assert!(
+                METRICS.iter().any(|metric| metric.name == name),
+                "{name} is not documented"
+            );
+            let labels = key.key().labels().map(|label| label.value().to_owned());
+            let name = [name].into_iter().chain(labels).collect::<Vec<_>>().join(" ");
+            let count = match value {
+                DebugValue::Counter(count) => count,
+                DebugValue::Histogram(values) => values.len() as u64,
+                DebugValue::Gauge(_) => continue,
+            };
+            seen.insert(name, count);
+        }
+        for (name, count) in [
+            ("inbox_received_total books", 5),
+            ("inbox_handled_total books order.placed", 2),
+            ("inbox_duplicates_total books order.placed", 1),
+            ("inbox_retries_total books order.placed", 1),
+            ("inbox_dead_letters_total books order.placed", 1),
+            ("inbox_dead_letters_total books unreadable", 1),
+            ("inbox_handler_seconds books order.placed handled", 2),
+            ("inbox_handler_seconds books order.placed failed", 2),
+            ("inbox_lag_seconds books order.placed", 2),
+            ("inbox_handled_total counted order.placed", 2),
+            ("inbox_gaps_total counted order.placed", 1),
+        ] {
+            assert_eq!(seen.get(name), Some(&count), "{name}: {seen:#?}");
+        }
+    }
+}

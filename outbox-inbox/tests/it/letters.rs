@@ -1,0 +1,386 @@
+//! Dead letters that a running inbox tries again, and who is told of them.
+
+use std::sync::{Arc, Mutex};
+
+use outbox_core::Message;
+use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySource};
+use outbox_inbox::testing::{dead_letters, handled};
+use outbox_inbox::{
+    DeadLetter, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State,
+    Tx, idempotent_handler,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, copy, crash_after, eventually, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{OrderPlaced, TestDb, slow};
+
+macro_rules! handlers {
+    ($($name:ident: $consumer:literal, $strategy:ident $(($($argument:tt)*))?;)*) => {$(
+        #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($argument)*))?)]
+        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+            orders.note($consumer, &event, &tx).await
+        }
+    )*};
+}
+
+fn number(event: &OrderPlaced) -> String {
+    format!("{}/{}", event.order_id, event.line)
+}
+
+handlers! {
+    letter_by_message_id: "letters_message_id", message_id;
+    letter_by_sequence: "letters_sequence", sequence;
+    letter_by_key: "letters_key", key(self::number);
+    letter_naturally: "letters_natural", natural;
+    letter_by_store: "letters_store", store;
+}
+
+fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySource> {
+    test.inbox(broker, Router::new().handler::<H>())
+        .config(slow())
+        .dedup_store(MemoryDedupStore::new())
+        .state(orders.clone())
+}
+
+/// Publishes lines of order 1 that are given up.
+async fn give_up<H: Handler>(
+    test: &TestDb,
+    broker: &MemoryBroker,
+    orders: &Orders,
+    last: u32,
+) -> Vec<Message> {
+    let messages: Vec<_> = (1..=last).map(|line| numbered(1, line)).collect();
+    for message in &messages {
+        put(broker, message).await;
+    }
+    orders.rule(1, Rule::Fatal);
+    let report = within(inbox::<H>(test, broker, orders).drain_until_idle())
+        .await
+        .unwrap();
+    assert_eq!(report.dead_letters, u64::from(last), "{report:?}");
+    orders.rule(1, None);
+    messages
+}
+
+async fn count(test: &TestDb, selection: &Selection) -> u64 {
+    DeadLetters::new(test.db.clone()).count(selection).await.unwrap()
+}
+
+async fn no_letters(test: &TestDb, consumer: &str) {
+    eventually("an end of the letters", async || {
+        count(test, &Selection::consumer(consumer)).await == 0
+    })
+    .await;
+}
+
+async fn retry(test: &TestDb, consumer: &str) -> u64 {
+    let letters = DeadLetters::new(test.db.clone());
+    letters.retry(&Selection::consumer(consumer)).await.unwrap()
+}
+
+/// Marked while the inbox runs, and handled while it handles other messages too.
+async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
+    prepare(&test).await;
+    let consumer = "letters_message_id";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let messages = give_up::<letter_by_message_id>(&test, &broker, &orders, 1).await;
+    let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
+    put(&broker, &numbered(2, 1)).await;
+    orders
+        .until("another message", |state| state.runs_of(2) == 1)
+        .await;
+    assert!(lines(&test, consumer, 1).await.is_empty());
+    assert_eq!(retry(&test, consumer).await, 1);
+    no_letters(&test, consumer).await;
+    assert_eq!(lines(&test, consumer, 1).await, [1]);
+    // It counts as handled now, also for a copy.
+    let ids = handled(&test.db, consumer).await.unwrap();
+    assert!(ids.contains(&messages[0].event_id), "{ids:?}");
+    put(&broker, &copy(&messages[0])).await;
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.duplicates), (2, 1), "{report:?}");
+    assert_eq!(lines(&test, consumer, 1).await, [1]);
+}
+
+async fn letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
+    prepare(&test).await;
+    in_order::<letter_by_message_id>(&test).await;
+    in_order::<letter_by_sequence>(&test).await;
+}
+
+async fn in_order<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    give_up::<H>(test, &broker, &orders, 5).await;
+    orders.line_rule((1, 3), Rule::Fail);
+    let before = orders.seen().runs.len();
+    assert_eq!(retry(test, consumer).await, 5);
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    eventually("an end of the marks", async || {
+        let marked = Selection::consumer(consumer).status(DeadLetterStatus::Retry);
+        count(test, &marked).await == 0 && count(test, &Selection::consumer(consumer)).await == 3
+    })
+    .await;
+    // The first that fails is written down a moment after it was taken.
+    let letters = async || {
+        let mut letters = dead_letters(&test.db, consumer).await.unwrap();
+        letters.sort_by_key(|letter| letter.position);
+        letters
+    };
+    eventually("the new error", async || {
+        letters().await[0].error == "out of stock"
+    })
+    .await;
+    let attempts: Vec<_> = letters()
+        .await
+        .iter()
+        .map(|letter: &DeadLetter| (letter.sequence, letter.attempts, letter.error.clone()))
+        .collect();
+    let old = "unknown product".to_owned();
+    assert_eq!(
+        attempts,
+        [
+            (Some(3), 2, "out of stock".to_owned()),
+            (Some(4), 1, old.clone()),
+            (Some(5), 1, old)
+        ],
+        "{consumer}"
+    );
+    assert_eq!(
+        orders.seen().runs[before..],
+        [(1, 1), (1, 2), (1, 3)],
+        "{consumer}"
+    );
+    assert_eq!(lines(test, consumer, 1).await, [1, 2]);
+    orders.line_rule((1, 3), None);
+    assert_eq!(retry(test, consumer).await, 3);
+    no_letters(test, consumer).await;
+    assert_eq!(lines(test, consumer, 1).await, [1, 2, 3, 4, 5]);
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
+}
+
+/// Otherwise every start of the program would end it again.
+async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
+    prepare(&test).await;
+    let consumer = "letters_message_id";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    assert_eq!(retry(&test, consumer).await, 2);
+    orders.rule(1, Rule::Wait);
+    let runs = orders.seen().runs.len();
+    let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
+    crash_after(move || async move {
+        let inbox = Inbox::new(connect().await, broker_there.source())
+            .router(Router::new().handler::<letter_by_message_id>())
+            .config(slow())
+            .state(orders_there.clone());
+        let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
+        orders_there
+            .until("the retry", |state| state.runs.len() > runs)
+            .await;
+        // Not dropped: that would be an orderly end.
+        std::mem::forget(run);
+    })
+    .await;
+    orders.rule(1, None);
+    assert!(lines(&test, consumer, 1).await.is_empty());
+    let mut letters = dead_letters(&test.db, consumer).await.unwrap();
+    letters.sort_by_key(|letter| letter.position);
+    let state: Vec<_> = letters
+        .iter()
+        .map(|letter| (letter.status, letter.attempts))
+        .collect();
+    // The other one had not begun, and is tried by whoever comes next.
+    assert_eq!(state, [(DeadLetterStatus::Open, 2), (DeadLetterStatus::Retry, 1)]);
+    let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
+    eventually("the second letter", async || {
+        lines(&test, consumer, 1).await == [2]
+    })
+    .await;
+    assert_eq!(count(&test, &Selection::all()).await, 1);
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 1);
+}
+
+async fn every_strategy_tries_its_letters_again(test: TestDb) {
+    prepare(&test).await;
+    again::<letter_by_sequence>(&test).await;
+    again::<letter_by_key>(&test).await;
+    again::<letter_naturally>(&test).await;
+    again::<letter_by_store>(&test).await;
+}
+
+async fn again<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let messages = give_up::<H>(test, &broker, &orders, 2).await;
+    // One after them has taken effect meanwhile.
+    put(&broker, &numbered(1, 3)).await;
+    let report = within(inbox::<H>(test, &broker, &orders).drain_until_idle())
+        .await
+        .unwrap();
+    assert_eq!(report.handled, 1, "{consumer}");
+    assert_eq!(retry(test, consumer).await, 2);
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    no_letters(test, consumer).await;
+    assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
+    // Without bookkeeping a copy that the broker does not know is handled like a new message.
+    let remembers = consumer != "letters_natural";
+    for message in messages.iter().filter(|_| remembers) {
+        put(&broker, &copy(message)).await;
+    }
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.duplicates, report.dead_letters),
+        (2, if remembers { 2 } else { 0 }, 0),
+        "{consumer}: {report:?}"
+    );
+    assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
+}
+
+/// It was not waited for any longer, and is told to take effect now, behind those that it should have preceded.
+async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
+    prepare(&test).await;
+    let consumer = "letters_sequence";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).config(crate::support::quick());
+    put(&broker, &numbered(1, 1)).await;
+    put(&broker, &numbered(1, 3)).await;
+    within(inbox.drain_until_idle()).await.unwrap();
+    put(&broker, &numbered(1, 2)).await;
+    assert_eq!(within(inbox.drain_until_idle()).await.unwrap().dead_letters, 1);
+    assert_eq!(lines(&test, consumer, 1).await, [1, 3]);
+    assert_eq!(retry(&test, consumer).await, 1);
+    let (shutdown, run) = spawn(inbox);
+    no_letters(&test, consumer).await;
+    put(&broker, &numbered(1, 4)).await;
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 2);
+    assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
+}
+
+async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
+    prepare(&test).await;
+    let consumer = "letters_message_id";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    let runs = orders.seen().runs.len();
+    assert_eq!(retry(&test, consumer).await, 2);
+    let letters = DeadLetters::new(test.db.clone());
+    let first = letters.list(&Selection::consumer(consumer), 1).await.unwrap();
+    let discarded = letters.discard(&Selection::ids([first[0].id])).await.unwrap();
+    assert_eq!(discarded, 1);
+    let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
+    no_letters(&test, consumer).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(orders.seen().runs.len(), runs + 1);
+}
+
+/// One call per message that is given up, when the letter is there to be read; and one more if it is tried again and fails again.
+async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
+    prepare(&test).await;
+    let consumer = "letters_message_id";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let (told, sink) = (Arc::new(Mutex::new(Vec::new())), MemoryDeadLetters::new());
+    let hook = {
+        let (told, db) = (told.clone(), test.connect_again().await);
+        move |given_up: outbox_inbox::GivenUp<'_>| {
+            let (db, consumer) = (db.clone(), given_up.consumer.to_owned());
+            let letters = tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current()
+                    .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
+            });
+            let event_id = given_up.message.map(|message| message.event_id);
+            let found = letters.iter().find(|letter| letter.event_id == event_id);
+            let found = found.map(|letter| (letter.attempts, letter.error.clone()));
+            told.lock()
+                .unwrap()
+                .push((event_id, (given_up.attempts, given_up.error.to_owned()), found));
+        }
+    };
+    // The letter is in the table, whoever does not take the copy.
+    sink.refuse(1);
+    let messages = [numbered(1, 1), numbered(2, 1)];
+    for message in &messages {
+        put(&broker, message).await;
+        put(&broker, &copy(message)).await;
+        orders.rule(
+            if message.event_id == messages[0].event_id {
+                1
+            } else {
+                2
+            },
+            Rule::Fatal,
+        );
+    }
+    let inbox = inbox::<letter_by_message_id>(&test, &broker, &orders)
+        .config(slow().concurrency(1))
+        .on_dead_letter(hook)
+        .dead_letter_sink(sink.clone());
+    let report = within(inbox.drain_until_idle()).await.unwrap();
+    assert_eq!((report.dead_letters, report.duplicates), (2, 2), "{report:?}");
+    let expected = |attempts, error: &str| (attempts, error.to_owned());
+    {
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 2, "{told:?}");
+        for (message, (event_id, said, found)) in messages.iter().zip(told.iter()) {
+            assert_eq!(*event_id, Some(message.event_id));
+            assert_eq!(*said, expected(1, "unknown product"));
+            assert_eq!(found.as_ref(), Some(said), "it was told before the commit");
+        }
+    }
+    assert_eq!(count(&test, &Selection::consumer(consumer)).await, 2);
+    let copies = sink.letters();
+    let [copied] = copies.as_slice() else {
+        panic!("{copies:?}")
+    };
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    let letter = letters
+        .iter()
+        .find(|letter| letter.event_id == Some(messages[1].event_id))
+        .unwrap();
+    assert_eq!(
+        (copied.id, &copied.error, copied.attempts),
+        (letter.id, &letter.error, 1)
+    );
+    assert_eq!(copied.incoming.payload, messages[1].payload);
+    assert_eq!(copied.event_type.as_deref(), Some("order.placed"));
+
+    orders.rule(2, Rule::Fail);
+    let of_order_2 = Selection::ids([letter.id]);
+    let operator = DeadLetters::new(test.db.clone());
+    assert_eq!(operator.retry(&of_order_2).await.unwrap(), 1);
+    let (shutdown, run) = spawn(inbox);
+    eventually("another copy", async || sink.letters().len() == 2).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+    assert_eq!(sink.letters()[1].attempts, 2);
+    let told = told.lock().unwrap();
+    let again = expected(2, "out of stock");
+    assert_eq!(
+        told[2..],
+        [(Some(messages[1].event_id), again.clone(), Some(again))]
+    );
+}
+
+on_every_backend!(
+    a_running_inbox_takes_up_what_is_marked,
+    letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
+    every_strategy_tries_its_letters_again,
+    a_late_message_takes_effect_when_it_is_told_to,
+    a_discarded_letter_is_not_tried_again,
+);
+on_every_backend!(without memory:
+    a_letter_whose_handler_ends_the_process_stays_open,
+    who_asks_is_told_once_and_after_the_commit,
+);

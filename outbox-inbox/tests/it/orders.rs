@@ -1,0 +1,200 @@
+//! Handlers that do with each order what a test says, and what they did; a process that ends while one runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{Message, MessageId, NewMessage, Publisher as _};
+use outbox_inbox::{HandlerError, Tx};
+use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+
+use crate::support::{OrderPlaced, SOON, TestDb};
+
+/// What a handler does with an order after it has written its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Fail,
+    Fatal,
+    /// Waits until the rule is another one.
+    Wait,
+}
+
+/// What handlers shall do, and what they did.
+#[derive(Debug, Clone)]
+pub(crate) struct Orders(Arc<watch::Sender<State>>);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    rules: HashMap<u64, Rule>,
+    lines: HashMap<(u64, u32), Rule>,
+    /// Orders and lines in the order in which their effects were written, committed or not.
+    pub(crate) runs: Vec<(u64, u32)>,
+    /// How many messages each run had, of handlers that take several.
+    pub(crate) batches: Vec<usize>,
+}
+
+impl State {
+    fn rule(&self, event: &OrderPlaced) -> Option<Rule> {
+        let line = self.lines.get(&(event.order_id, event.line));
+        line.or_else(|| self.rules.get(&event.order_id)).copied()
+    }
+
+    pub(crate) fn runs_of(&self, order_id: u64) -> usize {
+        self.runs.iter().filter(|(order, _)| *order == order_id).count()
+    }
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(State::default())))
+    }
+}
+
+impl Orders {
+    /// Sets or ends the rule of an order.
+    pub(crate) fn rule(&self, order_id: u64, rule: impl Into<Option<Rule>>) {
+        self.0.send_modify(|state| match rule.into() {
+            Some(rule) => drop(state.rules.insert(order_id, rule)),
+            None => drop(state.rules.remove(&order_id)),
+        });
+    }
+
+    /// Sets or ends the rule of one line.
+    pub(crate) fn line_rule(&self, line: (u64, u32), rule: impl Into<Option<Rule>>) {
+        self.0.send_modify(|state| match rule.into() {
+            Some(rule) => drop(state.lines.insert(line, rule)),
+            None => drop(state.lines.remove(&line)),
+        });
+    }
+
+    pub(crate) fn seen(&self) -> State {
+        self.0.borrow().clone()
+    }
+
+    /// Waits for something that handlers do.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+        let mut receiver = self.0.subscribe();
+        let waiting = tokio::time::timeout(SOON, receiver.wait_for(|state| holds(state)));
+        assert!(
+            matches!(waiting.await, Ok(Ok(_))),
+            "{what} did not happen: {:?}",
+            self.seen()
+        );
+    }
+
+    /// A handler was called with so many messages.
+    pub(crate) fn called_with(&self, messages: usize) {
+        self.0.send_modify(|state| state.batches.push(messages));
+    }
+
+    /// Writes the effect, and then does what the rule says.
+    pub(crate) async fn note(
+        &self,
+        consumer: &str,
+        event: &OrderPlaced,
+        tx: &Tx<'_>,
+    ) -> Result<(), HandlerError> {
+        let OrderPlaced { order_id, line } = event;
+        // PostgreSQL says in which transaction.
+        let transaction = match tx.get_database_backend() {
+            DbBackend::Postgres => "txid_current()",
+            _ => "0",
+        };
+        tx.execute_unprepared(&format!(
+            "INSERT INTO noted (consumer, order_id, line, tx) VALUES ('{consumer}', {order_id}, {line}, {transaction})"
+        ))
+        .await?;
+        self.follow(event).await
+    }
+
+    /// Does what the rule says.
+    pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
+        self.0
+            .send_modify(|state| state.runs.push((event.order_id, event.line)));
+        let rule = self.0.borrow().rule(event);
+        match rule {
+            None => Ok(()),
+            Some(Rule::Fail) => Err(HandlerError::retry("out of stock")),
+            Some(Rule::Fatal) => Err(HandlerError::fatal("unknown product")),
+            Some(Rule::Wait) => {
+                let mut receiver = self.0.subscribe();
+                let over = receiver.wait_for(|state| state.rule(event) != Some(Rule::Wait));
+                // The sender is in `self`.
+                over.await.map(drop).map_err(HandlerError::retry)
+            }
+        }
+    }
+}
+
+/// Makes the table of [`Orders::note`]. It keeps the order in which effects were written, and no unique key of theirs.
+pub(crate) async fn prepare(test: &TestDb) {
+    let id = match test.sql_backend() {
+        DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
+        DbBackend::MySql => "BIGINT PRIMARY KEY AUTO_INCREMENT",
+        _ => "INTEGER PRIMARY KEY",
+    };
+    test.execute(&format!(
+        "CREATE TABLE noted (id {id}, consumer VARCHAR(64), order_id BIGINT, line BIGINT, tx BIGINT)"
+    ))
+    .await;
+}
+
+/// Lines of an order that took effect, in the order in which they did.
+pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i64> {
+    let sql =
+        format!("SELECT line FROM noted WHERE consumer = '{consumer}' AND order_id = {order_id} ORDER BY id");
+    let statement = Statement::from_string(test.sql_backend(), sql);
+    let rows = test.db.query_all_raw(statement).await.unwrap();
+    rows.iter().map(|row| row.try_get("", "line").unwrap()).collect()
+}
+
+/// The message of an order line, with its number in the order.
+pub(crate) fn numbered(order_id: u64, line: u32) -> Message {
+    NewMessage::from_event(&OrderPlaced { order_id, line })
+        .unwrap()
+        .into_message(Some(u64::from(line)), OffsetDateTime::now_utc())
+}
+
+/// A copy that the broker does not recognise.
+pub(crate) fn copy(message: &Message) -> Message {
+    Message {
+        id: MessageId::fresh(),
+        ..message.clone()
+    }
+}
+
+pub(crate) async fn put(broker: &MemoryBroker, message: &Message) {
+    broker.publisher().publish(message).await.unwrap();
+}
+
+/// Waits until a look at the database says so.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen"));
+}
+
+/// Runs something in a process of its own, which ends with everything that it started as soon as the future does. No line of it runs any more, its
+/// connections end, and the server rolls back.
+pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -> F + Send + 'static) {
+    let process = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(process());
+        runtime.shutdown_timeout(SOON);
+    });
+    tokio::task::spawn_blocking(move || process.join().unwrap())
+        .await
+        .unwrap();
+}

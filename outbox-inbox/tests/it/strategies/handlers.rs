@@ -1,0 +1,172 @@
+//! A handler for each strategy, and what is special about it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use outbox_core::DomainEvent;
+use outbox_inbox::{Event, HandlerError, State, Tx, idempotent_handler};
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+/// A line of an account.
+#[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "account", name = "noted")]
+pub(super) struct LineNoted {
+    #[domain_event(aggregate_id)]
+    pub(super) account: u64,
+    pub(super) line: u64,
+}
+
+impl LineNoted {
+    /// The business key: producers number lines across accounts.
+    fn number(&self) -> String {
+        format!("{}-{}", self.account, self.line)
+    }
+}
+
+/// What differs between strategies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traits {
+    pub(super) name: &'static str,
+    /// What comes too early waits.
+    pub(super) ordered: bool,
+    /// Another event with the same key is a duplicate.
+    pub(super) by_key: bool,
+    /// The effect is outside the database, and a crash is noticed when a lease has passed.
+    pub(super) leased: bool,
+}
+
+impl Traits {
+    pub(super) fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            ordered: false,
+            by_key: false,
+            leased: false,
+        }
+    }
+}
+
+/// What handlers shall do, and what those of strategy `store` have done.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notes(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    /// Lines by account, of effects outside the database.
+    pub(super) outside: Mutex<HashMap<u64, Vec<u64>>>,
+    /// Lines that fail.
+    pub(super) poison: u64,
+    /// Lines whose handler never ends.
+    pub(super) hang: u64,
+    pub(super) hanging: Semaphore,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            outside: Mutex::default(),
+            poison: 666,
+            hang: 0,
+            hanging: Semaphore::new(0),
+        }
+    }
+}
+
+impl Notes {
+    /// A process that is going to end in the middle of the line.
+    pub(super) fn that_hang_at(line: u64) -> Self {
+        Self(Arc::new(Inner {
+            hang: line,
+            ..Inner::default()
+        }))
+    }
+
+    async fn go_on(&self, event: &LineNoted) -> Result<(), HandlerError> {
+        if event.line == self.0.poison {
+            return Err(HandlerError::retry("poison"));
+        }
+        if event.line == self.0.hang {
+            self.0.hanging.add_permits(1);
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+/// An effect that shows if it happens twice.
+async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), HandlerError> {
+    let LineNoted { account, line } = event;
+    let effect =
+        format!("INSERT INTO effects (consumer, order_id, stable_key) VALUES ('notes', {account}, '{line}')");
+    tx.execute_unprepared(&effect).await?;
+    notes.go_on(event).await
+}
+
+#[idempotent_handler(consumer = "by_message_id")]
+pub(super) async fn note_by_message_id(
+    event: Event<LineNoted>,
+    tx: Tx<'_>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
+    note(&event, &tx, &notes).await
+}
+
+#[idempotent_handler(consumer = "by_sequence", strategy = sequence)]
+pub(super) async fn note_by_sequence(
+    event: Event<LineNoted>,
+    tx: Tx<'_>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
+    note(&event, &tx, &notes).await
+}
+
+#[idempotent_handler(consumer = "by_key", strategy = key(LineNoted::number))]
+pub(super) async fn note_by_key(
+    event: Event<LineNoted>,
+    tx: Tx<'_>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
+    note(&event, &tx, &notes).await
+}
+
+/// Sets a state, which is the same however often it is set.
+#[idempotent_handler(consumer = "naturally", strategy = natural)]
+pub(super) async fn note_naturally(
+    event: Event<LineNoted>,
+    tx: Tx<'_>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
+    let LineNoted { account, line } = &*event;
+    let id = account * 1000 + line;
+    tx.execute_unprepared(&format!("UPDATE notes SET noted = 1 WHERE id = {id}"))
+        .await?;
+    notes.go_on(&event).await
+}
+
+/// Its own table knows the line.
+#[idempotent_handler(
+    consumer = "by_constraint",
+    strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
+)]
+pub(super) async fn note_by_constraint(
+    event: Event<LineNoted>,
+    tx: Tx<'_>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
+    let LineNoted { account, line } = &*event;
+    let id = account * 1000 + line;
+    tx.execute_unprepared(&format!("INSERT INTO markers (id) VALUES ({id})"))
+        .await?;
+    note(&event, &tx, &notes).await
+}
+
+/// Its effect is not in the database.
+#[idempotent_handler(consumer = "by_store", strategy = store)]
+pub(super) async fn note_by_store(event: Event<LineNoted>, notes: State<Notes>) -> Result<(), HandlerError> {
+    notes.go_on(&event).await?;
+    let mut outside = notes.0.0.outside.lock().unwrap();
+    outside.entry(event.account).or_default().push(event.line);
+    Ok(())
+}

@@ -1,0 +1,23 @@
+use outbox_core::DomainEvent;
+use outbox_inbox::{Event, HandlerError, idempotent_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+struct OrderCancelled;
+
+fn order_number(_event: &OrderCancelled) -> u64 {
+    7
+}
+
+#[idempotent_handler(consumer = "inventory", strategy = key(self::order_number))]
+async fn reserve_stock(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+fn main() {}

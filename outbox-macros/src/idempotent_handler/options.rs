@@ -1,0 +1,243 @@
+//! The rules of the keys that say how a handler is run. What is refused here could only fail later, at the start or, worse, at
+//! the first duplicate.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{GenericArgument, LitInt, LitStr, PathArguments, ReturnType, Token, Type};
+
+use super::model::{BusinessKey, Declaration, Options, Strategy};
+use crate::diagnostics::Diagnostics;
+use crate::durations;
+use crate::keys::{self, Slot, Word};
+use crate::names::Fault;
+
+/// Checks the options. What is wrong has been reported, and is missing in what comes back.
+pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
+    let keys = &declaration.keys;
+    let bare = |key: &str, slot: &'a Slot<Word>| {
+        let word = slot.as_ref().given()?;
+        refuse_arguments(key, word, diagnostics);
+        Some(&word.ident)
+    };
+    let number = |key: &str, slot: &Slot<LitInt>, legal: RangeInclusive<u32>, fix: &str| {
+        let literal = slot.as_ref().given()?;
+        let number = literal.base10_parse().ok();
+        let number =
+            number.filter(|number| legal.contains(number) && ["", "u32"].contains(&literal.suffix()));
+        if number.is_none() {
+            let wrong = format!("`{key}` is a number from {} to {}", legal.start(), legal.end());
+            diagnostics.error(literal, wrong, fix);
+        }
+        number
+    };
+    let options = Options {
+        strategy: keys
+            .strategy
+            .as_ref()
+            .given()
+            .and_then(|word| strategy(word, diagnostics)),
+        on_duplicate: bare("on_duplicate", &keys.on_duplicate),
+        order: bare("order", &keys.order),
+        batch: number(
+            "batch",
+            &keys.batch,
+            1..=1000,
+            "write how many messages share a transaction at most, for example `batch = 100`",
+        ),
+        attempts: number(
+            "attempts",
+            &keys.attempts,
+            1..=1_000_000,
+            "write after how many failed attempts a message becomes a dead letter, for example `attempts = 5`",
+        ),
+        backoff: keys.backoff.as_ref().given().and_then(|literal| {
+            reported(
+                literal,
+                durations::range("backoff", &literal.value(), "1s..5m"),
+                diagnostics,
+            )
+        }),
+        timeout: keys
+            .timeout
+            .as_ref()
+            .given()
+            .and_then(|literal| timeout(literal, diagnostics)),
+    };
+    check_on_duplicate(declaration, diagnostics);
+    check_order(declaration, diagnostics);
+    options
+}
+
+fn reported<T>(literal: &LitStr, outcome: Result<T, Fault>, diagnostics: &Diagnostics) -> Option<T> {
+    outcome
+        .map_err(|Fault { wrong, fix }| diagnostics.error(literal, wrong, fix))
+        .ok()
+}
+
+fn timeout(literal: &LitStr, diagnostics: &Diagnostics) -> Option<Duration> {
+    let timeout = reported(
+        literal,
+        durations::duration("timeout", &literal.value(), "20s"),
+        diagnostics,
+    )?;
+    if timeout.is_zero() {
+        let fix = "write for example `timeout = \"20s\"`, or leave it out";
+        diagnostics.error(
+            literal,
+            "`timeout` is zero, so the handler would never get to run",
+            fix,
+        );
+    }
+    Some(timeout)
+}
+
+fn refuse_arguments(key: &str, word: &Word, diagnostics: &Diagnostics) {
+    let Word { ident, arguments } = word;
+    if let Some(arguments) = arguments {
+        let wrong = format!("`{ident}` takes nothing in parentheses");
+        diagnostics.error(arguments, wrong, format!("write `{key} = {ident}`"));
+    }
+}
+
+fn strategy(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
+    let name = word.ident.to_string();
+    let strategy = match name.as_str() {
+        "sequence" => return sequence(word, diagnostics),
+        "key" => return business_key(word, diagnostics),
+        "constraint" => return constraint(word, diagnostics),
+        "message_id" => Strategy::MessageId,
+        "natural" => Strategy::Natural,
+        _ => Strategy::Store,
+    };
+    refuse_arguments("strategy", word, diagnostics);
+    Some(strategy)
+}
+
+fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
+    let mut gap = Slot::Absent;
+    if let Some(arguments) = &word.arguments {
+        keys::read(arguments.stream(), &["gap"], diagnostics, |written| {
+            if written.key == "gap" {
+                written.string(&mut gap);
+            } else {
+                written.unknown();
+            }
+        });
+    }
+    let gap = match gap {
+        Slot::Given(literal) => {
+            let gap = durations::duration("gap", &literal.value(), "30s");
+            Some(reported(&literal, gap, diagnostics)?)
+        }
+        Slot::Absent | Slot::Faulty => None,
+    };
+    Some(Strategy::Sequence { gap })
+}
+
+fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
+    if let Some(tokens) = arguments(word) {
+        // One word is a field; a function beside the handler is `self::function`.
+        let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
+        if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
+            return Some(Strategy::Key(key));
+        }
+    }
+    let wrong = "`key` takes a field of the event, or the path of a function";
+    let fix = "write for example `strategy = key(order_number)` or `strategy = key(OrderPlaced::number)`";
+    refuse(word, wrong, fix, diagnostics);
+    None
+}
+
+fn constraint(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
+    let fix = "write `strategy = constraint(\"…\")` with the name as the database reports it, for example \
+               `constraint(\"reservations_pkey\")`";
+    let parse = Punctuated::<LitStr, Token![,]>::parse_terminated;
+    let Some(Ok(names)) = arguments(word).map(|tokens| parse.parse2(tokens)) else {
+        refuse(
+            word,
+            "`constraint` takes names of constraints in quotes",
+            fix,
+            diagnostics,
+        );
+        return None;
+    };
+    for name in names.iter().filter(|name| name.value().is_empty()) {
+        diagnostics.error(name, "the name of the constraint is empty", fix);
+    }
+    Some(Strategy::Constraint(names.into_iter().collect()))
+}
+
+/// What stands in the parentheses, if it is anything.
+fn arguments(word: &Word) -> Option<TokenStream> {
+    let tokens = word.arguments.as_ref()?.stream();
+    (!tokens.is_empty()).then_some(tokens)
+}
+
+// Points at what stands in the parentheses, or else at the word.
+fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
+    let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
+    diagnostics.error(at, wrong, fix);
+}
+
+fn check_on_duplicate(declaration: &Declaration, diagnostics: &Diagnostics) {
+    let Slot::Given(Word { ident: asked, .. }) = &declaration.keys.on_duplicate else {
+        return;
+    };
+    if asked == "skip" {
+        return;
+    }
+    if let Slot::Given(Word { ident: strategy, .. }) = &declaration.keys.strategy
+        && !["message_id", "key"]
+            .iter()
+            .any(|keeps_rows| strategy == keeps_rows)
+    {
+        let wrong = format!(
+            "`{asked}` needs what was stored the first time, and strategy `{strategy}` stores nothing per message"
+        );
+        let fix = "write `strategy = message_id` or `strategy = key(…)`, or leave `on_duplicate` out";
+        diagnostics.error(asked, wrong, fix);
+    }
+    let signature = &declaration.function.signature;
+    if asked == "result"
+        && let ReturnType::Type(_, output) = &signature.output
+        && let Some(unit) = unit_in_ok(output)
+    {
+        let wrong = format!(
+            "handler `{}` has `on_duplicate = result`, but returns no result to store",
+            signature.ident
+        );
+        let fix = "return `Result<Reply<T>, HandlerError>`, or leave `on_duplicate` out";
+        diagnostics.error(unit, wrong, fix);
+    }
+}
+
+// Only with both types written: `Result<()>` is an alias, which may wrap the first one.
+fn unit_in_ok(output: &Type) -> Option<&Type> {
+    let Type::Path(path) = output else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Result")?;
+    let PathArguments::AngleBracketed(types) = &last.arguments else {
+        return None;
+    };
+    match types.args.first()? {
+        GenericArgument::Type(ok @ Type::Tuple(unit)) if unit.elems.is_empty() && types.args.len() == 2 => {
+            Some(ok)
+        }
+        _ => None,
+    }
+}
+
+fn check_order(declaration: &Declaration, diagnostics: &Diagnostics) {
+    if let (Slot::Given(order), Slot::Given(strategy)) = (&declaration.keys.order, &declaration.keys.strategy)
+        && order.ident == "none"
+        && strategy.ident == "sequence"
+    {
+        let wrong = "strategy `sequence` is an order, so messages cannot run in any";
+        let fix = "leave `order` out, or choose another strategy";
+        diagnostics.error(&order.ident, wrong, fix);
+    }
+}

@@ -1,0 +1,221 @@
+//! The bucket of [`super::KvDedupStore`]: what it must be like, and how it is made.
+//!
+//! Made as a stream and not through the client's own call, which fails on nats-server 2.9. Invariants: an existing bucket is never changed;
+//! with [`Provisioning::VerifyOnly`] nothing is written at all. Absent here: keys and values.
+
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{Context, CreateStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use outbox_core::dedup::DedupStoreError;
+
+use crate::provision::{ProvisionError, Provisioning, captures, is_plain_name, read};
+
+/// Name of the bucket unless configured otherwise.
+pub const DEFAULT_BUCKET: &str = "outbox-dedup";
+
+/// The bucket that is needed. Start from the default and set what differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DedupBucketSpec {
+    /// Name of the bucket; `[A-Za-z0-9_-]`, at most 200 bytes. One for all consumers will do. Default `outbox-dedup`.
+    pub bucket: String,
+    /// Age at which keys are forgotten; zero for never. Longer than completed keys are to be remembered, and than any lease. Only for
+    /// creating. Default 15 days.
+    pub max_age: Duration,
+    /// Most bytes in the bucket, `None` for no limit. A full bucket refuses claims, which then wait. A key takes about 150 bytes. Only for
+    /// creating. Default `None`.
+    pub max_bytes: Option<u64>,
+    /// Copies in a cluster, 1 to 5. Only for creating. Default 1.
+    pub replicas: usize,
+    /// Whether the bucket may be created. Default [`Provisioning::Create`].
+    pub provisioning: Provisioning,
+}
+
+impl Default for DedupBucketSpec {
+    fn default() -> Self {
+        Self {
+            bucket: DEFAULT_BUCKET.to_owned(),
+            max_age: Duration::from_hours(15 * 24),
+            max_bytes: None,
+            replicas: 1,
+            provisioning: Provisioning::default(),
+        }
+    }
+}
+
+impl DedupBucketSpec {
+    /// Sets [`Self::bucket`].
+    #[must_use]
+    pub fn bucket(mut self, bucket: impl Into<String>) -> Self {
+        self.bucket = bucket.into();
+        self
+    }
+
+    /// Sets [`Self::max_age`].
+    #[must_use]
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = age;
+        self
+    }
+
+    /// Sets [`Self::max_bytes`].
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`Self::replicas`].
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Sets [`Self::provisioning`].
+    #[must_use]
+    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
+        self.provisioning = provisioning;
+        self
+    }
+
+    fn check(&self) -> Result<(), ProvisionError> {
+        let reason = if !is_plain_name(&self.bucket) || self.bucket.len() > 200 {
+            "the bucket's name must be 1 to 200 characters of `[A-Za-z0-9_-]`"
+        } else if !(1..=5).contains(&self.replicas) {
+            "`replicas` must be 1 to 5"
+        } else {
+            return Ok(());
+        };
+        Err(ProvisionError::Spec {
+            stream: stream_name(&self.bucket).escape_debug().to_string(),
+            reason,
+        })
+    }
+
+    /// What the key-value clients make of a new bucket.
+    fn to_config(&self) -> Config {
+        Config {
+            name: stream_name(&self.bucket),
+            subjects: vec![subjects(&self.bucket)],
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            discard: DiscardPolicy::New,
+            max_messages_per_subject: 1,
+            max_messages: -1,
+            max_age: self.max_age,
+            max_bytes: self
+                .max_bytes
+                .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            num_replicas: self.replicas,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_direct: true,
+            description: Some("Events that consumers have handled outside their databases.".to_owned()),
+            ..Config::default()
+        }
+    }
+}
+
+pub(super) fn stream_name(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
+fn subjects(bucket: &str) -> String {
+    format!("$KV.{bucket}.>")
+}
+
+/// Makes the bucket unless it exists, and checks it.
+pub(super) async fn provision(context: &Context, spec: &DedupBucketSpec) -> Result<(), ProvisionError> {
+    spec.check()?;
+    let stream = stream_name(&spec.bucket);
+    let seen = match read(context, &stream).await? {
+        Some(seen) => seen,
+        None if spec.provisioning == Provisioning::VerifyOnly => return Err(missing(spec)),
+        None => {
+            create(context, spec).await?;
+            // Read back, because another process may have been faster.
+            read(context, &stream).await?.ok_or_else(|| missing(spec))?
+        }
+    };
+    check(&spec.bucket, &seen.typed)
+}
+
+async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), ProvisionError> {
+    let stream = stream_name(&spec.bucket);
+    let Err(error) = context.create_stream(spec.to_config()).await else {
+        tracing::info!(bucket = spec.bucket, "bucket created");
+        return Ok(());
+    };
+    match error.kind() {
+        CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
+            Ok(())
+        }
+        CreateStreamErrorKind::JetStream(source) => Err(ProvisionError::Refused { stream, source }),
+        _ => Err(ProvisionError::unavailable(&stream, error)),
+    }
+}
+
+/// What makes a bucket useless for us.
+fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
+    let stream = stream_name(bucket);
+    if seen.retention != RetentionPolicy::Limits {
+        return Err(ProvisionError::Retention {
+            stream,
+            seen: seen.retention,
+        });
+    }
+    if !captures(&seen.subjects, &subjects(bucket)) {
+        return Err(ProvisionError::Subject {
+            stream,
+            subject: subjects(bucket),
+            seen: seen.subjects.clone(),
+        });
+    }
+    let bounded = seen.max_bytes > 0 || seen.max_messages > 0;
+    if bounded && seen.discard != DiscardPolicy::New {
+        return Err(ProvisionError::Setting {
+            stream,
+            setting: "discard",
+            seen: "old",
+            needed: "new: a full bucket must refuse claims instead of forgetting what is done",
+        });
+    }
+    Ok(())
+}
+
+/// Whether a bucket remembers for long enough.
+pub(super) fn judge(bucket: &str, seen: &Config, keep: Duration) -> Result<Vec<String>, DedupStoreError> {
+    check(bucket, seen)
+        .map_err(|error| DedupStoreError::configuration(format!("bucket `{bucket}`"), Some(error.into())))?;
+    if !seen.max_age.is_zero() && seen.max_age < keep {
+        let context = format!(
+            "bucket `{bucket}` forgets after {:?} what is to be remembered for {keep:?}; raise it with: nats stream edit {} --max-age={}s",
+            seen.max_age,
+            stream_name(bucket),
+            keep.as_secs(),
+        );
+        return Err(DedupStoreError::configuration(context, None));
+    }
+    let mut warnings = Vec::new();
+    if seen.storage == StorageType::Memory {
+        warnings.push(format!(
+            "bucket `{bucket}` is in memory: after a restart of the server events take effect again; make it anew with file storage"
+        ));
+    }
+    Ok(warnings)
+}
+
+pub(super) fn missing(spec: &DedupBucketSpec) -> ProvisionError {
+    ProvisionError::Missing {
+        stream: stream_name(&spec.bucket),
+        command: format!(
+            "nats kv add {} --history=1 --ttl={}s --storage=file --replicas={}",
+            spec.bucket,
+            spec.max_age.as_secs(),
+            spec.replicas
+        ),
+    }
+}

@@ -1,0 +1,314 @@
+//! Deduplication in a key-value bucket, for handlers whose effects live outside their database.
+//!
+//! A bucket is a stream with one message per subject, and a message's position is its revision. Every write names the revision that it
+//! replaces, and the server refuses it if another one came between: that is the claim's exclusiveness, and the claim's revision is its
+//! fence. Reads ask the stream's leader, because a replica may not know the last write. Invariants: nothing is written without a revision,
+//! except the clock; the age of a claim is measured between two of the server's own time stamps, so clocks of processes do not matter.
+//! Absent here: making the bucket ([`bucket`]) and removing what is old, which the server does.
+//!
+//! | value of `<consumer>.<event id>` | means |
+//! |---|---|
+//! | `claimed <milliseconds>` | claimed for so long, from the time the server stored it |
+//! | `done <revision>` | completed, by the claim of that revision |
+//! | none, or a delete marker | free |
+//!
+//! Servers before 2.11 have no time to live per key, so a key lives as long as the bucket says (`max_age`), counted from its last change.
+
+mod bucket;
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::Client;
+use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
+use async_nats::jetstream::context::{Context, ContextBuilder, PublishErrorKind};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use bytes::Bytes;
+use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+use tokio::time::timeout;
+
+use crate::outcome::is_refused_expectation;
+use crate::subject::encode_token;
+use crate::{ProvisionError, provision};
+
+pub use bucket::{DEFAULT_BUCKET, DedupBucketSpec};
+
+/// Writes that may be overtaken by others before a claim is somebody else's.
+const ROUNDS_MAX: u32 = 4;
+
+/// Written to learn the server's time. Keys have two tokens, so it is none.
+const CLOCK: &str = "clock";
+
+const OPERATION: &str = "KV-Operation";
+
+/// A [`DedupStore`] in a key-value bucket of NATS. Works with nats-server 2.9 and newer.
+///
+/// The user needs permission to publish on `$KV.<bucket>.>`, `$JS.API.STREAM.MSG.GET.KV_<bucket>` and `$JS.API.STREAM.INFO.KV_<bucket>`,
+/// and to create the bucket on `$JS.API.STREAM.CREATE.KV_<bucket>`. A claim is one request, or three when there is a claim already; each
+/// method ends within 5 s ([`Self::timeout`]). A bucket of one replica forgets what it had not yet written to disk when its server loses
+/// power.
+#[derive(Debug, Clone)]
+pub struct KvDedupStore {
+    context: Context,
+    bucket: String,
+    timeout: Duration,
+}
+
+/// What stands at a key.
+enum Entry {
+    Free {
+        revision: u64,
+    },
+    Claimed {
+        revision: u64,
+        since: SystemTime,
+        lease: Duration,
+    },
+    Done {
+        token: u64,
+    },
+}
+
+impl KvDedupStore {
+    /// Opens the bucket, and makes it unless it exists ([`DedupBucketSpec::provisioning`]). Safe to run in many processes at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ProvisionError`] says what was seen, what is needed and what to do; its streams are called `KV_<bucket>`. Only
+    /// [`ProvisionError::Unavailable`] may pass by itself.
+    pub async fn open(client: Client, spec: &DedupBucketSpec) -> Result<Self, ProvisionError> {
+        let store = Self {
+            context: ContextBuilder::new()
+                .timeout(provision::REQUEST_TIMEOUT)
+                .ack_timeout(provision::REQUEST_TIMEOUT)
+                .build(client),
+            bucket: spec.bucket.clone(),
+            timeout: provision::REQUEST_TIMEOUT,
+        };
+        bucket::provision(&store.context, spec).await?;
+        Ok(store)
+    }
+
+    /// Sets the longest time that a method takes; at most, and by default, 5 s.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.min(provision::REQUEST_TIMEOUT);
+        self
+    }
+
+    fn stream(&self) -> String {
+        bucket::stream_name(&self.bucket)
+    }
+
+    fn subject(&self, key: &DedupKey) -> String {
+        format!(
+            "$KV.{}.{}.{}",
+            self.bucket,
+            encode_token(&key.consumer),
+            key.event_id
+        )
+    }
+
+    /// Writes if the last revision is the expected one; returns the new one. A crash, or an error, after this: the value may stand.
+    async fn put(
+        &self,
+        subject: &str,
+        message: PublishMessage,
+        expected: u64,
+    ) -> Result<Option<u64>, DedupStoreError> {
+        let message = message
+            .expected_stream(self.stream())
+            .header(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string().as_str());
+        self.send(subject, message).await
+    }
+
+    async fn send(&self, subject: &str, message: PublishMessage) -> Result<Option<u64>, DedupStoreError> {
+        let sent = match self.context.send_publish(subject.to_owned(), message).await {
+            Ok(acknowledgement) => acknowledgement.await,
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(acknowledgement) => Ok(Some(acknowledgement.sequence)),
+            Err(error) if is_refused_expectation(&error) => Ok(None),
+            Err(error) => {
+                let context = match error.kind() {
+                    PublishErrorKind::StreamNotFound => {
+                        format!("no stream answers for bucket `{}`; does it exist?", self.bucket)
+                    }
+                    _ => format!("bucket `{}` did not take `{subject}`", self.bucket),
+                };
+                Err(DedupStoreError::unavailable(context, Some(error.into())))
+            }
+        }
+    }
+
+    async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, DedupStoreError> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            let context = format!("`{subject}` cannot be read from bucket `{}`", self.bucket);
+            DedupStoreError::unavailable(context, Some(error))
+        };
+        let stream = self
+            .context
+            .get_stream_no_info(self.stream())
+            .await
+            .map_err(|error| failed(error.into()))?;
+        match stream.get_last_raw_message_by_subject(subject).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    async fn entry(&self, subject: &str) -> Result<Entry, DedupStoreError> {
+        let Some(message) = self.last(subject).await? else {
+            return Ok(Entry::Free { revision: 0 });
+        };
+        let revision = message.sequence;
+        if message.headers.get(OPERATION).is_some() {
+            return Ok(Entry::Free { revision });
+        }
+        let value = std::str::from_utf8(&message.payload).unwrap_or_default();
+        let entry = match value.split_once(' ') {
+            Some(("claimed", lease)) => lease.parse().ok().map(|lease| Entry::Claimed {
+                revision,
+                since: message.time.into(),
+                lease: Duration::from_millis(lease),
+            }),
+            Some(("done", token)) => token.parse().ok().map(|token| Entry::Done { token }),
+            _ => None,
+        };
+        entry.ok_or_else(|| {
+            let context = format!(
+                "`{subject}` holds something else than a claim; use a bucket of its own for deduplication"
+            );
+            DedupStoreError::configuration(context, None)
+        })
+    }
+
+    /// The server's time, or a moment before it.
+    async fn now(&self) -> Result<Option<SystemTime>, DedupStoreError> {
+        let subject = format!("$KV.{}.{CLOCK}", self.bucket);
+        self.send(&subject, PublishMessage::build()).await?;
+        // Somebody else may have written it again since: later is as good.
+        Ok(self.last(&subject).await?.map(|message| message.time.into()))
+    }
+
+    async fn has_passed(&self, since: SystemTime, lease: Duration) -> Result<bool, DedupStoreError> {
+        let age = self.now().await?.and_then(|now| now.duration_since(since).ok());
+        Ok(age.is_some_and(|age| age >= lease))
+    }
+
+    async fn try_claim(&self, subject: &str, lease: Duration) -> Result<StoreClaim, DedupStoreError> {
+        let value = Bytes::from(format!("claimed {}", lease.as_millis().max(1)));
+        let mut expected = 0;
+        for _ in 0..ROUNDS_MAX {
+            let message = PublishMessage::build().payload(value.clone());
+            if let Some(revision) = self.put(subject, message, expected).await? {
+                return Ok(StoreClaim::Mine(ClaimToken::new(u128::from(revision))));
+            }
+            expected = match self.entry(subject).await? {
+                Entry::Free { revision } => revision,
+                Entry::Done { .. } => return Ok(StoreClaim::Done),
+                Entry::Claimed {
+                    revision,
+                    since,
+                    lease,
+                } => {
+                    if !self.has_passed(since, lease).await? {
+                        return Ok(StoreClaim::InProgress);
+                    }
+                    revision
+                }
+            };
+        }
+        // Others were faster each time.
+        Ok(StoreClaim::InProgress)
+    }
+
+    async fn try_complete(&self, subject: &str, token: ClaimToken) -> Result<bool, DedupStoreError> {
+        let token = revision_of(token);
+        let value = Bytes::from(format!("done {token}"));
+        let mut expected = token;
+        loop {
+            let message = PublishMessage::build().payload(value.clone());
+            if self.put(subject, message, expected).await?.is_some() {
+                return Ok(true);
+            }
+            expected = match self.entry(subject).await? {
+                // An earlier call whose answer was lost.
+                Entry::Done { token: by } => return Ok(by == token),
+                // Nobody holds it: released by somebody who had taken it over, or too old.
+                Entry::Free { revision } => revision,
+                Entry::Claimed {
+                    revision,
+                    since,
+                    lease,
+                } => {
+                    if revision != token && !self.has_passed(since, lease).await? {
+                        return Ok(false);
+                    }
+                    revision
+                }
+            };
+        }
+    }
+
+    async fn bounded<T>(
+        &self,
+        operation: impl Future<Output = Result<T, DedupStoreError>>,
+    ) -> Result<T, DedupStoreError> {
+        timeout(self.timeout, operation).await.unwrap_or_else(|elapsed| {
+            let context = format!(
+                "bucket `{}` did not answer within {:?}",
+                self.bucket, self.timeout
+            );
+            Err(DedupStoreError::unavailable(context, Some(elapsed.into())))
+        })
+    }
+
+    async fn try_preflight(&self, keep: Duration) -> Result<Vec<String>, DedupStoreError> {
+        let found = provision::read(&self.context, &self.stream()).await;
+        let seen = found
+            .and_then(|seen| {
+                seen.ok_or_else(|| bucket::missing(&DedupBucketSpec::default().bucket(&self.bucket)))
+            })
+            .map_err(|error| match error {
+                ProvisionError::Unavailable { .. } => {
+                    DedupStoreError::unavailable(format!("bucket `{}`", self.bucket), Some(error.into()))
+                }
+                _ => DedupStoreError::configuration(format!("bucket `{}`", self.bucket), Some(error.into())),
+            })?;
+        bucket::judge(&self.bucket, &seen.typed, keep)
+    }
+}
+
+/// `keep` is the bucket's affair: [`DedupStore::preflight`] compares it with its `max_age`.
+impl DedupStore for KvDedupStore {
+    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
+        Box::pin(async move { self.bounded(self.try_claim(&self.subject(key), lease)).await })
+    }
+
+    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, _: Duration) -> DedupFuture<'a, bool> {
+        Box::pin(async move { self.bounded(self.try_complete(&self.subject(key), token)).await })
+    }
+
+    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
+        Box::pin(async move {
+            // As the key-value clients delete, so that they understand it.
+            let marker = PublishMessage::build().header(OPERATION, "DEL");
+            let subject = self.subject(key);
+            self.bounded(self.put(&subject, marker, revision_of(token)))
+                .await
+                .map(drop)
+        })
+    }
+
+    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>> {
+        Box::pin(self.bounded(self.try_preflight(keep)))
+    }
+}
+
+/// Tokens of other stores become a revision that no claim has.
+fn revision_of(token: ClaimToken) -> u64 {
+    u64::try_from(token.get()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,199 @@
+//! Deduplication in a bucket: the suite on both servers, and how the bucket is made.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::MessageId;
+use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
+use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
+use outbox_nats::{DedupBucketSpec, KvDedupStore, ProvisionError, Provisioning, connect, connect_options};
+
+use crate::environment::{Nats, SOON, eventually, on_both_servers};
+use crate::private_server::PrivateServer;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const LEASE: Duration = Duration::from_secs(600);
+
+struct Fixture {
+    stores: [KvDedupStore; 2],
+    _nats: Nats,
+}
+
+impl Fixture {
+    async fn new(variable: &'static str) -> Option<Self> {
+        let nats = Nats::from_variable(variable).await?;
+        let spec = spec(&nats);
+        let here = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
+        let other = connect(nats.url(), connect_options()).await.unwrap();
+        let there = KvDedupStore::open(other, &spec).await.unwrap();
+        Some(Self {
+            stores: [here, there],
+            _nats: nats,
+        })
+    }
+}
+
+/// A bucket that is deleted with the test.
+fn spec(nats: &Nats) -> DedupBucketSpec {
+    DedupBucketSpec::default().bucket(&nats.name)
+}
+
+async fn config(nats: &Nats) -> Config {
+    let stream = nats.jetstream().get_stream(format!("KV_{}", nats.name)).await;
+    stream.unwrap().cached_info().config.clone()
+}
+
+impl DedupStoreFixture for Fixture {
+    type Store = KvDedupStore;
+
+    fn stores(&self) -> [&KvDedupStore; 2] {
+        let [here, there] = &self.stores;
+        [here, there]
+    }
+}
+
+mod on_current {
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
+    );
+}
+
+mod on_old {
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+}
+
+fn key() -> DedupKey {
+    DedupKey::new("billing", MessageId::fresh().into())
+}
+
+async fn a_bucket_is_made_once_by_many(nats: &Nats) {
+    let spec = spec(nats);
+    let opened = join_all((0..8).map(|_| KvDedupStore::open(nats.client.clone(), &spec))).await;
+    for store in opened {
+        assert_eq!(store.unwrap().preflight(DAY).await.unwrap(), Vec::<String>::new());
+    }
+    let made = config(nats).await;
+    assert_eq!((made.max_messages_per_subject, made.max_age), (1, 15 * DAY));
+    // Another process that wants it otherwise changes nothing.
+    let other = spec.clone().max_age(DAY);
+    KvDedupStore::open(nats.client.clone(), &other).await.unwrap();
+    assert_eq!(config(nats).await.max_age, 15 * DAY);
+}
+
+async fn a_missing_bucket_is_only_reported_when_nothing_may_be_made(nats: &Nats) {
+    let spec = spec(nats).provisioning(Provisioning::VerifyOnly);
+    let error = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap_err();
+    let ProvisionError::Missing { command, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(
+        command.starts_with(&format!("nats kv add {}", spec.bucket)),
+        "{command}"
+    );
+    let stream = format!("KV_{}", nats.name);
+    assert!(nats.jetstream().get_stream(stream).await.is_err());
+}
+
+async fn a_bucket_that_forgets_too_early_is_refused(nats: &Nats) {
+    let spec = spec(nats).max_age(DAY);
+    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
+    store.preflight(DAY).await.unwrap();
+    let error = store.preflight(2 * DAY).await.unwrap_err();
+    assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
+    assert!(error.to_string().contains("--max-age=172800s"), "{error}");
+    let stream = format!("KV_{}", nats.name);
+    nats.jetstream().delete_stream(stream).await.unwrap();
+    let error = store.preflight(DAY).await.unwrap_err();
+    assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
+    let error = store.claim(&key(), LEASE).await.unwrap_err();
+    assert!(matches!(error, DedupStoreError::Unavailable { .. }), "{error}");
+}
+
+async fn a_bucket_that_drops_keys_when_it_is_full_is_refused(nats: &Nats) {
+    let spec = spec(nats);
+    let config = Config {
+        name: format!("KV_{}", nats.name),
+        subjects: vec![format!("$KV.{}.>", spec.bucket)],
+        discard: DiscardPolicy::Old,
+        max_bytes: 1_000_000,
+        max_messages_per_subject: 1,
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let error = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ProvisionError::Setting {
+                setting: "discard",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+async fn a_key_that_somebody_else_wrote_is_no_claim(nats: &Nats) {
+    let spec = spec(nats);
+    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
+    let key = key();
+    let subject = format!("$KV.{}.billing.{}", spec.bucket, key.event_id);
+    let sent = nats.jetstream().publish(subject, "hello".into()).await.unwrap();
+    sent.await.unwrap();
+    let error = store.claim(&key, LEASE).await.unwrap_err();
+    assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
+}
+
+on_both_servers!(
+    a_bucket_is_made_once_by_many,
+    a_missing_bucket_is_only_reported_when_nothing_may_be_made,
+    a_bucket_that_forgets_too_early_is_refused,
+    a_bucket_that_drops_keys_when_it_is_full_is_refused,
+    a_key_that_somebody_else_wrote_is_no_claim,
+);
+
+#[tokio::test]
+async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
+    let Some(server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    let spec = spec(&nats);
+    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
+    let store = store.timeout(Duration::from_millis(500));
+    let (done, held) = (key(), key());
+    let StoreClaim::Mine(token) = store.claim(&done, LEASE).await.unwrap() else {
+        panic!("it is free");
+    };
+    assert!(store.complete(&done, token, DAY).await.unwrap());
+    let StoreClaim::Mine(token) = store.claim(&held, LEASE).await.unwrap() else {
+        panic!("it is free");
+    };
+    server.pause();
+    let answers = async {
+        for error in [
+            store.claim(&done, LEASE).await.map(drop).unwrap_err(),
+            store.complete(&held, token, DAY).await.map(drop).unwrap_err(),
+            store.preflight(DAY).await.map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, DedupStoreError::Unavailable { .. }), "{error}");
+        }
+    };
+    tokio::time::timeout(SOON, answers).await.expect("bounded");
+    server.resume();
+    eventually("an answer", || async {
+        store
+            .claim(&done, LEASE)
+            .await
+            .is_ok_and(|claim| claim == StoreClaim::Done)
+    })
+    .await;
+    // Whether the first call arrived or not.
+    assert!(store.complete(&held, token, DAY).await.unwrap());
+    assert_eq!(store.claim(&held, LEASE).await.unwrap(), StoreClaim::Done);
+}
