@@ -1,7 +1,8 @@
-//! `cargo xtask bench relay`: starts a database and a broker, builds the program `bench` in release mode, and lets it measure.
+//! `cargo xtask bench relay` and `cargo xtask bench inbox`: starts a database and a broker, builds the program `bench` in release mode, and lets it
+//! measure.
 //!
 //! With `--json` nothing but the list of figures reaches the standard output. What is measured, and against what, is the business of the
-//! program `bench` in `examples`; what the figures mean is in `docs/performance.md`.
+//! program `bench` in `examples`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -16,8 +17,20 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Writers, relay and latency.
+    /// Writers, relay and latency: groups drain, backlog, hot, latency, write.
     Relay(Options),
+    /// Consumers, their latency and memory: groups consume, strategies, latency, memory.
+    Inbox(Options),
+}
+
+impl What {
+    /// The program's subcommand, and how to measure.
+    fn parts(&self) -> (&'static str, &Options) {
+        match self {
+            Self::Relay(options) => ("relay", options),
+            Self::Inbox(options) => ("inbox", options),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -31,13 +44,13 @@ pub(crate) struct Options {
     /// Measure a tenth of the messages for a quarter of the time.
     #[arg(long)]
     quick: bool,
-    /// Measure only some groups of figures: drain, backlog, hot, latency, write.
+    /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
 }
 
 pub(crate) fn run(what: &What) -> Result<ExitCode> {
-    let What::Relay(options) = what;
+    let (subcommand, options) = what.parts();
     let workspace = Workspace::load()?;
     let program = program::build(&workspace, "bench", &["--release"])?;
     let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
@@ -47,7 +60,7 @@ pub(crate) fn run(what: &What) -> Result<ExitCode> {
         }
     }
     let mut command = tied(program);
-    command.args(["relay", "--postgres-url", services.url(Backend::Postgres)?]);
+    command.args([subcommand, "--postgres-url", services.url(Backend::Postgres)?]);
     command.args(["--nats-url", services.url(Backend::Nats)?]);
     command.args(passed_on(options));
     let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
@@ -79,17 +92,19 @@ mod tests {
     #[track_caller]
     fn check(arguments: &str, expected: &str) {
         let words = std::iter::once("bench").chain(arguments.split_whitespace());
-        let What::Relay(options) = Cli::try_parse_from(words).unwrap().what;
-        let passed_on = passed_on(&options).join(&OsString::from(" "));
-        assert_eq!(passed_on, OsString::from(expected));
+        let what = Cli::try_parse_from(words).unwrap().what;
+        let (subcommand, options) = what.parts();
+        let passed_on = [vec![subcommand.into()], passed_on(options)].concat();
+        assert_eq!(passed_on.join(&OsString::from(" ")), OsString::from(expected));
     }
 
     #[test]
     fn options_reach_the_program() {
-        check("relay", "--runs 3");
+        check("relay", "relay --runs 3");
+        check("inbox --only consume", "inbox --runs 3 --only consume");
         check(
             "relay --json --quick --runs 5 --only hot,write",
-            "--runs 5 --json --quick --only hot,write",
+            "relay --runs 5 --json --quick --only hot,write",
         );
     }
 }

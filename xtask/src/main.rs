@@ -37,7 +37,7 @@ struct Arguments {
 enum Task {
     /// Watch orders become events, cross the broker and take effect exactly once.
     Demo(demo::Options),
-    /// Run every test against private instances of PostgreSQL, MariaDB and NATS.
+    /// Run every test against private instances of PostgreSQL, MariaDB, NATS and Redis.
     Test {
         /// Arguments for cargo test, for example `-- -p outbox-core some_test`.
         #[arg(last = true)]
@@ -46,7 +46,7 @@ enum Task {
     /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
     #[command(subcommand)]
     Bench(bench::What),
-    /// Kill and pause relays for minutes, and balance the books.
+    /// Kill and pause relays or consumers for minutes, and balance the books.
     Chaos(chaos::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,

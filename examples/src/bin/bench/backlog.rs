@@ -1,15 +1,16 @@
 //! What a large backlog costs: the same number of messages drained from a small one and from a large one, memory meanwhile, and a
 //! long drain, which meets the index entries that it has itself made dead.
 
-use crate::child::{RelayProcess, Report};
+use crate::child::Report;
 use crate::figure::{Figure, Target};
 use crate::load::{AGGREGATES, fill};
 use crate::raw::{self, Extra, WINDOW};
-use crate::relay::Retention;
+use crate::relay::{self, Retention};
 use crate::servers::{Schema, Servers};
 use crate::{Options, Result, check};
 
-const MEBIBYTE: f64 = 1024.0 * 1024.0;
+/// Bytes.
+pub(crate) const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
 /// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
@@ -59,25 +60,21 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
 async fn drain_some(servers: &Servers, outbox: &Schema, messages: u64) -> Result<Report> {
     let stream = servers.stream().await?;
     let before = outbox.unsettled().await?;
-    let report = RelayProcess::start(outbox, &stream, Retention::Keep, Some(messages))?
+    let report = relay::start(outbox, &stream, Retention::Keep, Some(messages))?
         .ended()
         .await?;
     check(
         "rows settled",
         before - outbox.unsettled().await?,
-        report.published,
+        report.messages,
     )?;
-    stream.remove(report.published).await?;
-    if report.published < messages {
-        return Err(format!(
-            "the relay ended after {} of {messages} messages",
-            report.published
-        )
-        .into());
+    stream.remove(report.messages).await?;
+    if report.messages < messages {
+        return Err(format!("the relay ended after {} of {messages} messages", report.messages).into());
     }
     Ok(report)
 }
 
 fn rate(report: Report) -> f64 {
-    report.published as f64 / report.seconds
+    report.messages as f64 / report.seconds
 }

@@ -1,71 +1,57 @@
-//! A relay in a process of its own, so that its memory and processor time are its own figures.
+//! A relay or an inbox in a process of its own, so that its memory and processor time are its own figures.
 //!
-//! The parent closes the child's standard input to end it, or names a number of messages after which it ends. It prints [`Report`] as
-//! one line of JSON.
+//! The parent closes the child's standard input to end it, if it does not end by itself. The child prints [`Report`] as one line of JSON.
 
 use std::fs;
 use std::process::{ExitStatus, Stdio};
 use std::time::Instant;
 
 use clap::Args;
-use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
-use outbox_sea_orm::SqlStore;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use crate::Result;
-use crate::relay::{CONNECTIONS, Counting, Retention, config, publisher};
-use crate::servers::{Schema, Stream, pool};
+use crate::servers::{Schema, Stream};
 
-/// What the child is told.
+/// Where a child works.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct Place {
     #[arg(long)]
-    postgres_url: String,
+    pub(crate) postgres_url: String,
     #[arg(long)]
-    schema: String,
+    pub(crate) schema: String,
     #[arg(long)]
-    nats_url: String,
+    pub(crate) nats_url: String,
     #[arg(long)]
-    stream: String,
+    pub(crate) stream: String,
     #[arg(long)]
-    prefix: String,
-    #[arg(long, value_enum)]
-    retention: Retention,
-    /// End after so many confirmed messages.
-    #[arg(long)]
-    messages: Option<u64>,
+    pub(crate) prefix: String,
 }
 
 /// What the child tells.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
-    /// Messages confirmed and settled.
-    pub(crate) published: u64,
-    /// From the start of the relay to its end.
+    /// Messages confirmed and settled, or handled.
+    pub(crate) messages: u64,
+    /// From the start of the relay or inbox to its end.
     pub(crate) seconds: f64,
     /// The most resident memory the process ever had.
     pub(crate) peak_bytes: u64,
 }
 
-/// The child's side.
-pub(crate) async fn run(options: &Options) -> Result<()> {
-    let store = SqlStore::new(pool(&options.postgres_url, Some(&options.schema), CONNECTIONS).await?);
-    let publisher = publisher(&options.nats_url, &options.stream, &options.prefix).await?;
+/// The child's side: works until its end or the parent's wish, and reports the number of messages it returns.
+pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u64>) -> Result<()> {
     let shutdown = CancellationToken::new();
     let parent_gone = shutdown.clone();
     tokio::spawn(async move {
         let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
         parent_gone.cancel();
     });
-    let publisher = Counting::new(publisher, options.messages.unwrap_or(u64::MAX), shutdown.clone());
-    let relay = Relay::new(store, publisher).with_config(config(options.retention));
     let start = Instant::now();
-    let report = relay.run(shutdown).await?;
     let report = Report {
-        published: report.published,
+        messages: work(shutdown).await?,
         seconds: start.elapsed().as_secs_f64(),
         peak_bytes: peak_bytes()?,
     };
@@ -83,42 +69,24 @@ fn peak_bytes() -> Result<u64> {
     Ok(kibibytes.trim().parse::<u64>()? * 1024)
 }
 
-/// The parent's side: a running relay.
+/// The parent's side: a running child.
 #[derive(Debug)]
-pub(crate) struct RelayProcess(Child);
+pub(crate) struct Child(tokio::process::Child);
 
-impl RelayProcess {
-    /// Starts a relay that ends after a number of messages, or never by itself.
+impl Child {
+    /// Starts this program with a subcommand, and more arguments for it than its place.
     pub(crate) fn start(
-        outbox: &Schema,
+        subcommand: &str,
+        schema: &Schema,
         stream: &Stream,
-        retention: Retention,
-        messages: Option<u64>,
+        arguments: &[&str],
     ) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("child")
-            .args(["--postgres-url", &outbox.url, "--schema", &outbox.name])
-            .args([
-                "--nats-url",
-                &stream.nats_url,
-                "--stream",
-                &stream.name,
-                "--prefix",
-                stream.prefix(),
-            ])
-            .args([
-                "--retention",
-                if retention == Retention::Keep {
-                    "keep"
-                } else {
-                    "delete"
-                },
-            ]);
-        if let Some(messages) = messages {
-            command.args(["--messages", &messages.to_string()]);
-        }
-        let child = command
+        let child = Command::new(std::env::current_exe()?)
+            .arg(subcommand)
+            .args(["--postgres-url", &schema.url, "--schema", &schema.name])
+            .args(["--nats-url", &stream.nats_url, "--stream", &stream.name])
+            .args(["--prefix", stream.prefix()])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -148,14 +116,14 @@ impl RelayProcess {
         }
         let status: ExitStatus = self.0.wait().await?;
         if !status.success() {
-            return Err(format!("the relay process failed ({status}); see above").into());
+            return Err(format!("the measured process failed ({status}); see above").into());
         }
         Ok(serde_json::from_str(text.trim())?)
     }
 
     /// Processor time it has used, in seconds, to a hundredth.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
-        let id = self.0.id().ok_or("the relay process has ended")?;
+        let id = self.0.id().ok_or("the measured process has ended")?;
         let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
         // After the name, which may hold anything: state is the first field, user and system time the twelfth and thirteenth.
         let fields: Vec<&str> = stat

@@ -1,6 +1,7 @@
 //! How fast one relay empties an outbox, compared to publishing alone and to the loop that one would write instead.
 
 use crate::figure::{Figure, Target};
+use crate::floor;
 use crate::raw::{self, Extra, WINDOW};
 use crate::relay::{Retention, drain_many};
 use crate::servers::Servers;
@@ -14,6 +15,8 @@ struct Rates {
     raw_headers: Vec<f64>,
     delete: Vec<f64>,
     keep: Vec<f64>,
+    floor_delete: Vec<f64>,
+    floor_keep: Vec<f64>,
     each_100: Vec<f64>,
     each_1000: Vec<f64>,
     all_100: Vec<f64>,
@@ -38,6 +41,12 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
             .keep
             .push(drain_many(servers, Retention::Keep, messages).await?);
         rates
+            .floor_delete
+            .push(floor::drain(servers, Retention::Delete, messages).await?);
+        rates
+            .floor_keep
+            .push(floor::drain(servers, Retention::Keep, messages).await?);
+        rates
             .raw_headers
             .push(raw::rate(servers, messages, WINDOW, Extra::OurHeaders).await?);
         rates
@@ -60,6 +69,10 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         per_second("drain_keep", &rates.keep, &rates.raw).target(Target::AtLeast(0.45)),
         per_second("drain_delete_vs_same_headers", &rates.delete, &rates.raw_headers),
         per_second("drain_keep_vs_same_headers", &rates.keep, &rates.raw_headers),
+        per_second("drain_delete_vs_floor", &rates.delete, &rates.floor_delete),
+        per_second("drain_keep_vs_floor", &rates.keep, &rates.floor_keep),
+        per_second("floor_delete", &rates.floor_delete, &rates.raw),
+        per_second("floor_keep", &rates.floor_keep, &rates.raw),
         per_second("drain_vs_tutorial", &rates.keep, &rates.all_100).target(Target::AtLeast(2.0)),
         per_second("drain_vs_tutorial_await_each", &rates.keep, &rates.each_100),
         per_second("drain_vs_tutorial_batch_1000", &rates.keep, &rates.all_1000),

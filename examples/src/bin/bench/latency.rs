@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::Options;
-use crate::child::RelayProcess;
+use crate::child::Child;
 use crate::figure::{Figure, Target};
 use crate::load::{AGGREGATES, Moved, account_id};
 use crate::relay::{self, Retention, config};
@@ -24,9 +24,11 @@ use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
 
 /// Longest wait for the last message.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a relay to take its partitions and to come to rest.
-const SETTLING: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for a relay to take its partitions, or for an inbox to subscribe, and to come to rest.
+pub(crate) const SETTLING: Duration = Duration::from_secs(5);
+/// Time after which PostgreSQL counts what a backend did that has come to rest (10 s). Until then it would count what made the pools.
+const REPORTING: Duration = Duration::from_secs(11);
 
 /// Where the relay runs.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +39,20 @@ enum Place {
 
 /// Percentiles of one measurement, in milliseconds.
 #[derive(Debug)]
-struct Latency {
-    p50: f64,
-    p99: f64,
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+impl Latency {
+    /// Of these milliseconds, in any order.
+    pub(crate) fn of(mut millis: Vec<f64>) -> Self {
+        millis.sort_by(f64::total_cmp);
+        Self {
+            p50: percentile(&millis, 50),
+            p99: percentile(&millis, 99),
+        }
+    }
 }
 
 /// Measures this group.
@@ -90,13 +103,13 @@ async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64)
             committed?
         }
         Place::OtherProcess => {
-            let relay = RelayProcess::start(&outbox, &stream, Retention::Keep, None)?;
+            let relay = relay::start(&outbox, &stream, Retention::Keep, None)?;
             sleep(SETTLING).await;
             let committed = write(&outbox, per_second, seconds).await?;
             wait_settled(&outbox).await?;
             check(
                 "messages published",
-                relay.stop().await?.published,
+                relay.stop().await?.messages,
                 per_second * seconds,
             )?;
             committed
@@ -105,7 +118,7 @@ async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64)
     let arrived = arrivals.await??;
     stream.remove(per_second * seconds).await?;
     outbox.remove().await?;
-    let mut millis = committed
+    let millis = committed
         .iter()
         .map(|(id, at)| {
             let arrived = arrived
@@ -114,11 +127,7 @@ async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64)
             Ok(arrived.saturating_duration_since(*at).as_secs_f64() * 1000.0)
         })
         .collect::<Result<Vec<f64>>>()?;
-    millis.sort_by(f64::total_cmp);
-    Ok(Latency {
-        p50: percentile(&millis, 50),
-        p99: percentile(&millis, 99),
-    })
+    Ok(Latency::of(millis))
 }
 
 /// The smallest value that so many percent of the values do not exceed.
@@ -198,20 +207,26 @@ async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String
 async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
-    let relay = RelayProcess::start(&outbox, &stream, Retention::Keep, None)?;
-    sleep(SETTLING).await;
+    let relay = relay::start(&outbox, &stream, Retention::Keep, None)?;
+    let rest = watch_rest(servers, &relay, seconds).await?;
+    check("messages published at rest", relay.stop().await?.messages, 0)?;
+    stream.remove(0).await?;
+    outbox.remove().await?;
+    Ok(rest)
+}
+
+/// Transactions per second in the run's database and percent of a core of a process, once it has come to rest.
+pub(crate) async fn watch_rest(servers: &Servers, process: &Child, seconds: u64) -> Result<(f64, f64)> {
+    sleep(SETTLING + REPORTING).await;
     let (transactions, cpu, start) = (
         servers.transactions().await?,
-        relay.cpu_seconds()?,
+        process.cpu_seconds()?,
         Instant::now(),
     );
     sleep(Duration::from_secs(seconds)).await;
     let elapsed = start.elapsed().as_secs_f64();
     let transactions = servers.transactions().await?.saturating_sub(transactions);
-    let cpu = relay.cpu_seconds()? - cpu;
-    check("messages published at rest", relay.stop().await?.published, 0)?;
-    stream.remove(0).await?;
-    outbox.remove().await?;
+    let cpu = process.cpu_seconds()? - cpu;
     Ok((transactions as f64 / elapsed, cpu / elapsed * 100.0))
 }
 

@@ -6,7 +6,7 @@
 use outbox_core::DomainEvent;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::servers::{Schema, count};
 use crate::{Result, check};
@@ -21,11 +21,11 @@ const FIRST_ID: i64 = 1_000_000;
 const CHUNK: u64 = 100_000;
 
 /// An event as a service would write it.
-#[derive(Clone, Debug, DomainEvent, Serialize)]
+#[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
 #[domain_event(aggregate = "account", name = "moved")]
 pub(crate) struct Moved {
     #[domain_event(aggregate_id)]
-    account_id: i64,
+    pub(crate) account_id: i64,
     balance: i64,
     note: String,
 }

@@ -1,4 +1,4 @@
-//! Measures the relay and the writers on real servers; `cargo xtask bench relay` starts the servers and runs this.
+//! Measures the relay, the writers and the inbox on real servers; `cargo xtask bench` starts the servers and runs this.
 //!
 //! Every figure is measured side by side with what it is compared to, in turns, in one run. Invariant: a figure is printed only if what it
 //! measured really happened (messages counted on the stream, rows counted in the table); else the run fails. Targets are printed and
@@ -6,6 +6,7 @@
 
 mod child;
 mod figure;
+mod floor;
 mod load;
 mod raw;
 mod relay;
@@ -16,6 +17,7 @@ mod tutorial;
 mod backlog;
 mod drain;
 mod hot;
+mod inbox;
 mod latency;
 mod write;
 
@@ -23,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::child::Place;
 use crate::figure::Figure;
 use crate::servers::Servers;
 
@@ -39,7 +42,7 @@ pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
     Err(format!("{what}: {found}, and not {expected} as measured; the figure would be wrong").into())
 }
 
-/// Measures the relay and the writers.
+/// Measures the relay, the writers and the inbox.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Arguments {
@@ -50,13 +53,34 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Writers, relay, latency.
-    Relay(Options),
+    Relay(Asked<Group>),
+    /// Consumers, latency, memory.
+    Inbox(Asked<inbox::Group>),
     /// One relay, for its parent.
     #[command(hide = true)]
-    Child(child::Options),
+    RelayChild(relay::ChildOptions),
+    /// One inbox, for its parent.
+    #[command(hide = true)]
+    InboxChild(Place),
 }
 
-/// How to measure.
+/// What to measure, and how.
+#[derive(Args, Clone, Debug)]
+struct Asked<G: ValueEnum + Send + Sync + 'static> {
+    #[command(flatten)]
+    options: Options,
+    /// Only these groups of figures.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<G>,
+}
+
+impl<G: ValueEnum + Send + Sync + PartialEq> Asked<G> {
+    fn is_wanted(&self, group: G) -> bool {
+        self.only.is_empty() || self.only.contains(&group)
+    }
+}
+
+/// Options to measure.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// A PostgreSQL whose user may create databases.
@@ -68,15 +92,12 @@ pub(crate) struct Options {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// How often each figure is measured.
+    /// Options often each figure is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Measure less: a tenth of the messages, a quarter of the time.
     #[arg(long)]
     quick: bool,
-    /// Only these groups of figures.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Group>,
 }
 
 /// Figures that are measured together.
@@ -112,8 +133,18 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match arguments.what {
-            What::Relay(options) => measure(&options).await,
-            What::Child(options) => child::run(&options).await,
+            What::Relay(asked) => {
+                measure(&asked.options, async |servers| figures(servers, &asked).await).await
+            }
+            What::Inbox(asked) => {
+                let is_wanted = |group| asked.is_wanted(group);
+                measure(&asked.options, async |servers| {
+                    inbox::figures(servers, &asked.options, is_wanted).await
+                })
+                .await
+            }
+            What::RelayChild(options) => relay::child(&options).await,
+            What::InboxChild(place) => inbox::child(&place).await,
         }
     });
     match result {
@@ -131,9 +162,12 @@ fn main() -> ExitCode {
     }
 }
 
-async fn measure(options: &Options) -> Result<()> {
+async fn measure(
+    options: &Options,
+    figures: impl AsyncFnOnce(&Servers) -> Result<Vec<Figure>>,
+) -> Result<()> {
     let servers = Servers::connect(&options.postgres_url, &options.nats_url).await?;
-    let figures = figures(&servers, options).await;
+    let figures = figures(&servers).await;
     // Also after a failure: a server that was lent is left as it was found.
     servers.remove().await?;
     let figures = figures?;
@@ -145,22 +179,22 @@ async fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+async fn figures(servers: &Servers, asked: &Asked<Group>) -> Result<Vec<Figure>> {
+    let options = &asked.options;
     let mut figures = Vec::new();
-    let is_wanted = |group| options.only.is_empty() || options.only.contains(&group);
-    if is_wanted(Group::Drain) {
+    if asked.is_wanted(Group::Drain) {
         figures.extend(drain::figures(servers, options).await?);
     }
-    if is_wanted(Group::Backlog) {
+    if asked.is_wanted(Group::Backlog) {
         figures.extend(backlog::figures(servers, options).await?);
     }
-    if is_wanted(Group::Hot) {
+    if asked.is_wanted(Group::Hot) {
         figures.extend(hot::figures(servers, options).await?);
     }
-    if is_wanted(Group::Latency) {
+    if asked.is_wanted(Group::Latency) {
         figures.extend(latency::figures(servers, options).await?);
     }
-    if is_wanted(Group::Write) {
+    if asked.is_wanted(Group::Write) {
         figures.extend(write::figures(servers, options).await?);
     }
     Ok(figures)

@@ -1,15 +1,16 @@
-//! Publishing to JetStream with async-nats alone: what the relay is compared to.
+//! Publishing to JetStream with async-nats alone: what the relay is compared to, and what inboxes are given.
 //!
 //! The same stream settings, subjects and payload sizes, and a message id, as whoever wants deduplication must send it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
 use std::time::{Duration, Instant};
 
-use async_nats::HeaderMap;
 use async_nats::header::{HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::{HeaderMap, Subject};
 use outbox_core::{NewMessage, codec};
 use time::OffsetDateTime;
 use tokio_util::bytes::Bytes;
@@ -21,6 +22,9 @@ use crate::servers::{Servers, Stream};
 
 /// Most unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
+
+/// Names, as text and for the driver, and values.
+pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
 /// What is sent beside the message id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,21 +47,31 @@ pub(crate) fn context(client: async_nats::Client) -> Context {
 pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra: Extra) -> Result<f64> {
     let stream = servers.stream().await?;
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
-    let payload = Bytes::from(vec![b'n'; usize::try_from(PAYLOAD_BYTES)?]);
-    let subjects: Vec<async_nats::Subject> = (0..AGGREGATES)
-        .map(|n| subject(stream.prefix(), n).into())
-        .collect();
-    let headers = (0..AGGREGATES).map(our_headers).collect::<Result<Vec<_>>>()?;
-    let mut acks = VecDeque::with_capacity(window);
+    let maker = Messages::new(&stream)?;
     let start = Instant::now();
-    for (n, (subject, headers)) in (0..messages).zip(subjects.iter().zip(&headers).cycle()) {
-        let id = Uuid::now_v7().to_string();
-        let publish = PublishMessage::build().payload(payload.clone());
-        let publish = match extra {
-            Extra::Nothing => publish.message_id(id),
-            Extra::OurHeaders => publish.headers(header_map(headers, &id, n, &stream)?),
-        };
-        acks.push_back(context.send_publish(subject.clone(), publish).await?);
+    publish(&context, messages, window, |n| maker.message(n, extra)).await?;
+    let rate = per_second(messages, start.elapsed());
+    stream.remove(messages).await?;
+    Ok(rate)
+}
+
+/// Publishes messages that an inbox can handle, as many and as fast as possible.
+pub(crate) async fn fill(stream: &Stream, messages: u64) -> Result<()> {
+    let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
+    let maker = Messages::new(stream)?;
+    publish(&context, messages, WINDOW, |n| maker.event(n)).await
+}
+
+async fn publish(
+    context: &Context,
+    messages: u64,
+    window: usize,
+    message: impl Fn(u64) -> Result<(Subject, PublishMessage)>,
+) -> Result<()> {
+    let mut acks = VecDeque::with_capacity(window);
+    for n in 0..messages {
+        let (subject, publish) = message(n)?;
+        acks.push_back(context.send_publish(subject, publish).await?);
         if acks.len() >= window {
             confirm(&mut acks).await?;
         }
@@ -65,9 +79,7 @@ pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra:
     while !acks.is_empty() {
         confirm(&mut acks).await?;
     }
-    let rate = per_second(messages, start.elapsed());
-    stream.remove(messages).await?;
-    Ok(rate)
+    Ok(())
 }
 
 /// Waits for the oldest acknowledgement. They come in order, so the others are there soon after.
@@ -78,25 +90,104 @@ async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     Ok(())
 }
 
-/// Names and values of a message of an aggregate, as the library encodes them.
-fn our_headers(aggregate: u64) -> Result<Vec<(String, String)>> {
-    let message = NewMessage::from_event(&Moved::new(account_id(aggregate), 0))?
-        .into_message(Some(1), OffsetDateTime::now_utc());
-    Ok(codec::encode(&message, "outbox").received().0)
+/// Makes messages of the usual aggregates in turns, each with an id of its own.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    stream: String,
+    aggregates: Vec<Aggregate>,
+    filler: Bytes,
 }
 
-fn header_map(ours: &[(String, String)], id: &str, n: u64, stream: &Stream) -> Result<HeaderMap> {
+/// What the messages of an aggregate have in common, as the library encodes them.
+#[derive(Debug)]
+struct Aggregate {
+    subject: Subject,
+    headers: Headers,
+    payload: Bytes,
+}
+
+impl Messages {
+    /// For a stream.
+    pub(crate) fn new(stream: &Stream) -> Result<Self> {
+        let aggregate = |n| {
+            let (headers, payload) = encoded(n)?;
+            Ok(Aggregate {
+                subject: subject(stream.prefix(), n).into(),
+                headers,
+                payload,
+            })
+        };
+        Ok(Self {
+            stream: stream.name.clone(),
+            aggregates: (0..AGGREGATES).map(aggregate).collect::<Result<_>>()?,
+            filler: Bytes::from(vec![b'n'; usize::try_from(PAYLOAD_BYTES)?]),
+        })
+    }
+
+    fn aggregate(&self, n: u64) -> &Aggregate {
+        &self.aggregates[(n % AGGREGATES) as usize]
+    }
+
+    /// The n-th message, with a payload that nobody reads.
+    fn message(&self, n: u64, extra: Extra) -> Result<(Subject, PublishMessage)> {
+        let aggregate = self.aggregate(n);
+        let id = Uuid::now_v7().to_string();
+        let publish = PublishMessage::build().payload(self.filler.clone());
+        let publish = match extra {
+            Extra::Nothing => publish.message_id(id),
+            Extra::OurHeaders => publish.headers(self.headers(aggregate, &id, n)?),
+        };
+        Ok((aggregate.subject.clone(), publish))
+    }
+
+    /// The n-th message, as a relay would publish it.
+    pub(crate) fn event(&self, n: u64) -> Result<(Subject, PublishMessage)> {
+        let aggregate = self.aggregate(n);
+        let headers = self.headers(aggregate, &Uuid::now_v7().to_string(), n)?;
+        let publish = PublishMessage::build()
+            .payload(aggregate.payload.clone())
+            .headers(headers);
+        Ok((aggregate.subject.clone(), publish))
+    }
+
+    fn headers(&self, aggregate: &Aggregate, id: &str, n: u64) -> Result<HeaderMap> {
+        let sequence = i64::try_from(n / AGGREGATES + 1)?;
+        header_map(&aggregate.headers, id, sequence, &self.stream)
+    }
+}
+
+/// Names and values of a message of an aggregate, as the library encodes them.
+pub(crate) fn our_headers(aggregate: u64) -> Result<Headers> {
+    Ok(encoded(aggregate)?.0)
+}
+
+fn encoded(aggregate: u64) -> Result<(Headers, Bytes)> {
+    let message = NewMessage::from_event(&Moved::new(account_id(aggregate), 0))?
+        .into_message(Some(1), OffsetDateTime::now_utc());
+    let encoded = codec::encode(&message, "outbox");
+    let parsed = encoded.headers.into_iter().map(|(name, value)| {
+        let parsed = match &name {
+            Cow::Borrowed(name) => HeaderName::from_static(name),
+            Cow::Owned(name) => name.parse()?,
+        };
+        Ok((name, parsed, value))
+    });
+    Ok((parsed.collect::<Result<_>>()?, encoded.payload))
+}
+
+/// The headers of one message.
+pub(crate) fn header_map(ours: &Headers, id: &str, sequence: i64, stream: &str) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    for (name, value) in ours {
-        let value = match name.as_str() {
+    for (name, parsed, value) in ours {
+        let value = match &**name {
             "ce-id" => id.parse()?,
-            "ce-sequence" => (n / AGGREGATES + 1).to_string().parse()?,
+            "ce-sequence" => sequence.to_string().parse()?,
             _ => value.parse::<HeaderValue>()?,
         };
-        headers.append(name.parse::<HeaderName>()?, value);
+        headers.insert(parsed.clone(), value);
     }
     headers.insert(NATS_MESSAGE_ID, id.parse::<HeaderValue>()?);
-    headers.insert(NATS_EXPECTED_STREAM, stream.name.parse::<HeaderValue>()?);
+    headers.insert(NATS_EXPECTED_STREAM, stream.parse::<HeaderValue>()?);
     Ok(headers)
 }
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
 use outbox_nats::{JetStreamPublisher, PublisherConfig, SubjectPrefix};
 use outbox_sea_orm::SqlStore;
 
+use crate::child::{Child, Place, serve};
 use crate::load::{AGGREGATES, fill};
 use crate::raw::per_second;
-use crate::servers::{Schema, Servers, Stream};
+use crate::servers::{Schema, Servers, Stream, pool};
 use crate::{Result, check};
 
 /// Connections of a relay's pool.
@@ -80,7 +81,7 @@ pub(crate) async fn drain_many(servers: &Servers, retention: Retention, messages
 }
 
 /// Checks that all rows are settled, and kept or deleted.
-async fn settled(outbox: &Schema, retention: Retention, messages: u64) -> Result<()> {
+pub(crate) async fn settled(outbox: &Schema, retention: Retention, messages: u64) -> Result<()> {
     check("rows not settled", outbox.unsettled().await?, 0)?;
     let kept = if retention.keeps() { messages } else { 0 };
     check("rows kept", outbox.messages().await?, kept)
@@ -92,6 +93,52 @@ pub(crate) async fn run(outbox: &Schema, stream: &Stream, shutdown: Cancellation
     let publisher = publisher(&stream.nats_url, &stream.name, stream.prefix()).await?;
     let relay = Relay::new(store, publisher).with_config(config(Retention::Keep));
     Ok(relay.run(shutdown).await?.published)
+}
+
+/// What a relay in a process of its own is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ChildOptions {
+    #[command(flatten)]
+    place: Place,
+    #[arg(long, value_enum)]
+    retention: Retention,
+    /// End after so many confirmed messages.
+    #[arg(long)]
+    messages: Option<u64>,
+}
+
+/// The relay of that process.
+pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
+    let place = &options.place;
+    let store = SqlStore::new(pool(&place.postgres_url, Some(&place.schema), CONNECTIONS).await?);
+    let publisher = publisher(&place.nats_url, &place.stream, &place.prefix).await?;
+    serve(async |shutdown| {
+        let messages = options.messages.unwrap_or(u64::MAX);
+        let publisher = Counting::new(publisher, messages, shutdown.clone());
+        let relay = Relay::new(store, publisher).with_config(config(options.retention));
+        Ok(relay.run(shutdown).await?.published)
+    })
+    .await
+}
+
+/// Starts such a process, which ends after a number of messages, or never by itself.
+pub(crate) fn start(
+    outbox: &Schema,
+    stream: &Stream,
+    retention: Retention,
+    messages: Option<u64>,
+) -> Result<Child> {
+    let retention = if retention == Retention::Keep {
+        "keep"
+    } else {
+        "delete"
+    };
+    let messages = messages.map(|messages| messages.to_string());
+    let mut arguments = vec!["--retention", retention];
+    if let Some(messages) = &messages {
+        arguments.extend(["--messages", messages]);
+    }
+    Child::start("relay-child", outbox, stream, &arguments)
 }
 
 /// Ends the relay after a number of confirmed messages. What is in flight by then is finished as in any shutdown.

@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_nats::jetstream;
+use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
 use outbox_core::Catalogue;
-use outbox_nats::{StreamSpec, SubjectPrefix, provision_stream};
+use outbox_nats::{JetStreamSource, SourceConfig, StreamSpec, SubjectPrefix, provision_stream};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 
@@ -93,7 +94,8 @@ impl Servers {
         })
     }
 
-    /// Transactions in the run's database so far, as the server counts them. Backends report to it within a second of their last one.
+    /// Transactions in the run's database so far, as the server counts them. Backends report to it every second while they work, and 10 s
+    /// after their last one.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let sql = format!(
             "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
@@ -167,12 +169,43 @@ impl Stream {
             .messages)
     }
 
+    /// Where an inbox receives from.
+    pub(crate) async fn source(&self) -> Result<JetStreamSource> {
+        source(&self.nats_url, &self.name, self.prefix()).await
+    }
+
+    /// Messages that a consumer has not acknowledged; `None` if there is no such consumer.
+    pub(crate) async fn left(&self, consumer: &str) -> Result<Option<u64>> {
+        let stream = self.context.get_stream_no_info(&self.name).await?;
+        match stream.consumer_info(consumer).await {
+            Ok(info) => Ok(Some(info.num_pending + info.num_ack_pending as u64)),
+            Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes a consumer: the next one of its name begins at the first message.
+    pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
+        let stream = self.context.get_stream_no_info(&self.name).await?;
+        stream.delete_consumer(consumer).await?;
+        Ok(())
+    }
+
     /// Checks how many messages are on the stream, and deletes it.
     pub(crate) async fn remove(self, expected: u64) -> Result<()> {
         let found = self.messages().await?;
         self.context.delete_stream(&self.name).await?;
         check("messages on the stream", found, expected)
     }
+}
+
+/// Where an inbox receives from, over a connection of its own.
+pub(crate) async fn source(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSource> {
+    let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
+    let config = SourceConfig::default()
+        .stream(stream)
+        .prefix(SubjectPrefix::new(prefix)?);
+    Ok(JetStreamSource::new(client, config))
 }
 
 /// Connects to PostgreSQL.

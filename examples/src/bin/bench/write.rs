@@ -3,18 +3,24 @@
 use std::time::{Duration, Instant};
 
 use outbox_sea_orm::SaveWithEvents as _;
-use sea_orm::{ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, Set, TransactionTrait as _};
+use sea_orm::{
+    ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, DbBackend, Set, Statement,
+    TransactionTrait as _, Value,
+};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use crate::figure::{Figure, Target};
 use crate::load::{Moved, Seen, account_id};
 use crate::raw::per_second;
-use crate::servers::Servers;
+use crate::servers::{Servers, count};
 use crate::{Failure, Options, Result, check};
 
 const WRITERS: u32 = 16;
 /// So many rows that writers seldom meet.
 const ACCOUNTS: u64 = 10_000;
+
+const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
 
 mod account {
     //! What the writers change.
@@ -37,6 +43,8 @@ mod account {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
+    /// A row with an id and the payload, in a table with no other index: the least that an outbox can be.
+    Bare,
     Sequenced,
     Unsequenced,
 }
@@ -44,16 +52,19 @@ enum Event {
 /// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let time = Duration::from_secs(options.size(8, 2));
-    let (mut plain, mut sequenced, mut unsequenced) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut bare) = (Vec::new(), Vec::new());
+    let (mut sequenced, mut unsequenced) = (Vec::new(), Vec::new());
     for run in 1..=options.runs() {
         eprintln!("write: run {run} of {}", options.runs());
         sequenced.push(rate(servers, Event::Sequenced, time).await?);
         plain.push(rate(servers, Event::None, time).await?);
         unsequenced.push(rate(servers, Event::Unsequenced, time).await?);
+        bare.push(rate(servers, Event::Bare, time).await?);
     }
     Ok(vec![
         Figure::against("write_sequenced", "tx/s", &sequenced, &plain).target(Target::AtLeast(0.65)),
         Figure::against("write_unsequenced", "tx/s", &unsequenced, &plain).target(Target::AtLeast(0.72)),
+        Figure::against("write_bare", "tx/s", &bare, &plain),
     ])
 }
 
@@ -68,6 +79,7 @@ async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
         account_id(0)
     );
     outbox.db.execute_unprepared(&rows).await?;
+    outbox.db.execute_unprepared(BARE_TABLE).await?;
     let db = outbox.pool(WRITERS).await?;
     let start = Instant::now();
     let mut writers = JoinSet::new();
@@ -88,8 +100,14 @@ async fn rate(servers: &Servers, event: Event, time: Duration) -> Result<f64> {
         written += u64::try_from(writer?)?;
     }
     let rate = per_second(written, start.elapsed());
-    let expected = if event == Event::None { 0 } else { written };
-    check("messages recorded", outbox.messages().await?, expected)?;
+    let (bare, messages) = match event {
+        Event::None => (0, 0),
+        Event::Bare => (written, 0),
+        Event::Sequenced | Event::Unsequenced => (0, written),
+    };
+    check("messages recorded", outbox.messages().await?, messages)?;
+    let rows = count(&outbox.db, "SELECT count(*) AS n FROM bare_events").await?;
+    check("bare events recorded", rows, bare)?;
     db.close().await?;
     outbox.remove().await?;
     Ok(rate)
@@ -105,6 +123,20 @@ async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> 
         Event::None => {
             let tx = db.begin().await?;
             account.update(&tx).await?;
+            tx.commit().await?;
+        }
+        Event::Bare => {
+            let tx = db.begin().await?;
+            account.update(&tx).await?;
+            let payload = serde_json::to_vec(&Moved::new(id, balance))?;
+            let values = [Value::from(Uuid::now_v7()), Value::from(payload)];
+            let insert = "INSERT INTO bare_events (id, payload) VALUES ($1, $2)";
+            tx.execute_raw(Statement::from_sql_and_values(
+                DbBackend::Postgres,
+                insert,
+                values,
+            ))
+            .await?;
             tx.commit().await?;
         }
         Event::Sequenced => {

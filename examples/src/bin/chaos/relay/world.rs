@@ -7,12 +7,14 @@ use async_nats::jetstream;
 use outbox_core::{Catalogue, DomainEvent};
 use outbox_nats::{StreamSpec, SubjectPrefix, provision_stream};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, TableNames};
-use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
 use uuid::Uuid;
 
-use crate::books::{Books, Committed};
-use crate::{Options, Result};
+use super::Options;
+use super::books::{Books, Committed};
+use crate::Result;
+use crate::servers::{connect, names, new_name};
 
 /// Messages per transaction.
 const TOGETHER: u32 = 20;
@@ -40,8 +42,7 @@ pub(crate) struct World {
 impl World {
     /// Makes empty tables and an empty stream.
     pub(crate) async fn make(options: &Options) -> Result<Self> {
-        let id = Uuid::now_v7().simple().to_string();
-        let name = format!("chaos_{}", &id[24..]);
+        let name = new_name();
         let db = connect(&options.database_url, 8).await?;
         let names = names(&name)?;
         outbox_sea_orm::migration::migrate_with(&db, &names).await?;
@@ -148,16 +149,4 @@ async fn log(stream: &jetstream::stream::Stream) -> Result<Vec<Uuid>> {
         ids.push(id.as_str().parse()?);
     }
     Ok(ids)
-}
-
-/// Tables of a run.
-pub(crate) fn names(name: &str) -> Result<TableNames> {
-    Ok(TableNames::new().with_prefix(format!("{name}_"))?)
-}
-
-/// Connects to the database.
-pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
-    let mut options = ConnectOptions::new(url);
-    options.max_connections(connections).sqlx_logging(false);
-    Ok(Database::connect(options).await?)
 }

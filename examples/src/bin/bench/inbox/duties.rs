@@ -1,0 +1,70 @@
+//! What handlers do: one small statement for each message.
+//!
+//! Invariant: each effect adds one to a balance, so that effects can be counted.
+
+use outbox_inbox::{Event, HandlerError, Tx, idempotent_handler};
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
+
+use crate::load::Moved;
+
+/// Room in the pages, so that an update finds it beside the row.
+pub(super) const ACCOUNTS: &str =
+    "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
+
+/// The account of each aggregate.
+pub(super) const FILL_ACCOUNTS: &str =
+    "INSERT INTO accounts SELECT 1000000 + n, 0 FROM generate_series(0, 999) n";
+
+/// The effect of one message.
+pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Result<(), DbErr> {
+    let sql = "UPDATE accounts SET balance = balance + 1 WHERE id = $1";
+    db.execute_raw(Statement::from_sql_and_values(
+        DbBackend::Postgres,
+        sql,
+        [account_id.into()],
+    ))
+    .await?;
+    Ok(())
+}
+
+/// One message per transaction.
+#[idempotent_handler(consumer = "one")]
+pub(super) async fn one(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+/// A hundred messages per transaction, with one statement for all of them.
+#[idempotent_handler(consumer = "several", batch = 100)]
+pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let ids = events.iter().map(|event| Value::from(event.account_id)).collect();
+    let ids = Value::Array(ArrayType::BigInt, Some(Box::new(ids)));
+    // A batch may hold several messages of an account, and an update changes a row once.
+    let sql = "UPDATE accounts SET balance = balance + n \
+               FROM (SELECT id AS account, count(*) AS n FROM unnest($1) AS id GROUP BY id) moved WHERE id = account";
+    tx.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids]))
+        .await?;
+    Ok(())
+}
+
+/// A hundred messages per transaction, one after the other.
+#[idempotent_handler(consumer = "together", batch = 100)]
+pub(super) async fn together(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+/// Without bookkeeping. The effect is not one that may happen twice, but here nothing makes it.
+#[idempotent_handler(consumer = "natural", strategy = natural)]
+pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+/// One row per aggregate instead of one per message.
+#[idempotent_handler(consumer = "sequence", strategy = sequence)]
+pub(super) async fn sequence(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! From publishing a message to its effect, and what an inbox costs that has nothing to do.
+//!
+//! Publisher and observer are this process, so that one clock measures; the inbox is another. The clock starts when the message is handed
+//! to the driver, and stops when the inbox's acknowledgement, which follows the commit, has gone through the server: both ends make the
+//! figure a little larger than it is.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use async_nats::Subscriber;
+use futures_util::StreamExt as _;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::World;
+use crate::figure::Figure;
+use crate::latency::{Latency, PATIENCE, SETTLING, watch_rest};
+use crate::raw::{Messages, WINDOW, context};
+use crate::servers::Servers;
+use crate::{Options, Result, check};
+
+/// Messages per second.
+const PACE: u64 = 500;
+
+/// Measures this group.
+pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let seconds = options.size(20, 5);
+    let (mut busy, mut idle) = (Vec::new(), Vec::new());
+    for run in 1..=options.runs() {
+        eprintln!("latency: run {run} of {}", options.runs());
+        busy.push(measure(servers, seconds).await?);
+        idle.push(rest(servers, seconds).await?);
+    }
+    let p50: Vec<f64> = busy.iter().map(|latency| latency.p50).collect();
+    let p99: Vec<f64> = busy.iter().map(|latency| latency.p99).collect();
+    let (queries, cpu): (Vec<f64>, Vec<f64>) = idle.into_iter().unzip();
+    Ok(vec![
+        Figure::alone("publish_to_effect_p50", "ms", &p50),
+        Figure::alone("publish_to_effect_p99", "ms", &p99),
+        Figure::alone("inbox_idle_queries_per_s", "1/s", &queries),
+        Figure::alone("inbox_idle_cpu_percent", "% of a core", &cpu),
+    ])
+}
+
+/// Publishes at a fixed pace to an inbox that waits for it.
+async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
+    let mut world = World::make(servers, 0).await?;
+    let inbox = world.start()?;
+    sleep(SETTLING).await;
+    let client = async_nats::connect(world.stream.nats_url.as_str()).await?;
+    // Acknowledgements are ordinary messages to the server; whoever listens sees them too.
+    let answers = client
+        .subscribe(format!("$JS.ACK.{}.one.>", world.stream.name))
+        .await?;
+    client.flush().await?;
+    world.messages = PACE * seconds;
+    let answered = tokio::spawn(answered(answers, world.messages));
+    let published = publish(&world, &client).await?;
+    let answered = answered.await??;
+    check("messages handled", inbox.stop().await?.messages, world.messages)?;
+    let millis = published
+        .iter()
+        .zip(&answered)
+        .map(|(published, answered)| {
+            let answered = answered.ok_or("a message was not acknowledged")?;
+            Ok(answered.saturating_duration_since(*published).as_secs_f64() * 1000.0)
+        })
+        .collect::<Result<Vec<f64>>>()?;
+    let effects = world.messages;
+    world.remove(effects).await?;
+    Ok(Latency::of(millis))
+}
+
+/// Publishes at a fixed pace; returns when each message was handed to the driver. Positions on the stream follow that order.
+async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Instant>> {
+    let messages = Messages::new(&world.stream)?;
+    let context = context(client.clone());
+    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(PACE)?);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut published, mut acks) = (Vec::new(), VecDeque::new());
+    for n in 0..world.messages {
+        ticks.tick().await;
+        let (subject, message) = messages.event(n)?;
+        published.push(Instant::now());
+        acks.push_back(context.send_publish(subject, message).await?);
+        // By now the oldest has been there for long; waiting for it takes no time.
+        if acks.len() == WINDOW {
+            acks.pop_front().ok_or("no acknowledgement")?.await?;
+        }
+    }
+    let mut last = 0;
+    for ack in acks {
+        last = ack.await?.sequence;
+    }
+    check("position of the last message", last, world.messages)?;
+    Ok(published)
+}
+
+/// When each message was acknowledged for the first time, by its position.
+async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<Instant>>> {
+    let mut answered = vec![None; usize::try_from(messages)?];
+    let mut left = messages;
+    while left > 0 {
+        let answer = timeout(PATIENCE, answers.next())
+            .await
+            .map_err(|_| "messages were not acknowledged in time")?
+            .ok_or("the observer's subscription ended")?;
+        let at = Instant::now();
+        // A progress or a refusal is no effect.
+        if !answer.payload.is_empty() && !answer.payload.starts_with(b"+ACK") {
+            continue;
+        }
+        let position = position(&answer.subject).ok_or("an acknowledgement has an unknown form")?;
+        let first = answered
+            .get_mut(position - 1)
+            .ok_or("an acknowledgement is of no message of ours")?;
+        if first.replace(at).is_none() {
+            left -= 1;
+        }
+    }
+    Ok(answered)
+}
+
+/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<number>.<time>.<pending>`; newer servers put two tokens in front of the stream and
+/// one at the end.
+fn position(subject: &str) -> Option<usize> {
+    let tokens: Vec<&str> = subject.split('.').collect();
+    let token = if tokens.len() == 9 { 5 } else { 7 };
+    tokens.get(token)?.parse().ok().filter(|position| *position > 0)
+}
+
+/// Transactions per second and percent of a core of an inbox with an empty stream.
+async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
+    let world = World::make(servers, 0).await?;
+    let inbox = world.start()?;
+    let rest = watch_rest(servers, &inbox, seconds).await?;
+    check("messages handled at rest", inbox.stop().await?.messages, 0)?;
+    world.remove(0).await?;
+    Ok(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_acknowledgements_tell_the_position() {
+        assert_eq!(
+            position("$JS.ACK.EVENTS.one.1.42.7.1700000000000000000.0"),
+            Some(42)
+        );
+        assert_eq!(
+            position("$JS.ACK._.hash.EVENTS.one.1.42.7.1700000000000000000.0.x"),
+            Some(42)
+        );
+        assert_eq!(position("$JS.ACK.EVENTS.one"), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! What an inbox holds in memory while a stream full of messages waits for it.
+
+use super::World;
+use crate::backlog::MEBIBYTE;
+use crate::figure::Figure;
+use crate::servers::Servers;
+use crate::{Options, Result};
+
+/// Measures this group.
+pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
+    let messages = options.size(1_000_000, 100_000);
+    let handled = options.size(50_000, 10_000);
+    let mut peaks = Vec::new();
+    for run in 1..=options.runs() {
+        eprintln!("memory: run {run} of {}", options.runs());
+        let world = World::make(servers, messages).await?;
+        let inbox = world.start()?;
+        world.until_left("one", messages - handled).await?;
+        let report = inbox.stop().await?;
+        peaks.push(report.peak_bytes as f64 / MEBIBYTE);
+        world.remove(report.messages).await?;
+    }
+    Ok(vec![Figure::alone("inbox_memory", "MiB", &peaks)])
+}

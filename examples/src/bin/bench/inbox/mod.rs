@@ -1,0 +1,165 @@
+//! What an inbox adds to the transactions of its handlers, and what it costs when it waits.
+//!
+//! Messages are published by the driver as a relay would publish them: same headers, same payloads. Invariant: as for all figures, effects
+//! and messages are counted afterwards.
+
+mod consume;
+mod duties;
+mod latency;
+mod memory;
+mod plain;
+mod strategies;
+
+use std::time::Instant;
+
+use clap::ValueEnum;
+use outbox_inbox::{Handler, Inbox, InboxConfig, InboxReport, Router};
+use tokio::time::{sleep, timeout};
+
+use crate::child::{Child, Place, serve};
+use crate::figure::Figure;
+use crate::load::AGGREGATES;
+use crate::raw::{self, per_second};
+use crate::servers::{Schema, Servers, Stream, count, pool, source};
+use crate::{Options, Result, check};
+use duties::{ACCOUNTS, FILL_ACCOUNTS, one};
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Group {
+    Consume,
+    Strategies,
+    Latency,
+    Memory,
+}
+
+/// Longest wait for a consumer to have handled everything.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
+/// Between two looks at what a consumer has left.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Measures the wanted groups.
+pub(crate) async fn figures(
+    servers: &Servers,
+    options: &Options,
+    is_wanted: impl Fn(Group) -> bool,
+) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    if is_wanted(Group::Consume) {
+        figures.extend(consume::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Strategies) {
+        figures.extend(strategies::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Latency) {
+        figures.extend(latency::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Memory) {
+        figures.extend(memory::figures(servers, options).await?);
+    }
+    Ok(figures)
+}
+
+/// Tables for handlers, and a stream full of messages for them.
+#[derive(Debug)]
+struct World {
+    schema: Schema,
+    stream: Stream,
+    messages: u64,
+}
+
+impl World {
+    async fn make(servers: &Servers, messages: u64) -> Result<Self> {
+        let schema = tables(servers).await?;
+        let stream = servers.stream().await?;
+        raw::fill(&stream, messages).await?;
+        Ok(Self {
+            schema,
+            stream,
+            messages,
+        })
+    }
+
+    /// Lets an inbox with this handler alone handle everything that is on the stream, and returns messages per second.
+    async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
+        let db = self.schema.pool(u32::try_from(config.concurrency)?).await?;
+        let inbox = Inbox::new(db.clone(), self.stream.source().await?)
+            .router(Router::new().handler::<H>())
+            .config(config);
+        let shutdown = outbox_core::shutdown::CancellationToken::new();
+        let start = Instant::now();
+        let run = inbox.run(shutdown.clone());
+        tokio::pin!(run);
+        let elapsed = tokio::select! {
+            ended = &mut run => return Err(format!("the inbox ended by itself: {:?}", ended?).into()),
+            done = self.until_left(H::REGISTRATION.consumer, 0) => {
+                done?;
+                start.elapsed()
+            }
+        };
+        shutdown.cancel();
+        let report = run.await?;
+        db.close().await?;
+        Ok((per_second(self.messages, elapsed), report))
+    }
+
+    /// Waits until a consumer has no more than so many messages left to acknowledge.
+    async fn until_left(&self, consumer: &str, left: u64) -> Result<()> {
+        let done = async {
+            // A consumer that is not there yet has everything left.
+            while self.stream.left(consumer).await?.is_none_or(|now| now > left) {
+                sleep(LOOK).await;
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, done)
+            .await
+            .map_err(|_| "the inbox did not handle everything in time")?
+    }
+
+    /// Starts an inbox with the default settings in a process of its own; its consumer is that of [`one`].
+    fn start(&self) -> Result<Child> {
+        Child::start("inbox-child", &self.schema, &self.stream, &[])
+    }
+
+    /// Checks how many effects there were, and removes everything.
+    async fn remove(self, effects: u64) -> Result<()> {
+        check("effects", self::effects(&self.schema).await?, effects)?;
+        self.stream.remove(self.messages).await?;
+        self.schema.remove().await
+    }
+}
+
+/// Makes what handlers write to: an inbox, and an account for each aggregate.
+async fn tables(servers: &Servers) -> Result<Schema> {
+    use sea_orm::ConnectionTrait as _;
+    let schema = servers.schema().await?;
+    outbox_inbox::migrate(&schema.db).await?;
+    schema.db.execute_unprepared(ACCOUNTS).await?;
+    schema.db.execute_unprepared(FILL_ACCOUNTS).await?;
+    check(
+        "accounts",
+        count(&schema.db, "SELECT count(*) AS n FROM accounts").await?,
+        AGGREGATES,
+    )?;
+    // Only superusers may, and without it the figures are a little worse.
+    let _ = schema.db.execute_unprepared("CHECKPOINT").await;
+    Ok(schema)
+}
+
+/// Each effect adds one to a balance.
+async fn effects(schema: &Schema) -> Result<u64> {
+    count(&schema.db, "SELECT sum(balance)::int8 AS n FROM accounts").await
+}
+
+/// The inbox of a process of its own.
+pub(crate) async fn child(place: &Place) -> Result<()> {
+    let config = InboxConfig::default();
+    let connections = u32::try_from(config.concurrency)?;
+    let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;
+    let source = source(&place.nats_url, &place.stream, &place.prefix).await?;
+    let inbox = Inbox::new(db, source)
+        .router(Router::new().handler::<one>())
+        .config(config);
+    serve(async |shutdown| Ok(inbox.run(shutdown).await?.handled)).await
+}

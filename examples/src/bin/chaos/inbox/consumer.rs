@@ -1,0 +1,121 @@
+//! One consumer process, and the handler that all of them run.
+//!
+//! The handler writes its effect first and fails or aborts afterwards, so that a transaction that is not rolled back is seen.
+
+use std::time::Duration;
+
+use clap::Args;
+use outbox_core::DomainEvent;
+use outbox_core::retry::Backoff;
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use outbox_nats::{JetStreamSource, SourceConfig, SubjectPrefix};
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Serialize};
+
+use super::world::effects;
+use crate::servers::{connect, names};
+
+/// Name of the consumer.
+pub(super) const CONSUMER: &str = "credit";
+
+/// Short, so that what a killed process had in hand comes again soon.
+pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
+
+/// What is consumed.
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "account", name = "deposited")]
+pub(super) struct Deposited {
+    #[domain_event(aggregate_id)]
+    pub(super) account: u32,
+    pub(super) number: u32,
+}
+
+/// Whether a handler that misbehaves does so each time with this event.
+pub(super) fn is_doomed(number: u32) -> bool {
+    is_poison(number) || is_deadly(number)
+}
+
+/// Fails each time.
+fn is_poison(number: u32) -> bool {
+    number % 100 == 99
+}
+
+/// Aborts its process each time.
+fn is_deadly(number: u32) -> bool {
+    number % 1000 == 250
+}
+
+/// What a child is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Child {
+    #[arg(long)]
+    database_url: String,
+    #[arg(long)]
+    nats_url: String,
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    workers: usize,
+    #[arg(long)]
+    misbehave: bool,
+}
+
+/// What the handler needs.
+#[derive(Debug)]
+struct Orders {
+    /// The table of effects.
+    effects: String,
+    misbehave: bool,
+}
+
+#[idempotent_handler(consumer = "credit")]
+async fn credit(event: Event<Deposited>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+    let number = event.number;
+    tx.execute_unprepared(&format!(
+        "INSERT INTO {} (number) VALUES ({number})",
+        orders.effects
+    ))
+    .await?;
+    if !orders.misbehave {
+        return Ok(());
+    }
+    if is_deadly(number) || fastrand::u32(..5000) == 0 {
+        std::process::abort();
+    }
+    if is_poison(number) || fastrand::u32(..20) == 0 {
+        return Err(HandlerError::retry("out of sorts"));
+    }
+    Ok(())
+}
+
+/// One consumer, until it is told to stop, killed, or aborts.
+pub(crate) async fn child(options: &Child) -> crate::Result<()> {
+    let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
+    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
+    let source = SourceConfig::default()
+        .stream(&options.name)
+        .prefix(SubjectPrefix::new(&options.name)?);
+    let config = InboxConfig::default()
+        .concurrency(options.workers)
+        .in_flight_max(8 * options.workers)
+        .ack_wait(ACK_WAIT)
+        .handler_timeout(ACK_WAIT / 2)
+        // Where handlers have no reason to fail, being killed and paused over and over must not look like one.
+        .attempts_max(if options.misbehave { 3 } else { 1_000 })
+        .backoff(Backoff {
+            min: Duration::from_millis(20),
+            max: Duration::from_millis(500),
+        });
+    let orders = Orders {
+        effects: effects(&options.name),
+        misbehave: options.misbehave,
+    };
+    Inbox::new(db, JetStreamSource::new(client, source))
+        .router(Router::new().handler::<credit>())
+        .names(names(&options.name)?)
+        .config(config)
+        .state(orders)
+        .run(outbox_core::shutdown::on_signals())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Consumers of one stream, in several processes, to which everything happens that can happen to them.
+//!
+//! Three plans, one after the other. *Copies*: each event is on the stream many times. *Kills*: processes are killed and paused while they
+//! work. *Failures*: handlers fail now and then, abort their process now and then, and some messages do so each time. When the consumer has
+//! nothing left to do the books are balanced. Invariant: balanced means that each event has had one effect, or none and one
+//! dead letter, which only the last plan may have. Absent here: relays.
+
+mod books;
+mod consumer;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::Result;
+use crate::processes::{Processes, Torment};
+use books::Books;
+pub(crate) use consumer::{Child, child};
+use world::World;
+
+/// What is done.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// PostgreSQL or MariaDB, where tables with a prefix of their own are made and removed if all is well; or `sqlite`, for a file of its own.
+    #[arg(long)]
+    database_url: String,
+    /// A nats-server with JetStream.
+    #[arg(long)]
+    nats_url: String,
+    /// Only these of the plans `copies`, `kills` and `failures`.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Plan>,
+    /// Sizes of a test: seconds instead of minutes.
+    #[arg(long)]
+    small: bool,
+    /// Events of each plan.
+    #[arg(long)]
+    events: Option<u32>,
+    /// How often each event is on the stream in the plan `copies`.
+    #[arg(long)]
+    copies: Option<u32>,
+    /// Processes killed in the plans `kills` and `failures`; half as many are paused.
+    #[arg(long)]
+    kills: Option<u32>,
+    /// Processes at a time.
+    #[arg(long, default_value_t = 4)]
+    processes: usize,
+    /// Handlers at a time, in each process.
+    #[arg(long, default_value_t = 8)]
+    workers: usize,
+    /// Repeats the choice of victims and the order of copies.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What happens to the consumers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Plan {
+    Copies,
+    Kills,
+    Failures,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    events: u32,
+    copies: u32,
+    kills: u32,
+}
+
+impl Options {
+    fn sizes(&self, plan: Plan) -> Sizes {
+        let (events, copies, kills) = match (plan, self.small) {
+            (Plan::Copies, false) => (10_000, 100, 0),
+            (Plan::Copies, true) => (50, 40, 0),
+            (Plan::Kills, false) => (100_000, 1, 200),
+            (Plan::Kills, true) => (1_000, 1, 6),
+            (Plan::Failures, false) => (100_000, 1, 20),
+            (Plan::Failures, true) => (500, 1, 2),
+        };
+        Sizes {
+            events: self.events.unwrap_or(events),
+            copies: self.copies.filter(|_| copies > 1).unwrap_or(copies),
+            kills: self.kills.filter(|_| kills > 0).unwrap_or(kills),
+        }
+    }
+}
+
+/// What came of a plan.
+#[derive(Debug, Serialize)]
+struct Report {
+    plan: Plan,
+    seed: u64,
+    seconds: f64,
+    /// Messages on the stream.
+    messages: u64,
+    /// Deliveries by the server, repeated ones included.
+    deliveries: u64,
+    #[serde(flatten)]
+    torments: Torment,
+    #[serde(flatten)]
+    books: Books,
+    balanced: bool,
+}
+
+/// Nothing should take this long.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// Between two looks at the consumer: so often a process can be killed.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Returns whether the books of all plans balance.
+pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("seed {seed}");
+    let mut balanced = true;
+    for plan in Plan::value_variants() {
+        if options.only.is_empty() || options.only.contains(plan) {
+            balanced &= carry_out(*plan, options, seed).await?;
+        }
+    }
+    Ok(balanced)
+}
+
+async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
+    let sizes = options.sizes(plan);
+    let world = World::make(&options.database_url, &options.nats_url).await?;
+    world.publish(sizes.events, sizes.copies, seed).await?;
+    let messages = u64::from(sizes.events) * u64::from(sizes.copies);
+    eprintln!(
+        "{plan:?}: {messages} messages of {} events published, consumers start",
+        sizes.events
+    );
+    let began = Instant::now();
+    let workers = options.workers.to_string();
+    let mut arguments = vec!["inbox-child", "--database-url", &world.url];
+    arguments.extend(["--nats-url", &options.nats_url, "--name", &world.name]);
+    arguments.extend(["--workers", &workers]);
+    let misbehave = plan == Plan::Failures;
+    arguments.extend(misbehave.then_some("--misbehave"));
+    let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;
+    let mut told = Instant::now();
+    let mut quiet = 0;
+    // Twice, because a server that has just counted may be about to count again.
+    while quiet < 2 {
+        tokio::time::sleep(LOOK).await;
+        consumers.look_after()?;
+        let left = world.left().await?.unwrap_or(messages);
+        quiet = if left == 0 { quiet + 1 } else { 0 };
+        let handled = messages.saturating_sub(left);
+        let due = (u64::from(sizes.kills) * handled).div_ceil(messages);
+        let kills = consumers.done().kills;
+        if left > 0 && u64::from(kills) < due {
+            consumers.kill_one()?;
+            if kills % 2 == 0 {
+                consumers.pause_one()?;
+            }
+        }
+        if told.elapsed() > Duration::from_secs(5) {
+            told = Instant::now();
+            eprintln!("{plan:?}: {left} messages to go, {consumers}");
+        }
+        if began.elapsed() > PATIENCE {
+            eprintln!("not done after {PATIENCE:?}");
+            break;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let torments = consumers.stop().await?;
+    let books = world.balance(sizes.events, misbehave).await?;
+    // Nobody but the last plan gives a handler a reason to fail, or a process one to end.
+    let balanced = books.is_balanced() && (misbehave || (books.dead_letters == 0 && torments.ends == 0));
+    let deliveries = world.deliveries().await?;
+    let report = Report {
+        plan,
+        seed,
+        seconds,
+        messages,
+        deliveries,
+        torments,
+        books,
+        balanced,
+    };
+    println!("{}", serde_json::to_string(&report)?);
+    if balanced {
+        world.remove().await?;
+    }
+    Ok(balanced)
+}

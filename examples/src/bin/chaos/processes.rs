@@ -1,0 +1,171 @@
+//! The processes of a run, each a child of this one that is killed, paused and started again.
+
+use std::fmt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use crate::Result;
+
+/// What was done to the processes, and what they did.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Torment {
+    /// Processes killed.
+    pub(crate) kills: u32,
+    /// Processes paused.
+    pub(crate) pauses: u32,
+    /// Processes that ended by themselves.
+    pub(crate) ends: u32,
+}
+
+/// The processes of a run. Dropping them kills them.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    arguments: Vec<String>,
+    processes: Vec<Victim>,
+    rng: fastrand::Rng,
+    /// Pauses last from a third of this to a little more than twice as long.
+    pause: Duration,
+    done: Torment,
+}
+
+#[derive(Debug)]
+struct Victim {
+    process: Child,
+    paused_until: Option<Instant>,
+}
+
+impl Processes {
+    /// Starts this program so many times with these arguments.
+    pub(crate) fn start(count: usize, arguments: &[&str], pause: Duration, seed: u64) -> Result<Self> {
+        let mut processes = Self {
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            processes: Vec::new(),
+            rng: fastrand::Rng::with_seed(seed),
+            pause,
+            done: Torment::default(),
+        };
+        for _ in 0..count {
+            let victim = processes.spawn()?;
+            processes.processes.push(victim);
+        }
+        Ok(processes)
+    }
+
+    fn spawn(&self) -> Result<Victim> {
+        let process = Command::new(std::env::current_exe()?)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Victim {
+            process,
+            paused_until: None,
+        })
+    }
+
+    /// What was done so far.
+    pub(crate) fn done(&self) -> Torment {
+        self.done
+    }
+
+    /// Wakes those whose pause is over, and starts those again that ended by themselves.
+    pub(crate) fn look_after(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for index in 0..self.processes.len() {
+            let victim = &mut self.processes[index];
+            if victim.paused_until.is_some_and(|until| until <= now) {
+                victim.signal(Signal::CONT)?;
+                victim.paused_until = None;
+            }
+            if victim.process.try_wait()?.is_some() {
+                self.done.ends += 1;
+                self.processes[index] = self.spawn()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills or pauses one.
+    pub(crate) fn torment_one(&mut self) -> Result<()> {
+        if self.rng.bool() {
+            self.kill_one()
+        } else {
+            self.pause_one()
+        }
+    }
+
+    /// Kills one that is awake, when its heir has been started.
+    pub(crate) fn kill_one(&mut self) -> Result<()> {
+        if let Some(index) = self.choose() {
+            self.done.kills += 1;
+            let heir = self.spawn()?;
+            let mut victim = std::mem::replace(&mut self.processes[index], heir);
+            victim.process.kill()?;
+            victim.process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Pauses one that is awake.
+    pub(crate) fn pause_one(&mut self) -> Result<()> {
+        if let Some(index) = self.choose() {
+            self.done.pauses += 1;
+            let pause = self.pause.mul_f64(0.3 + 2.0 * self.rng.f64());
+            self.processes[index].signal(Signal::STOP)?;
+            self.processes[index].paused_until = Some(Instant::now() + pause);
+        }
+        Ok(())
+    }
+
+    fn choose(&mut self) -> Option<usize> {
+        let awake: Vec<usize> = (0..self.processes.len())
+            .filter(|index| self.processes[*index].paused_until.is_none())
+            .collect();
+        self.rng.choice(awake)
+    }
+
+    /// Stops all in an orderly way.
+    pub(crate) async fn stop(mut self) -> Result<Torment> {
+        for victim in &mut self.processes {
+            victim.signal(Signal::CONT)?;
+            victim.signal(Signal::TERM)?;
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for victim in &mut self.processes {
+            while victim.process.try_wait()?.is_none() {
+                if Instant::now() > deadline {
+                    return Err("a process did not stop within 20 s".into());
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(self.done)
+    }
+}
+
+impl Victim {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.ok_or("a process without a number")?, signal)?)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for victim in &mut self.processes {
+            // It may have ended; nothing is to be done about it.
+            let _ = victim.process.kill();
+            let _ = victim.process.wait();
+        }
+    }
+}
+
+impl fmt::Display for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Torment { kills, pauses, ends } = self.done;
+        write!(f, "{kills} kills, {pauses} pauses, {ends} ended by themselves")
+    }
+}

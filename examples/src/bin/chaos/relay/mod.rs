@@ -1,0 +1,152 @@
+//! Several relays over one outbox, one of which is killed or paused every second.
+//!
+//! Half of the messages are there when the relays start, the other half is recorded while they are killed. When everything is settled the books
+//! are balanced: what was committed against the stream. Invariant: balanced means that nothing is lost, invented, out of order or unsettled.
+
+mod books;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use outbox_core::{Relay, RelayConfig};
+use outbox_nats::{JetStreamPublisher, PublisherConfig, SubjectPrefix};
+use outbox_sea_orm::SqlStore;
+use serde::Serialize;
+
+use crate::Result;
+use crate::processes::{Processes, Torment};
+use crate::servers::{connect, names};
+use books::Books;
+use world::World;
+
+/// What is done.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// PostgreSQL or MariaDB; tables with a prefix of their own are made in it, and removed if all is well.
+    #[arg(long)]
+    database_url: String,
+    /// A nats-server with JetStream.
+    #[arg(long)]
+    nats_url: String,
+    /// Messages in all.
+    #[arg(long, default_value_t = 200_000)]
+    messages: u32,
+    /// Aggregates that they belong to.
+    #[arg(long, default_value_t = 500)]
+    aggregates: u32,
+    /// Relays at a time.
+    #[arg(long, default_value_t = 4)]
+    relays: usize,
+    /// Milliseconds between two torments.
+    #[arg(long, default_value_t = 1000)]
+    every_ms: u64,
+    /// Repeats the choice of victims.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Report {
+    seed: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    torments: Torment,
+    #[serde(flatten)]
+    books: Books,
+}
+
+/// Nothing should take this long.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Short, so that leases are lost often.
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// Returns whether the books balance.
+pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("seed {seed}");
+    let world = World::make(options).await?;
+    world.record(0..options.messages / 2).await?;
+    eprintln!("{} messages recorded, relays start", options.messages / 2);
+    let began = Instant::now();
+    let arguments = [
+        "relay-child",
+        "--database-url",
+        &options.database_url,
+        "--nats-url",
+        &options.nats_url,
+        "--name",
+        &world.name,
+    ];
+    // Most pauses outlast the lease.
+    let mut relays = Processes::start(options.relays, &arguments, LEASE, seed)?;
+    let (writer, rest) = (world.clone(), options.messages / 2..options.messages);
+    let mut recording = tokio::spawn(async move { writer.record(rest).await });
+    let mut recorded = false;
+    loop {
+        tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
+        relays.look_after()?;
+        relays.torment_one()?;
+        if recording.is_finished() && !recorded {
+            (&mut recording).await??;
+            recorded = true;
+        }
+        let unsettled = world.unsettled().await?;
+        eprintln!("{unsettled} messages to go, {relays}");
+        if recorded && unsettled == 0 {
+            break;
+        }
+        if began.elapsed() > PATIENCE {
+            eprintln!("not settled after {PATIENCE:?}");
+            break;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let torments = relays.stop().await?;
+    let books = world.balance().await?;
+    let balanced = books.is_balanced();
+    println!(
+        "{}",
+        serde_json::to_string(&Report {
+            seed,
+            seconds,
+            torments,
+            books
+        })?
+    );
+    if balanced {
+        world.remove().await?;
+    }
+    Ok(balanced)
+}
+
+/// What a child is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Child {
+    #[arg(long)]
+    database_url: String,
+    #[arg(long)]
+    nats_url: String,
+    #[arg(long)]
+    name: String,
+}
+
+/// One relay, until it is told to stop or killed.
+pub(crate) async fn child(options: &Child) -> Result<()> {
+    let db = connect(&options.database_url, 4).await?;
+    let store = SqlStore::new(db).with_names(&names(&options.name)?)?;
+    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
+    let config = PublisherConfig::default()
+        .stream(&options.name)
+        .prefix(SubjectPrefix::new(&options.name)?)
+        .ack_timeout(LEASE / 3);
+    let publisher = JetStreamPublisher::new(client, config);
+    let config = RelayConfig::default()
+        .lease_ttl(LEASE)
+        .poll_max(Duration::from_millis(100));
+    let relay = Relay::new(store, publisher).with_config(config);
+    relay.run(outbox_core::shutdown::on_signals()).await?;
+    Ok(())
+}
