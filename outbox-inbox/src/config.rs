@@ -15,6 +15,8 @@ pub enum Unreadable {
     DeadLetter,
     /// It is acknowledged and logged. For streams that carry other traffic as well.
     Ignore,
+    /// It is tried again, at the longest delay of [`InboxConfig::backoff`], until a newer program can read it. Uses no attempts.
+    Retry,
 }
 
 /// What happens to a message whose event type is handled, but not in this version.
@@ -27,6 +29,8 @@ pub enum UnknownVersion {
     /// It is delivered again, at the longest delay of [`InboxConfig::backoff`], until a newer program handles it. For rolling
     /// deployments that start with the producer. Uses no attempts.
     Retry,
+    /// It is acknowledged and logged. For consumers that do not need what other versions say.
+    Ignore,
 }
 
 /// Settings of an inbox. `InboxConfig::default()` is right for most services.

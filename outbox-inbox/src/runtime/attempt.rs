@@ -79,6 +79,18 @@ impl Consumer {
         if let Some(letter) = item.letter.clone() {
             return self.letter_failed(item, &letter, None, error, stop).await;
         }
+        if self.shared.config.unreadable == Unreadable::Retry {
+            tracing::warn!(
+                consumer = self.name,
+                subject,
+                position,
+                error,
+                "not a message, tried again later"
+            );
+            return Handling::Later {
+                retry_after: self.shared.config.backoff.max,
+            };
+        }
         if self.shared.config.unreadable == Unreadable::Ignore {
             tracing::warn!(
                 consumer = self.name,
@@ -126,11 +138,18 @@ impl Consumer {
             "event `{}` version {} has no handler in consumer `{}`, other versions have",
             message.event_type, message.event_version, self.name
         );
-        if self.shared.config.unknown_version == UnknownVersion::Retry && item.letter.is_none() {
-            tracing::warn!(event_id = %message.event_id, %error, "tried again later");
-            return Handling::Later {
-                retry_after: self.shared.config.backoff.max,
-            };
+        match self.shared.config.unknown_version {
+            UnknownVersion::Retry if item.letter.is_none() => {
+                tracing::warn!(event_id = %message.event_id, %error, "tried again later");
+                return Handling::Later {
+                    retry_after: self.shared.config.backoff.max,
+                };
+            }
+            UnknownVersion::Ignore if item.letter.is_none() => {
+                tracing::warn!(event_id = %message.event_id, %error, "ignored");
+                return self.not_wanted(item, message).await;
+            }
+            _ => {}
         }
         if let Some(handling) = self.wait_for_turn(item, message, None).await {
             return handling;

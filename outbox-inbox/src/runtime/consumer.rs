@@ -112,7 +112,10 @@ impl Consumer {
             },
             prefetch: match self.order {
                 Order::Strict => 1,
-                _ => self.in_flight_max(),
+                // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
+                _ => (4 * config.concurrency)
+                    .max(2 * self.batch_max)
+                    .min(self.in_flight_max()),
             },
         }
     }

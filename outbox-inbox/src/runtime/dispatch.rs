@@ -236,9 +236,10 @@ impl<S: Source> Dispatcher<S> {
     async fn owe(&mut self, key: &LaneKey, in_flight: InFlight<DeliveryOf<S>>, wait: Duration) {
         let ack_wait = self.consumer.shared.config.ack_wait;
         let wait = wait.clamp(SHED_MIN.min(ack_wait), ack_wait);
-        // It is sent again after `wait`, perhaps to another process, so it is not waited for without end.
+        // It is sent again after `wait`, and received when there is room; or by another process, so it is not waited for without end.
+        let slack = SHED_MIN.max(ack_wait / 4);
         self.lanes
-            .owe(key.clone(), in_flight.rank, Instant::now() + wait + SHED_MIN);
+            .owe(key.clone(), in_flight.rank, Instant::now() + wait + slack);
         self.give_back(in_flight, wait).await;
     }
 

@@ -176,7 +176,7 @@ async fn policies_can_be_changed(test: TestDb) {
         position: 1,
     };
     assert_eq!(
-        harness.deliver_raw::<book>(foreign).await.unwrap(),
+        harness.deliver_raw::<book>(foreign.clone()).await.unwrap(),
         Outcome::Skipped
     );
     let newer = message(&OrderPlacedV2 { order_id: 1 });
@@ -190,6 +190,18 @@ async fn policies_can_be_changed(test: TestDb) {
         test.row().await,
         None,
         "waiting for a newer program uses no attempts"
+    );
+    let config = quick()
+        .unreadable(Unreadable::Retry)
+        .unknown_version(UnknownVersion::Ignore);
+    let harness = test.harness(&Script::ok()).config(config);
+    assert_eq!(
+        harness.deliver_raw::<book>(foreign).await.unwrap(),
+        Outcome::Later
+    );
+    assert_eq!(
+        harness.deliver_message::<book>(&newer).await.unwrap(),
+        Outcome::Skipped
     );
     assert!(dead_letters(&test.db, "books").await.unwrap().is_empty());
 }

@@ -112,9 +112,12 @@ impl Orders {
 
     /// Does what the rule says.
     pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
-        self.0
-            .send_modify(|state| state.runs.push((event.order_id, event.line)));
-        let rule = self.0.borrow().rule(event);
+        // Under one lock: who sees the run may change the rule for the next one only.
+        let mut rule = None;
+        self.0.send_modify(|state| {
+            state.runs.push((event.order_id, event.line));
+            rule = state.rule(event);
+        });
         match rule {
             None => Ok(()),
             Some(Rule::Fail) => Err(HandlerError::retry("out of stock")),
