@@ -237,9 +237,9 @@ impl<S: Source> Dispatcher<S> {
         let ack_wait = self.consumer.shared.config.ack_wait;
         let wait = wait.clamp(SHED_MIN.min(ack_wait), ack_wait);
         // It is sent again after `wait`, and received when there is room; or by another process, so it is not waited for without end.
-        let slack = SHED_MIN.max(ack_wait / 4);
+        // Not much longer than it takes to come either, because everything behind it goes back as well.
         self.lanes
-            .owe(key.clone(), in_flight.rank, Instant::now() + wait + slack);
+            .owe(key.clone(), in_flight.rank, Instant::now() + wait + SHED_MIN);
         self.give_back(in_flight, wait).await;
     }
 
