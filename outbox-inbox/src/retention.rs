@@ -65,7 +65,7 @@ pub(crate) async fn purge_batch(
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        // Expired rows of other tables are deleted here as well, each within `batch`.
+        // Requests (feature `http`) are deleted by `purge_requests`, because a service may have them without an inbox.
         tx.commit().await?;
         Ok((Purged { messages }, expired >= batch as usize))
     })

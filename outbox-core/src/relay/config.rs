@@ -95,6 +95,7 @@ impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             lease_ttl: Duration::from_secs(15),
+            // Evaluated at compile time.
             batch: const { NonZeroU32::new(4000).unwrap() },
             buffer_bytes: 32 << 20,
             window: 1024,

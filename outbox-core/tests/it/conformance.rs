@@ -75,7 +75,7 @@ macro_rules! noticed {
     )*
 
         /// A mistake without a test does not compile.
-        #[allow(dead_code, unreachable_patterns)]
+        #[allow(dead_code, unreachable_patterns, reason = "only that it compiles matters")]
         fn every_mistake_has_a_test(mistake: $mistakes) {
             match mistake {
                 $($mistakes::$mistake => {})*

@@ -308,7 +308,7 @@ impl Consumer {
     }
 
     /// What the handler is given, and the key under which it takes effect.
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         message: &Arc<Message>,
         handler: &Registration,

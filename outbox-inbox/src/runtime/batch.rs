@@ -14,7 +14,6 @@ use super::item::{Handling, Item, Route};
 use super::pass::{Pass, needs_transaction};
 use crate::database::roll_back;
 use crate::dedup::claim::{Claim, Claimant, claim_all};
-use crate::dedup::key;
 use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, OnDuplicate, Registration, Strategy};
 use crate::hook::Handled;
@@ -68,14 +67,7 @@ impl Consumer {
         let Route::Handler { upcast_to, .. } = &item.route else {
             return None;
         };
-        let input = match upcast_to {
-            Some(version) => Arc::new(self.shared.upcasters.apply(message, *version).ok()?),
-            None => message.clone(),
-        };
-        let id = match handler.options.strategy {
-            Strategy::Key(key_of) => key::id(&key_of(&input).ok()?),
-            _ => message.event_id.as_uuid(),
-        };
+        let (input, id) = self.prepare(message, handler, *upcast_to).ok()?;
         let claimant = self.claimant(message, handler.options.strategy, id);
         Some(Member {
             message,

@@ -17,7 +17,7 @@ use crate::telemetry;
 
 /// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
 const SETTLE_BATCH: usize = 512;
-/// Messages of one held aggregate per fetch.
+/// Messages of one held aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// A lane with more messages than this in memory, while others starve, goes on from the store.
 const LANE_MAX: usize = 512;
