@@ -24,6 +24,7 @@ use super::item::{Handling, Item};
 use super::job::{self, Ended, InFlight, Origin};
 use super::lanes::{LaneKey, Lanes};
 use super::letters;
+use super::pace::{self, timely};
 use crate::dead_letter::StoredLetter;
 use crate::handler::{Order, describe};
 use crate::telemetry;
@@ -179,7 +180,7 @@ impl<S: Source> Dispatcher<S> {
     async fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
         telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.held());
         self.jobs -= 1;
-        let each = ended.took.as_secs_f64() / to_f64(ended.messages.max(1));
+        let each = ended.took.as_secs_f64() / pace::to_f64(ended.messages.max(1));
         self.mean += MEAN_WEIGHT * (each - self.mean);
         for lane in ended.lanes {
             self.lane_ended(lane).await;
@@ -249,14 +250,7 @@ impl<S: Source> Dispatcher<S> {
         let config = &consumer.shared.config;
         let least = (2 * config.concurrency).max(2 * consumer.batch_max);
         let most = consumer.in_flight_max();
-        if self.mean <= 0.0 {
-            return most;
-        }
-        let jobs = to_f64(config.concurrency);
-        let timely = config.ack_wait.as_secs_f64() / 2.0 * jobs / self.mean;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-        let timely = timely.clamp(0.0, 1e9) as usize;
-        timely.clamp(least.min(most), most)
+        timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
     async fn received(&mut self, received: Received<S>) {
@@ -475,8 +469,4 @@ async fn until(time: Option<Instant>) {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-fn to_f64(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }

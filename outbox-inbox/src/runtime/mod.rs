@@ -23,6 +23,7 @@ mod item;
 mod job;
 mod lanes;
 mod letters;
+mod pace;
 mod pass;
 mod report;
 mod turn;
