@@ -10,6 +10,7 @@ pub(crate) mod days;
 pub(crate) mod postgres;
 
 pub(crate) mod admin;
+pub(crate) mod columns;
 pub(crate) mod fetch;
 pub(crate) mod key;
 pub(crate) mod leases;
@@ -144,34 +145,6 @@ impl Dialect {
     /// 1 where the condition holds, else 0, as the 64-bit integer that is read.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
-    }
-
-    /// What a fetched row is read from, of a table `m`. `payload` is an expression: null where the row has to wait.
-    pub(crate) fn columns(&self, payload: &str) -> String {
-        let now = self.statement_now();
-        let mut now_micros = self.micros(now);
-        if self.backend == DbBackend::Postgres {
-            // A scalar subquery is computed once; else each row would pay for it with a third of what walking it costs (measured).
-            now_micros = format!("(SELECT {now_micros})");
-        }
-        format!(
-            "m.seq, {partition} AS partition_no, {aggregate_type} AS aggregate_type, {aggregate_id} AS aggregate_id, \
-             {attempts} AS attempts, {failures} AS failures, m.id, m.event_id, m.sequence, m.event_type, m.event_version, \
-             m.subject, m.content_type, {payload} AS payload, {headers} AS headers, {created} AS created_micros, \
-             {now_micros} AS now_micros, {delayed} AS is_delayed",
-            partition = self.int("m.partition_no"),
-            aggregate_type = self.bytes("m.aggregate_type"),
-            aggregate_id = self.bytes("m.aggregate_id"),
-            attempts = self.int("m.attempts"),
-            failures = self.int("m.failures"),
-            headers = if self.backend == DbBackend::Postgres {
-                "m.headers::text"
-            } else {
-                "m.headers"
-            },
-            created = self.micros("m.created_at"),
-            delayed = self.flag(&format!("m.available_at > {now}")),
-        )
     }
 
     /// All messages, in the order in which they were recorded. For tests: reads the whole table.

@@ -11,11 +11,12 @@ use futures_util::TryStreamExt;
 use outbox_core::{
     Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
 };
-use sea_orm::{DatabaseConnection, DbErr, QueryResult, Statement, StreamTrait};
+use sea_orm::{DatabaseConnection, DbErr, QueryResult, Statement, StreamTrait, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::failed;
+use crate::dialect::columns::Column;
 
 const CONTEXT: &str = "messages could not be fetched";
 
@@ -112,33 +113,36 @@ pub(super) async fn read_all<C: StreamTrait>(
 }
 
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError> {
-    let int = |column| row.try_get::<i64>("", column).map_err(corrupt);
-    let (seq, partition) = (int("seq")?, int("partition_no")?);
-    let (aggregate_type, type_damage) = key(row, "aggregate_type").map_err(corrupt)?;
-    let (aggregate_id, id_damage) = key(row, "aggregate_id").map_err(corrupt)?;
+    let int = |column| get::<i64>(row, column).map_err(corrupt);
+    let (seq, partition) = (int(Column::Seq)?, int(Column::Partition)?);
+    let key = |column| get(row, column).map(|bytes| text(column.name(), bytes));
+    let (aggregate_type, type_damage) = key(Column::AggregateType).map_err(corrupt)?;
+    let (aggregate_id, id_damage) = key(Column::AggregateId).map_err(corrupt)?;
     let aggregate = Aggregate::new(aggregate_type, aggregate_id);
-    let payload = row.try_get::<Option<Vec<u8>>>("", "payload").map_err(corrupt)?;
-    let age = int("now_micros")? - int("created_micros")?;
+    let payload: Option<Vec<u8>> = get(row, Column::Payload).map_err(corrupt)?;
+    let sequence: Option<i64> = get(row, Column::Sequence).map_err(corrupt)?;
+    let created_micros = int(Column::CreatedMicros)?;
+    let age = int(Column::NowMicros)?.saturating_sub(created_micros);
     let has_to_wait = payload.is_none();
     Ok(Walked {
         has_to_wait,
-        is_delayed: int("is_delayed")? != 0,
+        is_delayed: int(Column::IsDelayed)? != 0,
         row: FetchedRow {
             seq,
             partition: u16::try_from(partition).map_err(|_| StoreError::Corrupt {
                 context: format!("partition {partition} of row {seq}"),
             })?,
-            sequenced: row
-                .try_get::<Option<i64>>("", "sequence")
-                .map_err(corrupt)?
-                .is_some(),
-            attempts: u32::try_from(int("attempts")?).unwrap_or_default(),
-            failures: u32::try_from(int("failures")?).unwrap_or_default(),
+            sequenced: sequence.is_some(),
+            attempts: u32::try_from(int(Column::Attempts)?).unwrap_or_default(),
+            failures: u32::try_from(int(Column::Failures)?).unwrap_or_default(),
             waited,
             age: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
             message: match (type_damage.or(id_damage), payload) {
                 (Some(damage), _) => Err(damage),
-                (None, payload) => read_message(row, &aggregate, payload.unwrap_or_default()),
+                (None, payload) => {
+                    let payload = payload.unwrap_or_default();
+                    read_message(row, &aggregate, sequence, created_micros, payload)
+                }
             },
             aggregate,
         },
@@ -153,31 +157,43 @@ pub(super) fn corrupt(error: DbErr) -> StoreError {
 
 /// A key column as far as it can be read, and what is wrong with it. Every dialect selects it as bytes.
 pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
-    match String::from_utf8(row.try_get("", column)?) {
-        Ok(text) => Ok((text, None)),
+    Ok(text(column, row.try_get("", column)?))
+}
+
+fn text(column: &str, bytes: Vec<u8>) -> (String, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
         Err(error) => {
             let readable = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            Ok((readable, Some(format!("{column} is not UTF-8"))))
+            (readable, Some(format!("{column} is not UTF-8")))
         }
     }
 }
 
-fn read_message(row: &QueryResult, aggregate: &Aggregate, payload: Vec<u8>) -> Result<Message, String> {
-    let id: Uuid = column(row, "id")?;
-    let event_id: Option<Uuid> = column(row, "event_id")?;
-    let headers: Headers = serde_json::from_str(&column::<String>(row, "headers")?)
+fn read_message(
+    row: &QueryResult,
+    aggregate: &Aggregate,
+    sequence: Option<i64>,
+    created_micros: i64,
+    payload: Vec<u8>,
+) -> Result<Message, String> {
+    let id: Uuid = column(row, Column::Id)?;
+    let event_id: Uuid = column(row, Column::EventId)?;
+    let headers: Headers = serde_json::from_str(&column::<String>(row, Column::Headers)?)
         .map_err(|error| format!("headers are not a JSON object of texts: {error}"))?;
-    let created_micros: i64 = column(row, "created_micros")?;
     Ok(Message {
         id: MessageId::from(id),
-        event_id: event_id.unwrap_or(id).into(),
+        event_id: event_id.into(),
         aggregate: aggregate.clone(),
-        sequence: unsigned(column::<Option<i64>>(row, "sequence")?, "sequence")?,
-        event_type: column(row, "event_type")?,
-        event_version: unsigned(Some(column::<i64>(row, "event_version")?), "event_version")?
-            .unwrap_or_default(),
-        subject: column(row, "subject")?,
-        content_type: column(row, "content_type")?,
+        sequence: unsigned(sequence, Column::Sequence)?,
+        event_type: column(row, Column::EventType)?,
+        event_version: unsigned(
+            Some(column::<i64>(row, Column::EventVersion)?),
+            Column::EventVersion,
+        )?
+        .unwrap_or_default(),
+        subject: column(row, Column::Subject)?,
+        content_type: column(row, Column::ContentType)?,
         payload: payload.into(),
         headers,
         created_at: time_of(created_micros)
@@ -190,13 +206,16 @@ pub(super) fn time_of(micros: i64) -> Result<OffsetDateTime, time::error::Compon
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
 }
 
-fn column<T: sea_orm::TryGetable>(row: &QueryResult, name: &str) -> Result<T, String> {
-    row.try_get("", name)
-        .map_err(|error| format!("{name} cannot be read: {error}"))
+fn get<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, DbErr> {
+    row.try_get_by_index(column as usize)
 }
 
-fn unsigned<T: TryFrom<i64>>(value: Option<i64>, name: &str) -> Result<Option<T>, String> {
+fn column<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, String> {
+    get(row, column).map_err(|error| format!("{} cannot be read: {error}", column.name()))
+}
+
+fn unsigned<T: TryFrom<i64>>(value: Option<i64>, column: Column) -> Result<Option<T>, String> {
     value
-        .map(|value| T::try_from(value).map_err(|_| format!("{name} is {value}")))
+        .map(|value| T::try_from(value).map_err(|_| format!("{} is {value}", column.name())))
         .transpose()
 }
