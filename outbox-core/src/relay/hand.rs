@@ -52,10 +52,8 @@ impl Hand {
 
     /// Takes a row that a fetch returned. False if it may not go out, because its lane was closed meanwhile: then it waits.
     pub(super) fn take(&mut self, fetch: u64, row: &FetchedRow) -> bool {
-        let closed = self
-            .closed
-            .get(&Key::of(row))
-            .is_some_and(|seen| seen.is_none_or(|last| last >= fetch));
+        let is_closed = |seen: &Option<u64>| seen.is_none_or(|last| last >= fetch);
+        let closed = !self.closed.is_empty() && self.closed.get(&Key::of(row)).is_some_and(is_closed);
         if closed {
             self.set_aside(vec![Settlement {
                 seq: row.seq,

@@ -45,10 +45,10 @@ pub(super) struct Schedule {
     bytes: usize,
 }
 
-/// A fetched row, and when it was fetched.
+/// A fetched row, and when it was fetched. Boxed, because it is handed on several times.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) row: FetchedRow,
+    pub(super) row: Box<FetchedRow>,
     pub(super) fetched_at: Instant,
 }
 
@@ -66,7 +66,7 @@ impl Schedule {
     pub(super) fn push(&mut self, row: FetchedRow) {
         let key = Key::of(&row);
         let row = Queued {
-            row,
+            row: Box::new(row),
             fetched_at: Instant::now(),
         };
         self.queued += 1;
@@ -160,7 +160,7 @@ impl Schedule {
             self.queued -= 1;
             self.bytes -= row.size();
         });
-        removed.map(|row| row.row).collect()
+        removed.map(|row| *row.row).collect()
     }
 
     /// The lane with the most queued messages, if it has more than `min`.

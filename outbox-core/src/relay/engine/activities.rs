@@ -4,6 +4,7 @@
 //! and not settled at most four batches.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -16,11 +17,14 @@ use crate::store::{FetchRequest, HeldRequest, OutboxStore};
 use crate::telemetry;
 
 /// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
-const SETTLE_BATCH: usize = 512;
+const SETTLE_BATCH: usize = 1024;
 /// Messages of one held aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// A lane with more messages than this in memory, while others starve, goes on from the store.
+/// A lane with more messages than this in memory, while others may starve, goes on from the store.
 const LANE_MAX: usize = 512;
+/// Only after this long: each message that goes on from the store is written twice more, and a backlog of one aggregate is often
+/// short. Others wait for as long behind it, at most.
+const CROWDED_MAX: Duration = Duration::from_secs(2);
 /// So many of them stay in memory; with fewer, more are fetched.
 const LANE_KEPT: usize = 128;
 
@@ -109,31 +113,34 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let Some(deadlines) = self.ownership.deadlines() else {
             return;
         };
-        let mut room = self
-            .breaker
-            .window(self.config.window)
-            .saturating_sub(on_their_way);
+        let window = self.breaker.window(self.config.window);
+        let mut room = window.saturating_sub(on_their_way);
         if self.stopping.is_some() || !self.may_send() || Instant::now() >= deadlines.start {
             return;
         }
         while room > 0 {
             let Some((key, queued)) = self.schedule.next() else {
-                self.make_room();
+                // Nobody starves while half of the window is in use.
+                if room <= window / 2 {
+                    self.crowded_since = None;
+                } else {
+                    self.make_room();
+                }
                 return;
             };
             if queued.row.message.is_ok() {
                 room -= 1;
                 send(key, queued);
             } else {
-                self.unreadable(key, queued.row);
+                self.unreadable(key, *queued.row);
             }
         }
     }
 
     /// Nothing may be sent, since all that is in memory waits behind what is on its way: if it is that of few aggregates, the longest lane goes
     /// on from the store, and the memory is free for others.
-    pub(super) fn make_room(&mut self) {
-        if self.has_room() {
+    fn make_room(&mut self) {
+        if self.has_room() || self.crowded_since.get_or_insert_with(Instant::now).elapsed() < CROWDED_MAX {
             return;
         }
         if let Some(key) = self.schedule.longest(LANE_MAX) {

@@ -34,6 +34,9 @@ use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, S
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
+/// Confirmations are handled this many at a time before the next messages are sent. With all that are there, relay and broker would take turns
+/// instead of working at once: the broker idles while a thousand confirmations are handled, and the relay while it confirms the next thousand.
+const LANDED_PER_TURN: usize = 32;
 /// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
@@ -62,6 +65,8 @@ pub(super) struct Engine<'a, S, P> {
     intake: Intake,
     breaker: Breaker,
     purge: Purge,
+    /// Since when memory is full of what waits behind few messages that are out.
+    crowded_since: Option<Instant>,
     backlog_at: Instant,
     /// The gauges show what this relay counted.
     counts_backlog: bool,
@@ -136,6 +141,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             intake: Intake::new(config),
             breaker: Breaker::new(config.backoff),
             purge: Purge::new(config.retention, &mut rng),
+            crowded_since: None,
             backlog_at: Instant::now(),
             counts_backlog: false,
             generation: 0,
@@ -198,7 +204,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 }
                 Some(landed) = flights.next(), if !flights.is_empty() => {
                     let mut step = self.landed(landed);
-                    while let Some(Some(landed)) = flights.next().now_or_never() {
+                    for _ in 1..LANDED_PER_TURN {
+                        let Some(Some(landed)) = flights.next().now_or_never() else { break };
                         step = step.and(self.landed(landed));
                     }
                     step

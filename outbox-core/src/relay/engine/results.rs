@@ -45,6 +45,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
         self.intake.end(look, any, fetched.more, found.alone);
+        if look == Look::Walk && !fetched.more {
+            self.crowded_since = None;
+        }
         if look == Look::Held && found.crowded {
             self.intake.hold(CROWDED_PAUSE);
         }
@@ -118,7 +121,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.hand.drop_row(queued.row.seq);
                 self.schedule.close(key);
             }
-            Outcome::Settled(verdict) => self.refused(key, queued.row, verdict),
+            Outcome::Settled(verdict) => self.refused(key, *queued.row, verdict),
         }
         step
     }
