@@ -5,11 +5,12 @@
 //! program `bench` in `examples`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Result;
+use crate::failure::{Context as _, Result};
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Availability, Backend, Services};
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
+    /// A library that the measuring program is started with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`, so not on Windows).
+    #[arg(long, value_name = "FILE")]
+    preload: Option<PathBuf>,
 }
 
 pub(crate) fn run(what: &What) -> Result<ExitCode> {
@@ -63,6 +67,13 @@ pub(crate) fn run(what: &What) -> Result<ExitCode> {
     command.args([subcommand, "--postgres-url", services.url(Backend::Postgres)?]);
     command.args(["--nats-url", services.url(Backend::Nats)?]);
     command.args(passed_on(options));
+    if let Some(library) = &options.preload {
+        // The dynamic linker only warns about a file that is not there, and the figures would be those of another allocator.
+        let library = library
+            .canonicalize()
+            .context(|| format!("cannot preload {}", library.display()))?;
+        command.env("LD_PRELOAD", library);
+    }
     let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
     Ok(program::forward(status))
 }

@@ -92,7 +92,7 @@ pub(crate) struct Options {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Options often each figure is measured.
+    /// How often each figure is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Measure less: a tenth of the messages, a quarter of the time.
