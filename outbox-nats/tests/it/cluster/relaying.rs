@@ -82,13 +82,13 @@ async fn leader_changes_under_a_relay(fenced: bool) {
     let store = MemoryStore::starting_at(OffsetDateTime::now_utc());
     let publisher = publisher_with(&nats, nats.publisher_config().fenced(fenced));
     let rounds = async {
-        for _ in 0..10 {
-            credit(&store, 50, 10);
+        for _ in 0..6 {
+            credit(&store, 50, 17);
             nats.during_step_down(&nats.name, drained(&store)).await;
         }
     };
     let report = relay(&store, publisher, rounds).await;
-    assert_eq!((report.published, report.parked), (5_000, 0));
+    assert_eq!((report.published, report.parked), (5_100, 0));
     assert_balanced(&store, &nats).await;
 }
 
