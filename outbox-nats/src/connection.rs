@@ -23,6 +23,9 @@ const FIRST_CONNECT: Duration = Duration::from_secs(2);
 /// Bound on closing a line. The thread only drops what it holds.
 const CLOSE: Duration = Duration::from_secs(1);
 
+/// How long the given client is asked for its servers. It answers at once, or not before it is connected again.
+const ASK_SERVERS: Duration = Duration::from_millis(100);
+
 /// How a client was made: enough to make another one like it.
 pub(crate) struct Origin {
     pub(crate) servers: Vec<ServerAddr>,
@@ -60,6 +63,8 @@ pub(crate) struct Line {
     origin: Option<Arc<Origin>>,
     ack_timeout: Duration,
     inflight_max: usize,
+    /// Where the given client could connect, when it was last asked.
+    servers: Mutex<Vec<ServerAddr>>,
     current: Mutex<Slot>,
 }
 
@@ -82,6 +87,7 @@ impl Line {
             given,
             ack_timeout,
             inflight_max,
+            servers: Mutex::default(),
             current: Mutex::default(),
         };
         if line.origin.is_none() {
@@ -110,7 +116,8 @@ impl Line {
                 let Some(origin) = &self.origin else {
                     return self.borrowed();
                 };
-                match Thread::start(origin, |client| self.context(client)).await {
+                let servers = self.servers(origin).await;
+                match Thread::start(origin, servers, |client| self.context(client)).await {
                     Some((client, context, thread)) => Live {
                         client,
                         context,
@@ -157,6 +164,18 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
+    /// Those of the origin and those of their cluster, which the given client was told by a server: the one that it was made with may be gone.
+    async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
+        let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Ok(pool)) = pool {
+            *servers = pool.into_iter().map(|server| server.addr).collect();
+        } else if servers.is_empty() {
+            servers.clone_from(&origin.servers);
+        }
+        servers.clone()
+    }
+
     fn borrowed(&self) -> Live {
         Live {
             client: self.given.clone(),
@@ -189,9 +208,10 @@ impl Thread {
     /// `None` if the system gives us no thread.
     async fn start(
         origin: &Origin,
+        servers: Vec<ServerAddr>,
         context: impl FnOnce(Client) -> Context,
     ) -> Option<(Client, Context, Self)> {
-        let (servers, options) = (origin.servers.clone(), origin.options.clone());
+        let options = origin.options.clone();
         let (opened, opening) = oneshot::channel();
         let (end, mut ending) = watch::channel(false);
         let (ended_when_dropped, ended) = watch::channel(());

@@ -13,6 +13,7 @@ use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 use outbox_core::{ConsumerSpec, SourceError};
 
+use crate::outcome::is_temporary;
 use crate::provision::{Provisioning, captures};
 use crate::source::{configuration, interrupted};
 use crate::subject::{covers, narrowest_cover, without_covered};
@@ -42,6 +43,12 @@ impl Durable<'_> {
             Ok(info) => Some(info.config),
             Err(error) => match error.kind() {
                 ConsumerInfoErrorKind::NotFound => None,
+                ConsumerInfoErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                    return Err(interrupted(
+                        format!("consumer `{name}` cannot be read now"),
+                        error,
+                    ));
+                }
                 ConsumerInfoErrorKind::JetStream(_) | ConsumerInfoErrorKind::StreamNotFound => {
                     return Err(configuration(format!("consumer `{name}` cannot be read"), error));
                 }
@@ -214,6 +221,9 @@ impl Durable<'_> {
             .create_consumer(config)
             .await
             .map_err(|error| match error.kind() {
+                ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                    interrupted(format!("consumer `{name}` cannot be set up now"), error)
+                }
                 ConsumerErrorKind::JetStream(_)
                 | ConsumerErrorKind::InvalidConsumerType
                 | ConsumerErrorKind::InvalidName => {

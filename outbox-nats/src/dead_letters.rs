@@ -44,6 +44,8 @@ pub struct DeadLetterConfig {
     pub prefix: SubjectPrefix,
     /// Age at which copies are deleted; zero for never. Only for creating. Default 30 days.
     pub max_age: Duration,
+    /// Copies of the stream in a cluster, 1 to 5. Only for creating. Default 1.
+    pub replicas: usize,
     /// Whether [`DeadLetterStream::provision`] may create and change the stream. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
     /// Bound on one copy, from the call to the acknowledgement. Default 5 s.
@@ -56,6 +58,7 @@ impl Default for DeadLetterConfig {
             stream: DEFAULT_STREAM.to_owned(),
             prefix: SubjectPrefix::dead_letters(),
             max_age: Duration::from_hours(30 * 24),
+            replicas: 1,
             provisioning: Provisioning::default(),
             ack_timeout: Duration::from_secs(5),
         }
@@ -81,6 +84,13 @@ impl DeadLetterConfig {
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
+        self
+    }
+
+    /// Sets [`Self::replicas`].
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
         self
     }
 
@@ -146,6 +156,7 @@ impl DeadLetterStream {
             stream,
             prefix,
             max_age,
+            replicas,
             provisioning,
             ..
         } = &self.config;
@@ -153,6 +164,7 @@ impl DeadLetterStream {
             .name(stream)
             .prefix(prefix.clone())
             .max_age(*max_age)
+            .replicas(*replicas)
             .provisioning(*provisioning);
         provision_stream(&self.client, &spec, []).await
     }

@@ -50,6 +50,16 @@ pub(crate) fn is_refused_expectation(error: &SendError) -> bool {
         )
 }
 
+/// Whether a refusal says that there is nobody to ask now, as while a cluster elects a leader or has lost its majority, and not that something
+/// is wrong with what was asked.
+pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
+    match refused.error_code() {
+        ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,
+        ErrorCode::STREAM_OFFLINE | ErrorCode::CONSUMER_OFFLINE => true,
+        _ => refused.code() == 503,
+    }
+}
+
 /// What names a publish in an error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt<'a> {
@@ -130,7 +140,7 @@ impl Attempt<'_> {
         let context = match (class, error.kind(), cause) {
             (_, PublishErrorKind::StreamNotFound, _) => {
                 format!(
-                    "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it"
+                    "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it, unless its cluster is electing a leader"
                 )
             }
             (
@@ -322,6 +332,24 @@ mod tests {
                 class,
                 "status {status}, code {code}"
             );
+        }
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_temporary() {
+        for (status, code, expected) in [
+            (503, 10008, true),
+            (500, 10118, true),
+            (500, 10119, true),
+            (503, 10076, false),
+            (503, 10039, false),
+            (500, 10074, false),
+            (500, 10052, false),
+            (404, 10059, false),
+        ] {
+            let refusal = refusal(status, code);
+            let refused = refusal.source().unwrap().downcast_ref().unwrap();
+            assert_eq!(is_temporary(refused), expected, "status {status}, code {code}");
         }
     }
 

@@ -13,6 +13,7 @@ use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError, StreamFacts, StreamRetention};
 
 use crate::consumer::{self, Durable};
+use crate::outcome::is_temporary;
 use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
 use crate::subject::{SubjectPrefix, without_covered};
 use crate::subscription::JetStreamSubscription;
@@ -156,6 +157,9 @@ impl JetStreamSource {
                 SourceError::Configuration { context, source: None }
             }
             GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
+            GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                interrupted(format!("stream `{name}` cannot be read now"), error)
+            }
             _ => configuration(format!("stream `{name}` cannot be read"), error),
         })
     }

@@ -9,8 +9,11 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use outbox_core::dedup::DedupStoreError;
+use tokio::time::sleep;
 
-use crate::provision::{ProvisionError, Provisioning, captures, is_plain_name, read};
+use crate::provision::{
+    ProvisionError, Provisioning, ROUNDS_MAX, SETTLE, Seen, captures, is_plain_name, read,
+};
 
 /// Name of the bucket unless configured otherwise.
 pub const DEFAULT_BUCKET: &str = "outbox-dedup";
@@ -131,16 +134,15 @@ fn subjects(bucket: &str) -> String {
 pub(super) async fn provision(context: &Context, spec: &DedupBucketSpec) -> Result<(), ProvisionError> {
     spec.check()?;
     let stream = stream_name(&spec.bucket);
-    let seen = match read(context, &stream).await? {
-        Some(seen) => seen,
-        None if spec.provisioning == Provisioning::VerifyOnly => return Err(missing(spec)),
-        None => {
-            create(context, spec).await?;
+    for _ in 0..ROUNDS_MAX {
+        match read(context, &stream).await? {
+            Some(seen) => return check(&spec.bucket, &seen.typed),
+            None if spec.provisioning == Provisioning::VerifyOnly => return Err(missing(spec)),
             // Read back, because another process may have been faster.
-            read(context, &stream).await?.ok_or_else(|| missing(spec))?
+            None => create(context, spec).await?,
         }
-    };
-    check(&spec.bucket, &seen.typed)
+    }
+    Err(ProvisionError::Contended { stream })
 }
 
 async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), ProvisionError> {
@@ -151,9 +153,11 @@ async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), Provisi
     };
     match error.kind() {
         CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
+            // In a cluster a name is taken a moment before the bucket can be read.
+            sleep(SETTLE).await;
             Ok(())
         }
-        CreateStreamErrorKind::JetStream(source) => Err(ProvisionError::Refused { stream, source }),
+        CreateStreamErrorKind::JetStream(source) => Err(ProvisionError::refused(&stream, source)),
         _ => Err(ProvisionError::unavailable(&stream, error)),
     }
 }
@@ -187,7 +191,12 @@ fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
 }
 
 /// Whether a bucket remembers for long enough.
-pub(super) fn judge(bucket: &str, seen: &Config, keep: Duration) -> Result<Vec<String>, DedupStoreError> {
+pub(super) fn judge(bucket: &str, seen: &Seen, keep: Duration) -> Result<Vec<String>, DedupStoreError> {
+    let Seen {
+        typed: seen,
+        clustered,
+        ..
+    } = seen;
     check(bucket, seen)
         .map_err(|error| DedupStoreError::configuration(format!("bucket `{bucket}`"), Some(error.into())))?;
     if !seen.max_age.is_zero() && seen.max_age < keep {
@@ -203,6 +212,13 @@ pub(super) fn judge(bucket: &str, seen: &Config, keep: Duration) -> Result<Vec<S
     if seen.storage == StorageType::Memory {
         warnings.push(format!(
             "bucket `{bucket}` is in memory: after a restart of the server events take effect again; make it anew with file storage"
+        ));
+    }
+    if *clustered && seen.num_replicas < 3 {
+        warnings.push(format!(
+            "bucket `{bucket}` has {} replica in a cluster: the loss of one server stops its handlers or has events take effect again; raise it with: nats stream edit {} --replicas=3",
+            seen.num_replicas,
+            stream_name(bucket),
         ));
     }
     Ok(warnings)

@@ -75,7 +75,7 @@ impl KvDedupStore {
     /// # Errors
     ///
     /// [`ProvisionError`] says what was seen, what is needed and what to do; its streams are called `KV_<bucket>`. Only
-    /// [`ProvisionError::Unavailable`] may pass by itself.
+    /// [`ProvisionError::Unavailable`] and [`ProvisionError::Contended`] may pass by themselves.
     pub async fn open(client: Client, spec: &DedupBucketSpec) -> Result<Self, ProvisionError> {
         let store = Self {
             context: ContextBuilder::new()
@@ -278,7 +278,7 @@ impl KvDedupStore {
                 }
                 _ => DedupStoreError::configuration(format!("bucket `{}`", self.bucket), Some(error.into())),
             })?;
-        bucket::judge(&self.bucket, &seen.typed, keep)
+        bucket::judge(&self.bucket, &seen, keep)
     }
 }
 

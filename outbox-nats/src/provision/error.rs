@@ -7,6 +7,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::stream::RetentionPolicy;
 
 use super::StreamSpec;
+use crate::outcome::is_temporary;
 
 /// Why [`provision_stream`](crate::provision_stream) did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -102,9 +103,9 @@ pub enum ProvisionError {
         /// The server's reason.
         source: jetstream::Error,
     },
-    /// No usable answer: the server is unreachable, JetStream is off, or permissions deny the request.
+    /// No usable answer: the server is unreachable, its cluster has no leader or no majority, JetStream is off, or permissions deny the request.
     #[error(
-        "no answer about stream `{stream}`; check that the server runs with JetStream and that permissions allow `$JS.API.STREAM.>`"
+        "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
     )]
     Unavailable {
         /// The stream's name.
@@ -125,6 +126,17 @@ impl ProvisionError {
         Self::Unavailable {
             stream: stream.to_owned(),
             source: source.into(),
+        }
+    }
+
+    /// An answer of the server that is an error.
+    pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
+        if is_temporary(&source) {
+            return Self::unavailable(stream, source);
+        }
+        Self::Refused {
+            stream: stream.to_owned(),
+            source,
         }
     }
 

@@ -15,6 +15,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use async_nats::jetstream::{self, ErrorCode};
 use outbox_core::EventDescriptor;
 use serde_json::Value;
+use tokio::time::{sleep, timeout};
 
 use crate::subject::{SubjectPrefix, covers, without_covered};
 
@@ -27,12 +28,15 @@ pub const DEFAULT_STREAM: &str = "EVENTS";
 /// Bound on one request to the server.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time after which a stream is asked about again. While a cluster elects the leader of a new stream it does not answer, not later either.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Rounds of reading and changing before we give up against processes that change the stream at the same time.
-const ROUNDS_MAX: u32 = 20;
+pub(crate) const ROUNDS_MAX: u32 = 20;
 
 /// Time after which a change is read back. Updates have no condition in the protocol, so another process may have written over ours; it
 /// read the stream before that, which is a matter of milliseconds.
-const SETTLE: Duration = Duration::from_millis(200);
+pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
 /// Whether this process may create and change streams and consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -66,7 +70,8 @@ pub struct StreamSpec {
     /// Most bytes on the stream, `None` for no limit. Set it in production: a full disk stops the whole server, a full stream only its
     /// publishers. Only for creating. Default `None`.
     pub max_bytes: Option<u64>,
-    /// Copies in a cluster, 1 to 5. Only for creating. Default 1.
+    /// Copies in a cluster, 1 to 5. Three survive the loss of a server. Only for creating; fewer copies of an existing stream are a warning.
+    /// Default 1.
     pub replicas: usize,
     /// Whether the stream may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
@@ -263,7 +268,7 @@ pub async fn provision_stream<'a>(
         tracing::info!(stream = spec.name, added = ?plan.subjects_added, "stream updated");
         report.subjects_added.extend(plan.subjects_added);
         report.subjects_added.dedup();
-        tokio::time::sleep(SETTLE).await;
+        sleep(SETTLE).await;
     }
     Err(ProvisionError::Contended {
         stream: spec.name.clone(),
@@ -275,27 +280,37 @@ pub async fn provision_stream<'a>(
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
+    /// Whether the stream's server is one of several.
+    pub(crate) clustered: bool,
 }
 
 pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, ProvisionError> {
-    let mut info: Value = context
-        .request(format!("STREAM.INFO.{name}"), &())
+    let ask = async || {
+        loop {
+            let request = context.request(format!("STREAM.INFO.{name}"), &());
+            if let Ok(answer) = timeout(ASK_AGAIN, request).await {
+                return answer.map_err(|source| ProvisionError::unavailable(name, source));
+            }
+        }
+    };
+    let mut info: Value = timeout(REQUEST_TIMEOUT, ask())
         .await
-        .map_err(|source| ProvisionError::unavailable(name, source))?;
+        .map_err(|silence| ProvisionError::unavailable(name, silence))??;
     match refusal(&info) {
         Some(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => return Ok(None),
-        Some(source) => {
-            return Err(ProvisionError::Refused {
-                stream: name.to_owned(),
-                source,
-            });
-        }
+        Some(source) => return Err(ProvisionError::refused(name, source)),
         None => {}
     }
+    // A single server tells no name of a cluster.
+    let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
     let typed =
         serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::unavailable(name, source))?;
-    Ok(Some(Seen { typed, raw }))
+    Ok(Some(Seen {
+        typed,
+        raw,
+        clustered,
+    }))
 }
 
 /// Whether this call created the stream; `false` if another process was faster.
@@ -306,6 +321,8 @@ async fn create(context: &Context, spec: &StreamSpec, subjects: &[String]) -> Re
     };
     match error.kind() {
         CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
+            // In a cluster a name is taken a moment before the stream can be read.
+            sleep(SETTLE).await;
             Ok(false)
         }
         CreateStreamErrorKind::JetStream(refused) => {
@@ -354,10 +371,7 @@ async fn refused_change(
             }
         }
     }
-    ProvisionError::Refused {
-        stream: spec.name.clone(),
-        source,
-    }
+    ProvisionError::refused(&spec.name, source)
 }
 
 /// Whether one of the subjects captures everything that matches `pattern`.

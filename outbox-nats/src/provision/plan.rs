@@ -45,6 +45,13 @@ pub enum StreamWarning {
         /// [`StreamSpec::max_age`].
         wanted: Duration,
     },
+    /// The stream has fewer copies than asked for, so the loss of a server may stop it or lose messages.
+    FewReplicas {
+        /// The stream's setting.
+        seen: usize,
+        /// [`StreamSpec::replicas`].
+        wanted: usize,
+    },
 }
 
 impl fmt::Display for StreamWarning {
@@ -64,6 +71,12 @@ impl fmt::Display for StreamWarning {
                 write!(
                     f,
                     "the stream deletes messages after {seen:?}, {wanted:?} was asked for; raise `max_age`"
+                )
+            }
+            Self::FewReplicas { seen, wanted } => {
+                write!(
+                    f,
+                    "the stream is kept by {seen} servers, {wanted} were asked for; raise `num_replicas`"
                 )
             }
         }
@@ -188,6 +201,10 @@ fn warnings(spec: &StreamSpec, seen: &Config) -> Vec<StreamWarning> {
         shorter.then_some(StreamWarning::ShortAge {
             seen: seen.max_age,
             wanted: spec.max_age,
+        }),
+        (seen.num_replicas < spec.replicas).then_some(StreamWarning::FewReplicas {
+            seen: seen.num_replicas,
+            wanted: spec.replicas,
         }),
     ]
     .into_iter()
@@ -363,6 +380,7 @@ mod tests {
             max_age: Duration::from_hours(1),
             ..existing(&spec)
         };
-        assert_eq!(run(&spec, &seen, &[]).unwrap().warnings.len(), 4);
+        let spec = spec.replicas(3);
+        assert_eq!(run(&spec, &seen, &[]).unwrap().warnings.len(), 5);
     }
 }

@@ -71,27 +71,7 @@ impl PublisherFixture for Fixture {
     }
 
     async fn stored(&self) -> Vec<LogEntry> {
-        let stream = self.nats.jetstream().get_stream(&self.nats.name).await.unwrap();
-        let mut entries = Vec::new();
-        for position in 1..=stream.cached_info().state.last_sequence {
-            let stored = stream.get_raw_message(position).await.unwrap();
-            let headers: Vec<_> = stored
-                .headers
-                .iter()
-                .flat_map(|(name, values)| {
-                    values
-                        .iter()
-                        .map(move |value| (name.to_string(), value.to_string()))
-                })
-                .collect();
-            entries.push(LogEntry::decode(
-                position,
-                stored.subject.to_string(),
-                &headers,
-                stored.payload,
-            ));
-        }
-        entries
+        self.nats.log().await
     }
 
     fn fixed_subject(&self) -> String {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use outbox_core::testing::backend_url;
+use futures_util::StreamExt as _;
+use outbox_core::testing::{LogEntry, backend_url};
 use outbox_core::{
     Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, Headers, Message, MessageId, Source as _,
     Subscription as _,
@@ -140,6 +141,30 @@ impl Nats {
         stored
     }
 
+    /// What the stream holds, in its order.
+    pub(crate) async fn log(&self) -> Vec<LogEntry> {
+        let stream = self.jetstream().get_stream(&self.name).await.unwrap();
+        let read = async |position| {
+            let stored = stream.get_raw_message(position).await.unwrap();
+            let headers: Vec<_> = stored
+                .headers
+                .iter()
+                .flat_map(|(name, values)| {
+                    values
+                        .iter()
+                        .map(move |value| (name.to_string(), value.to_string()))
+                })
+                .collect();
+            LogEntry::decode(position, stored.subject.to_string(), &headers, stored.payload)
+        };
+        let positions = 1..=stream.cached_info().state.last_sequence;
+        // Many at a time, for there may be thousands.
+        futures_util::stream::iter(positions.map(read))
+            .buffered(64)
+            .collect()
+            .await
+    }
+
     pub(crate) async fn delete_stream(&self) {
         self.jetstream().delete_stream(&self.name).await.unwrap();
     }
@@ -222,7 +247,7 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
 }
 
 /// Waits until a condition holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(20)).await;

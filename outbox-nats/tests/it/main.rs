@@ -1,16 +1,19 @@
 //! Tests against real servers: OUTBOX_TEST_NATS_URL (2.10 or newer) and OUTBOX_TEST_NATS_OLD_URL (2.9).
 //!
 //! Each test has its own stream and subject prefix, so that all run at once on one server. Tests that stop a server or need other
-//! settings start a private one: OUTBOX_TEST_NATS_BIN, or `nats-server` on the PATH.
+//! settings start a private one: OUTBOX_TEST_NATS_BIN, or `nats-server` on the PATH. Tests of a cluster start three:
+//! OUTBOX_TEST_NATS_CLUSTER_BIN, which must be 2.10 or newer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod environment;
+mod private_cluster;
 mod private_server;
 mod proxy;
 
 mod abandoning;
 mod authentication;
+mod cluster;
 mod conformance;
 mod consuming;
 mod dead_letters;

@@ -25,22 +25,20 @@ pub(crate) struct PrivateServer {
 impl PrivateServer {
     /// Starts a server, or skips the test if there is no binary.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
-        let binary = binary()?;
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let mut server = Self {
+        let mut server = Self::stopped(binary()?, free_ports(1)[0], arguments);
+        server.restart().await;
+        Some(server)
+    }
+
+    /// A server that [`Self::restart`] will start.
+    pub(crate) fn stopped(binary: PathBuf, port: u16, arguments: &[&str]) -> Self {
+        Self {
             binary,
-            arguments,
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             port,
             store: TempDir::new().unwrap(),
             process: None,
-        };
-        server.restart().await;
-        Some(server)
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -49,6 +47,10 @@ impl PrivateServer {
 
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.process.is_some()
     }
 
     /// As `kill -9`: the server cannot say goodbye or write anything.
@@ -107,6 +109,14 @@ impl Drop for PrivateServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Ports that nobody has, each another one.
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+    let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners: Vec<_> = std::iter::repeat_with(listen).take(count).collect();
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    listeners.iter().map(port).collect()
 }
 
 /// The binary of the variable, else of the PATH; else the test is skipped as if a server were missing.

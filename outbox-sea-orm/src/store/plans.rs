@@ -48,9 +48,9 @@ async fn postgres() {
             find(&plan, &|node| node["Node Type"] == "Sort").is_none(),
             "the backlog is sorted: {plan:#}"
         );
-        let read = scan["Actual Rows"].as_i64().unwrap()
-            + scan["Rows Removed by Filter"].as_i64().unwrap_or_default();
-        assert!(read <= 50, "{read} rows were read to fetch 50: {plan:#}");
+        let read = scan["Actual Rows"].as_f64().unwrap()
+            + scan["Rows Removed by Filter"].as_f64().unwrap_or_default();
+        assert!(read <= 50.0, "{read} rows were read to fetch 50: {plan:#}");
         assert!(
             find(&plan, &|node| node.get("JIT").is_some()).is_none(),
             "the plan is compiled: {plan:#}"
@@ -108,7 +108,7 @@ async fn postgres_by_day() {
         let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
         // Each day gives its first row to the merge.
         let read = read_by_index(&plan);
-        assert!(read <= 50 + 13, "{read} rows were read to fetch 50: {plan:#}");
+        assert!(read <= 50.0 + 13.0, "{read} rows were read to fetch 50: {plan:#}");
         assert!(
             find(&plan, &|node| node.get("JIT").is_some()).is_none(),
             "the plan is compiled: {plan:#}"
@@ -131,16 +131,17 @@ async fn postgres_by_day() {
 }
 
 /// How many messages a plan has read of days: through indexes, without sorting. The default partition is small or, for a minute, badly planned.
-fn read_by_index(plan: &serde_json::Value) -> i64 {
+/// A fraction, because PostgreSQL 18 tells the mean of all loops as one.
+fn read_by_index(plan: &serde_json::Value) -> f64 {
     let is_day = |node: &serde_json::Value| {
         let table = node["Relation Name"].as_str();
         table.is_some_and(|table| table.starts_with("outbox_messages_2"))
     };
-    let mut read = 0;
+    let mut read = 0.0;
     let mut visit = |node: &serde_json::Value| match node["Node Type"].as_str() {
         Some("Index Scan" | "Bitmap Heap Scan") if is_day(node) => {
-            read += node["Actual Rows"].as_i64().unwrap_or_default()
-                + node["Rows Removed by Filter"].as_i64().unwrap_or_default();
+            read += node["Actual Rows"].as_f64().unwrap_or_default()
+                + node["Rows Removed by Filter"].as_f64().unwrap_or_default();
         }
         Some("Sort") => assert!(!is_day(&node["Plans"][0]), "a day is sorted: {plan:#}"),
         Some("Seq Scan") => assert!(!is_day(node), "a day is read as a whole: {plan:#}"),

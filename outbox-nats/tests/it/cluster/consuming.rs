@@ -1,0 +1,100 @@
+//! Consumers whose leader, whose stream's leader and whose server go away.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::{ConsumerSpec, Delivery as _, Subscription as _};
+use outbox_nats::{JetStreamSource, JetStreamSubscription};
+
+use super::publishing::{confirmed, impatient};
+use crate::environment::{Nats, PLACED, SOON, consumer, message, receive, receive_and_ack};
+use crate::private_cluster::PrivateCluster;
+
+fn spec() -> ConsumerSpec {
+    ConsumerSpec {
+        // What was not acknowledged, or whose acknowledgement was lost, comes again soon.
+        ack_wait: Duration::from_secs(1),
+        in_flight_max: 64,
+        prefetch: 32,
+        ..consumer(&[&PLACED])
+    }
+}
+
+async fn publish(nats: &Nats, numbers: std::ops::Range<u32>) {
+    let publisher = impatient(nats);
+    let messages = numbers.map(|n| message(&PLACED, &n.to_string(), 1));
+    let publish = async |message| confirmed(&publisher, &message).await;
+    join_all(messages.map(publish)).await;
+}
+
+/// Receives and acknowledges until `count` different messages were seen.
+async fn handle(subscription: &mut JetStreamSubscription, handled: &mut HashSet<bytes::Bytes>, count: usize) {
+    while handled.len() < count {
+        let delivery = receive(subscription).await;
+        handled.insert(delivery.incoming().payload.clone());
+        delivery.ack().await.unwrap();
+    }
+}
+
+/// Acknowledges what comes again, because an acknowledgement was lost, until nothing is left.
+async fn settle(subscription: &mut JetStreamSubscription) {
+    let settled = async {
+        while !matches!(subscription.backlog().await, Ok(0)) {
+            if let Ok(Ok(again)) = tokio::time::timeout(Duration::from_millis(200), subscription.next()).await
+            {
+                again.ack().await.unwrap();
+            }
+        }
+    };
+    tokio::time::timeout(SOON, settled).await.expect("no backlog");
+}
+
+#[tokio::test]
+async fn leader_changes_of_consumer_and_stream_lose_no_message_and_no_acknowledgement() {
+    let Some(cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let nats = cluster.nats().await;
+    nats.provision_replicated().await;
+    let mut subscription = nats.subscribe(&spec()).await;
+    publish(&nats, 0..600).await;
+    let (stream, consumer) = (nats.name.clone(), format!("{}.{}", nats.name, spec().name));
+    let mut handled = HashSet::new();
+    for (leads, count) in [&consumer, &stream, &consumer, &stream, &consumer]
+        .into_iter()
+        .zip([100, 200, 300, 400, 500])
+    {
+        handle(&mut subscription, &mut handled, count).await;
+        nats.step_down(leads).await;
+    }
+    handle(&mut subscription, &mut handled, 600).await;
+    settle(&mut subscription).await;
+
+    nats.step_down(&consumer).await;
+    nats.step_down(&stream).await;
+    publish(&nats, 600..601).await;
+    assert_eq!(receive_and_ack(&mut subscription, 1).await, ["600/placed/1"]);
+}
+
+/// Goal: a subscription goes on at another node. Method: it was told of one node only, which leads its consumer and is killed.
+#[tokio::test]
+async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
+    let Some(mut cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let observer = cluster.nats().await;
+    observer.provision_replicated().await;
+    observer.subscribe(&spec()).await;
+    let consumer = format!("{}.{}", observer.name, spec().name);
+    let leader = observer.leader(&consumer).await;
+    let nats = cluster.nats_at(&leader).await;
+    let source = JetStreamSource::new(nats.client.clone(), observer.source_config());
+    let mut subscription = outbox_core::Source::subscribe(&source, &spec()).await.unwrap();
+    publish(&observer, 0..200).await;
+    let mut handled = HashSet::new();
+    handle(&mut subscription, &mut handled, 100).await;
+    cluster.node(&leader).kill();
+    handle(&mut subscription, &mut handled, 200).await;
+    settle(&mut subscription).await;
+}

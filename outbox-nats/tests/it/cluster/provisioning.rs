@@ -1,0 +1,127 @@
+//! What is set up on three nodes, and what is said while it cannot be.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use outbox_core::dedup::DedupStore as _;
+use outbox_core::{Publisher as _, Source as _, SourceError};
+use outbox_nats::{
+    DeadLetterConfig, DeadLetterStream, DedupBucketSpec, JetStreamPublisher, KvDedupStore, ProvisionError,
+    StreamWarning, SubjectPrefix, provision_stream,
+};
+
+use crate::environment::{Nats, PLACED, SHIPPED, SOON, consumer, eventually};
+use crate::private_cluster::{PrivateCluster, available, others};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+async fn replicas(nats: &Nats, stream: &str) -> usize {
+    let stream = nats.jetstream().get_stream(stream).await.unwrap();
+    stream.cached_info().config.num_replicas
+}
+
+/// Nothing to complain about, where everything is on three nodes.
+#[tokio::test]
+async fn eight_processes_make_replicated_streams_and_buckets_once() {
+    let Some(cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let processes = join_all((0..8).map(|_| cluster.nats())).await;
+    let nats = &processes[0];
+    let spec = nats.spec().replicas(3);
+    let provision = async |process: &Nats| {
+        available(async || provision_stream(&process.client, &spec, [&PLACED, &SHIPPED]).await).await
+    };
+    let reports = join_all(processes.iter().map(provision)).await;
+    assert!(reports.iter().any(|report| report.created));
+    assert!(
+        reports.iter().all(|report| report.warnings.is_empty()),
+        "{reports:?}"
+    );
+    assert_eq!(replicas(nats, &nats.name).await, 3);
+    for fenced in [false, true] {
+        let publisher = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(fenced));
+        assert_eq!(publisher.preflight().await.unwrap(), Vec::<String>::new());
+    }
+
+    let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
+    let open = async |process: &Nats| {
+        available(async || KvDedupStore::open(process.client.clone(), &bucket).await).await
+    };
+    for store in join_all(processes.iter().map(open)).await {
+        assert_eq!(store.preflight(DAY).await.unwrap(), Vec::<String>::new());
+    }
+    assert_eq!(replicas(nats, &format!("KV_{}", nats.name)).await, 3);
+
+    let letters = DeadLetterConfig::default().replicas(3);
+    let letters = DeadLetterStream::new(nats.client.clone(), letters);
+    let report = available(async || letters.provision().await).await;
+    assert_eq!(report.warnings, []);
+    assert_eq!(replicas(nats, "DEAD_LETTERS").await, 3);
+}
+
+#[tokio::test]
+async fn one_replica_in_a_cluster_is_warned_about() {
+    let Some(cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let nats = cluster.nats().await;
+    available(async || provision_stream(&nats.client, &nats.spec(), [&PLACED]).await).await;
+    let [warning] = &nats.publisher().preflight().await.unwrap()[..] else {
+        panic!("one warning");
+    };
+    assert!(warning.contains("1 replica in a cluster"), "{warning}");
+    let report = provision_stream(&nats.client, &nats.spec().replicas(3), [&PLACED])
+        .await
+        .unwrap();
+    assert_eq!(
+        report.warnings,
+        [StreamWarning::FewReplicas { seen: 1, wanted: 3 }]
+    );
+
+    let bucket = DedupBucketSpec::default().bucket(&nats.name);
+    let store = available(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
+    let [warning] = &store.preflight(DAY).await.unwrap()[..] else {
+        panic!("one warning");
+    };
+    assert!(warning.contains("1 replica in a cluster"), "{warning}");
+}
+
+/// Goal: a service that starts while the majority is away waits instead of ending. Method: kill the nodes that lead stream and consumer, so that
+/// the third one can tell nothing but that there is nobody to ask.
+#[tokio::test]
+async fn without_a_majority_nothing_is_called_misconfigured() {
+    let Some(mut cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let nats = cluster.nats().await;
+    nats.provision_replicated().await;
+    let spec = consumer(&[&PLACED]);
+    let source = nats.source();
+    source.subscribe(&spec).await.unwrap();
+    let leader = nats.leader(&nats.name).await;
+    let other = nats.leader(&format!("{}.{}", nats.name, spec.name)).await;
+    let survivor = others(&leader).find(|name| *name != other).unwrap();
+    for name in others(survivor) {
+        cluster.node(name).kill();
+    }
+    let prefix = SubjectPrefix::new("unknown").unwrap();
+    let unknown = nats.spec().name("unknown").prefix(prefix).replicas(3);
+    // Silence is judged in the same way, and may last until the third node, if it leads the cluster, has noticed that nobody follows.
+    let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
+    let refusal = async {
+        loop {
+            let provision = provision_stream(&nats.client, &unknown, []);
+            let (made, opened) = join(provision, source.subscribe(&spec)).await;
+            let (made, opened) = (made.expect_err("no majority"), opened.expect_err("no majority"));
+            assert!(matches!(made, ProvisionError::Unavailable { .. }), "{made:?}");
+            assert!(matches!(opened, SourceError::Interrupted { .. }), "{opened:?}");
+            if refused(&made) || refused(&opened) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(2 * SOON, refusal).await.expect("a refusal");
+    cluster.restart().await;
+    eventually("a subscription", async || source.subscribe(&spec).await.is_ok()).await;
+}

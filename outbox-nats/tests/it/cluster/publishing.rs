@@ -1,0 +1,115 @@
+//! Publishing while leaders change and nodes die.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use outbox_core::{FailureClass, Message, MessageId, Publisher as _, Receipt};
+use outbox_nats::{JetStreamPublisher, PublisherConfig};
+
+use crate::environment::{Nats, PLACED, SOON, message};
+use crate::private_cluster::PrivateCluster;
+
+fn messages(count: usize) -> Vec<Message> {
+    (0..count).map(|n| message(&PLACED, &n.to_string(), 1)).collect()
+}
+
+pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
+    publisher_with(nats, nats.publisher_config())
+}
+
+/// One that gives up early, since each leader change loses the answers that are on their way.
+pub(super) fn publisher_with(nats: &Nats, config: PublisherConfig) -> JetStreamPublisher {
+    let config = config.ack_timeout(Duration::from_millis(500));
+    JetStreamPublisher::new(nats.client.clone(), config)
+}
+
+/// Publishes a message again and again, as a relay does, until it is confirmed.
+pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message) -> Receipt {
+    let publish = async {
+        loop {
+            match publisher.publish(message).await {
+                Ok(receipt) => return receipt,
+                Err(error) => assert!(costs_no_attempt(error.class()), "{error}: {error:?}"),
+            }
+            // A back-off, as the relay's.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, publish).await.expect("a confirmation")
+}
+
+fn costs_no_attempt(class: FailureClass) -> bool {
+    matches!(
+        class,
+        FailureClass::Unknown | FailureClass::Transient | FailureClass::Backpressure
+    )
+}
+
+async fn all_confirmed(publisher: &JetStreamPublisher, messages: &[Message]) -> Vec<(MessageId, u64)> {
+    let publishes = messages
+        .iter()
+        .map(async |message| (message.id, confirmed(publisher, message).await.position));
+    futures_util::stream::iter(publishes)
+        .buffer_unordered(256)
+        .collect()
+        .await
+}
+
+/// Everything that was confirmed is where the confirmation says, and nowhere else.
+async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
+    let log = nats.log().await;
+    let stored: HashMap<_, _> = log
+        .into_iter()
+        .map(|entry| (entry.message.unwrap().id, entry.position))
+        .collect();
+    let last = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    assert_eq!(
+        last.cached_info().state.last_sequence,
+        u64::try_from(stored.len()).unwrap(),
+        "no copies"
+    );
+    assert_eq!(stored, confirmed.into_iter().collect());
+}
+
+#[tokio::test]
+async fn leader_changes_store_each_message_once_where_its_receipt_says() {
+    let Some(cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let nats = cluster.nats().await;
+    nats.provision_replicated().await;
+    let (publisher, messages) = (impatient(&nats), messages(5_000));
+    let mut receipts = Vec::new();
+    for messages in messages.chunks(500) {
+        let publishing = all_confirmed(&publisher, messages);
+        receipts.extend(nats.during_step_down(&nats.name, publishing).await);
+    }
+    assert_stored_once(&nats, receipts).await;
+}
+
+/// Goal: two nodes are enough, and a publisher that was told of one finds the others. Method: publish before and after a `kill -9` of that
+/// node, which leads the stream.
+#[tokio::test]
+async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
+    let Some(mut cluster) = PrivateCluster::start().await else {
+        return;
+    };
+    let observer = cluster.nats().await;
+    observer.provision_replicated().await;
+    let leader = observer.leader(&observer.name).await;
+    let nats = cluster.nats_at(&leader).await;
+    let publisher = publisher_with(&nats, observer.publisher_config());
+    let messages = messages(1_000);
+    let publishing = all_confirmed(&publisher, &messages);
+    let killing = async {
+        observer.until_stored(100).await;
+        cluster.node(&leader).kill();
+    };
+    let (receipts, ()) = tokio::join!(publishing, killing);
+    assert_stored_once(&observer, receipts).await;
+
+    // Its new connection knows the others too.
+    publisher.abandon().await;
+    confirmed(&publisher, &message(&PLACED, "1", 2)).await;
+}

@@ -1,0 +1,174 @@
+//! Three nats-servers of one test's own that form a cluster: of the current version, since that is what is run in clusters.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::join;
+use outbox_core::MessageId;
+use outbox_core::testing::backend_url;
+use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
+use outbox_nats::async_nats::jetstream::stream::Config;
+use outbox_nats::{ProvisionError, connect, connect_options, provision_stream};
+use serde_json::{Value, json};
+
+use crate::environment::{Nats, PLACED, SHIPPED, eventually};
+use crate::private_server::{PrivateServer, free_ports};
+
+const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
+
+const NAMES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Three nodes, so that two are a majority. All stop when it is dropped.
+pub(crate) struct PrivateCluster {
+    nodes: Vec<PrivateServer>,
+}
+
+impl PrivateCluster {
+    /// Starts the nodes and waits until they can keep a stream together; or skips the test if there is no binary.
+    pub(crate) async fn start() -> Option<Self> {
+        let binary = PathBuf::from(backend_url(BINARY)?);
+        let ports = free_ports(2 * NAMES.len());
+        let (clients, routes) = ports.split_at(NAMES.len());
+        let routes: Vec<String> = routes
+            .iter()
+            .map(|port| format!("nats://127.0.0.1:{port}"))
+            .collect();
+        let all = routes.join(",");
+        let node = |n: usize| {
+            let route = &routes[n];
+            let arguments = [
+                "-n",
+                NAMES[n],
+                "--cluster_name",
+                "test",
+                "--cluster",
+                route,
+                "--routes",
+                &all,
+            ];
+            PrivateServer::stopped(binary.clone(), clients[n], &arguments)
+        };
+        let mut cluster = Self {
+            nodes: (0..NAMES.len()).map(node).collect(),
+        };
+        cluster.restart().await;
+        Some(cluster)
+    }
+
+    /// A connection that knows all nodes, and names of its own.
+    pub(crate) async fn nats(&self) -> Nats {
+        let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
+        Nats::with(connect(urls.as_slice(), connect_options()).await.unwrap())
+    }
+
+    /// A connection to one node, that was told of no other.
+    pub(crate) async fn nats_at(&self, name: &str) -> Nats {
+        Nats::at(&self.nodes[index(name)].url()).await
+    }
+
+    pub(crate) fn node(&mut self, name: &str) -> &mut PrivateServer {
+        &mut self.nodes[index(name)]
+    }
+
+    /// Starts what does not run, and waits until the nodes can keep a stream together.
+    pub(crate) async fn restart(&mut self) {
+        for node in self.nodes.iter_mut().filter(|node| !node.runs()) {
+            node.restart().await;
+        }
+        let context = self.nats().await.impatient();
+        let probe = Config {
+            name: format!("probe-{}", MessageId::fresh()),
+            num_replicas: NAMES.len(),
+            ..Config::default()
+        };
+        eventually("a cluster", || async {
+            context.create_stream(&probe).await.is_ok()
+        })
+        .await;
+    }
+}
+
+fn index(name: &str) -> usize {
+    NAMES.iter().position(|known| *known == name).unwrap()
+}
+
+/// The nodes but one.
+pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().filter(move |other| *other != name)
+}
+
+/// Sets something up, as a service does that is started again if it cannot: a new stream has no leader for a moment, and nobody answers then.
+pub(crate) async fn available<T>(set_up: impl AsyncFn() -> Result<T, ProvisionError>) -> T {
+    let mut made = None;
+    eventually("an answer", async || match set_up().await {
+        Ok(done) => {
+            made = Some(done);
+            true
+        }
+        Err(ProvisionError::Unavailable { .. }) => false,
+        Err(error) => panic!("{error:?}"),
+    })
+    .await;
+    made.unwrap()
+}
+
+impl Nats {
+    /// As [`Self::provision`], on all nodes.
+    pub(crate) async fn provision_replicated(&self) {
+        let spec = self.spec().replicas(NAMES.len());
+        available(async || provision_stream(&self.client, &spec, [&PLACED, &SHIPPED]).await).await;
+    }
+
+    /// The node that leads `<stream>` or `<stream>.<consumer>`, once there is one.
+    pub(crate) async fn leader(&self, of: &str) -> String {
+        let mut leader = None;
+        eventually("a leader", async || {
+            let info = self.request("INFO", of).await.unwrap_or_default();
+            leader = info["cluster"]["leader"].as_str().map(str::to_owned);
+            leader.is_some()
+        })
+        .await;
+        leader.unwrap()
+    }
+
+    /// Has the leader of `<stream>` or `<stream>.<consumer>` step down, and waits for another one.
+    pub(crate) async fn step_down(&self, of: &str) {
+        let before = self.leader(of).await;
+        // Asked again, since the answer may get lost, and the same node may be elected again.
+        eventually("another leader", async || {
+            self.leader(of).await != before || {
+                self.request("LEADER.STEPDOWN", of).await;
+                false
+            }
+        })
+        .await;
+    }
+
+    /// Does something while the leader of a stream or consumer steps down.
+    pub(crate) async fn during_step_down<T>(&self, of: &str, work: impl Future<Output = T>) -> T {
+        join(work, self.step_down(of)).await.0
+    }
+
+    /// Waits until so many messages were stored.
+    pub(crate) async fn until_stored(&self, count: u64) {
+        eventually("progress", async || {
+            let info = self.request("INFO", &self.name).await.unwrap_or_default();
+            info["state"]["last_seq"].as_u64() >= Some(count)
+        })
+        .await;
+    }
+
+    /// Asks soon again, since what is asked while a leader is elected is never answered.
+    fn impatient(&self) -> Context {
+        let timeout = Duration::from_millis(500);
+        ContextBuilder::new().timeout(timeout).build(self.client.clone())
+    }
+
+    /// `None` if nobody answers, or the answer is an error: while a leader is elected.
+    async fn request(&self, what: &str, of: &str) -> Option<Value> {
+        let kind = if of.contains('.') { "CONSUMER" } else { "STREAM" };
+        let subject = format!("{kind}.{what}.{of}");
+        let answer: Value = self.impatient().request(subject, &json!({})).await.ok()?;
+        answer["error"].is_null().then_some(answer)
+    }
+}
