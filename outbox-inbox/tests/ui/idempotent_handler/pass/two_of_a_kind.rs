@@ -38,10 +38,10 @@ async fn main() {
     let inbox = Inbox::new(db, MemoryBroker::new().source());
     let error = inbox.run(CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, InboxError::Catalogue(_)), "{error:?}");
-    places(&error.to_string(), [13, 23]);
+    places(&error.to_string(), [12, 22]);
 
     let error = Router::registered().check(&StateMap::new()).unwrap_err();
-    places(&error.to_string(), [27, 32]);
+    places(&error.to_string(), [26, 31]);
 }
 
 fn places(text: &str, lines: [u32; 2]) {
