@@ -155,9 +155,16 @@ impl ConnectError {
         Self { servers, source }
     }
 
-    /// What failed, as async-nats classifies it.
+    /// What failed, as async-nats classifies it; a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
     #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
+        let is_handshake = std::error::Error::source(&self.source)
+            .and_then(|source| source.downcast_ref::<std::io::Error>())
+            .and_then(std::io::Error::get_ref)
+            .is_some_and(|inner| inner.is::<async_nats::rustls::Error>());
+        if is_handshake {
+            return ConnectErrorKind::Tls;
+        }
         self.source.kind()
     }
 }
@@ -175,7 +182,7 @@ impl fmt::Display for ConnectError {
             }
             ConnectErrorKind::Tls => write!(
                 f,
-                "no TLS connection to nats server {servers}; check the certificates and host name"
+                "no TLS connection to nats server {servers}; check the certificates of both sides, the host name, and that the server has TLS"
             ),
             _ => write!(
                 f,

@@ -73,7 +73,34 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .args(input);
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let process = Process::launch(command, Manners::FOREGROUND)?;
-    Ok(program::forward(process.wait()?))
+    let status = process.wait()?;
+    if !status.success() {
+        let kept = workspace.target_directory.join("xtask").join("demo-logs");
+        if keep_logs(&work.join("logs"), &kept)? {
+            eprintln!(
+                "servers that were started for the demo stop now, and its folder is removed; a copy of the logs is in {}",
+                kept.display()
+            );
+        }
+    }
+    Ok(program::forward(status))
+}
+
+/// Copies the logs to where they outlive the run, in place of those of an earlier one; `false` if the run did not come to write any.
+fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
+    let Ok(files) = fs::read_dir(logs) else {
+        return Ok(false);
+    };
+    let why = || format!("cannot copy the logs to {}", kept.display());
+    if kept.exists() {
+        fs::remove_dir_all(kept).context(why)?;
+    }
+    fs::create_dir_all(kept).context(why)?;
+    for file in files {
+        let file = file.context(why)?;
+        fs::copy(file.path(), kept.join(file.file_name())).context(why)?;
+    }
+    Ok(true)
 }
 
 fn wanted(options: &Options) -> Vec<Backend> {
@@ -153,7 +180,6 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context(|| format!("cannot resolve {}", path.display()))
 }
 
-/// Builds the demo program; cargo's own words go to the standard error, if anywhere.
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -207,5 +233,20 @@ mod tests {
         assert_eq!(wanted(&parse("--broker memory").unwrap()), []);
         let both = parse("--database mariadb --broker nats").unwrap();
         assert_eq!(wanted(&both), [Backend::MariaDb, Backend::NatsForDemo]);
+    }
+
+    #[test]
+    fn logs_of_a_failure_outlive_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (logs, kept) = (folder.path().join("logs"), folder.path().join("target/kept"));
+        assert!(!keep_logs(&logs, &kept).unwrap(), "malformed input is not logged");
+        fs::create_dir(&logs).unwrap();
+        for name in ["first.log", "second.log"] {
+            fs::write(logs.join(name), name).unwrap();
+            assert!(keep_logs(&logs, &kept).unwrap());
+            assert_eq!(fs::read_to_string(kept.join(name)).unwrap(), name);
+            fs::remove_file(logs.join(name)).unwrap();
+        }
+        assert!(!kept.join("first.log").exists(), "of an earlier run");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use outbox_core::testing::backend_url;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// `cargo test` builds the examples beside the tests' own folder.
 fn example(name: &str) -> Command {
@@ -79,14 +80,20 @@ fn example_03_follow_up_events() {
     check_on_nats("03_follow_up_events");
 }
 
-/// Starts the service, places an order over HTTP, sees its effect, and ends the service with SIGTERM.
+/// Starts the service, places an order over HTTP, sees its effect, and ends the service as an orchestrator or a person does.
 #[test]
 fn example_04_axum_service() {
     let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
         return;
     };
+    for signal in [Signal::TERM, Signal::INT] {
+        serve_until(signal, &url);
+    }
+}
+
+fn serve_until(signal: Signal, nats_url: &str) {
     let mut service = example("04_axum_service")
-        .env("NATS_URL", url)
+        .env("NATS_URL", nats_url)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .spawn()
@@ -109,8 +116,7 @@ fn example_04_axum_service() {
         std::thread::yield_now();
     }
 
-    let pid = rustix::process::Pid::from_child(&service);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    kill_process(Pid::from_child(&service), signal).unwrap();
     for line in lines {
         printed.push_str(&format!("{line}\n"));
     }

@@ -98,7 +98,7 @@ pub struct RelayReport {
 #[non_exhaustive]
 pub enum RelayError {
     /// The event types linked into this program contradict each other.
-    #[error("event types are described inconsistently")]
+    #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// The configuration cannot work.
     #[error("relay configuration: {0}")]

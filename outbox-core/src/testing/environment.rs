@@ -1,15 +1,19 @@
-//! Chooses at run time whether a test has the server it needs.
+//! Chooses at run time whether a test has the server, or the compiler, that it needs.
 //!
-//! Invariant: a skip is never silent. It is printed, it is written to the log that `cargo xtask test` counts, and under `CI=true` it is
-//! a failure. Absent here: starting servers; that is the job of `cargo xtask test`, or of whoever sets the variable.
+//! Invariant: a skip is never silent. It is printed, it is written to the log that `cargo xtask test` counts, and under `CI=true` a missing
+//! server is a failure. Absent here: starting servers; that is the job of `cargo xtask test`, or of whoever sets the variable.
 
 use std::env;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::process::Command;
 use std::thread;
 
 /// Set to a file name to collect one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
+
+/// What the compiler calls itself whose messages are checked in beside the UI tests.
+const COMPILER: &str = "rustc 1.95.";
 
 /// The address of a back end under test, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`. `None` means: skip the test.
 ///
@@ -17,10 +21,6 @@ const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 ///
 /// If the variable is unset or empty while `CI=true`: what is not tested there must not look tested.
 #[must_use]
-#[expect(
-    clippy::print_stderr,
-    reason = "the line belongs to the output of the test that is skipped"
-)]
 pub fn backend_url(variable: &'static str) -> Option<String> {
     if let Ok(url) = env::var(variable)
         && !url.is_empty()
@@ -31,11 +31,42 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
         env::var("CI").as_deref() != Ok("true"),
         "a skip is a failure under CI=true: set {variable} or run `cargo xtask test`"
     );
+    skip(
+        &format!("{variable} is not set"),
+        "set it or run `cargo xtask test`",
+    );
+    None
+}
+
+/// Whether compiler messages can be compared with those that are checked in. Every compiler words them in its own way, so with another one
+/// the test skips the comparison, also under `CI=true`: a newer compiler is no mistake.
+#[must_use]
+pub fn compiler_is_pinned() -> bool {
+    let output = Command::new("rustc").arg("--version").output();
+    let version = output.map_or_else(
+        |error| error.to_string(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    );
+    let pinned = version.starts_with(COMPILER);
+    if !pinned {
+        skip(
+            &format!("messages of {COMPILER}* are compared, this is {version}"),
+            "use that version",
+        );
+    }
+    pinned
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the line belongs to the output of the test that is skipped"
+)]
+fn skip(reason: &str, advice: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("unnamed test");
-    eprintln!("skipped: {test}: {variable} is not set; set it or run `cargo xtask test`");
+    eprintln!("skipped: {test}: {reason}; {advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
-        let line = format!("{test}: {variable} is not set\n");
+        let line = format!("{test}: {reason}\n");
         // One write call in append mode: lines of tests that run at the same time do not mix.
         let written = OpenOptions::new()
             .create(true)
@@ -46,5 +77,4 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
             eprintln!("cannot write to {SKIP_LOG} ({}): {error}", path.display());
         }
     }
-    None
 }

@@ -20,7 +20,7 @@ pub mod conformance;
 pub mod simulation;
 pub mod wrong;
 
-pub use environment::backend_url;
+pub use environment::{backend_url, compiler_is_pinned};
 pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{

@@ -83,7 +83,7 @@ impl<S> fmt::Debug for Inbox<S> {
 #[non_exhaustive]
 pub enum InboxError {
     /// The event types linked into this program contradict each other.
-    #[error("event types are described inconsistently")]
+    #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// Handlers, state or configuration do not fit together.
     #[error(transparent)]

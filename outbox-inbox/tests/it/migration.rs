@@ -7,7 +7,7 @@ use outbox_inbox::testing::{Harness, Outcome};
 use outbox_inbox::{DeadLetters, Selection, migrate};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DbBackend;
-use sea_orm_migration::MigratorTrait as _;
+use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::support::{Backend, Script, Step, TestDb, book, placed};
 
@@ -61,6 +61,34 @@ async fn migrations_go_up_down_and_up_again() {
             InboxMigrator::down(&test.db, None).await.unwrap();
             InboxMigrator::up(&test.db, None).await.unwrap();
             InboxMigrator::down(&test.db, None).await.unwrap();
+        }
+    }
+}
+
+/// As the README says: both crates' migrations inside an application's own migrator.
+#[tokio::test]
+async fn migrations_can_be_mounted_beside_those_of_the_outbox() {
+    struct AppMigrator;
+
+    impl MigratorTrait for AppMigrator {
+        fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+            let names = TableNames::new();
+            let mut migrations = outbox_sea_orm::migration::migrations(&names);
+            migrations.extend(migration::migrations(&names));
+            migrations
+        }
+    }
+
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "mounted").await else {
+            continue;
+        };
+        for _ in 0..2 {
+            AppMigrator::up(&test.db, None).await.unwrap();
+            AppMigrator::up(&test.db, None).await.unwrap();
+            assert_eq!(test.int("SELECT count(*) FROM outbox_leases").await, 64);
+            assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
+            AppMigrator::down(&test.db, None).await.unwrap();
         }
     }
 }

@@ -10,7 +10,7 @@ use outbox_nats::{JetStreamPublisher, connect, connect_options, connect_with_eve
 use crate::environment::{Nats, PLACED, SOON, consumer, message};
 use crate::private_server::PrivateServer;
 
-async fn assert_works(server: &PrivateServer, options: ConnectOptions) {
+pub(crate) async fn assert_works(server: &PrivateServer, options: ConnectOptions) {
     let nats = Nats::with(connect(server.url(), options).await.unwrap());
     nats.provision().await;
     nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
@@ -19,7 +19,7 @@ async fn assert_works(server: &PrivateServer, options: ConnectOptions) {
     assert!(!shown.contains("secret"), "{shown}");
 }
 
-async fn assert_refused(server: &PrivateServer, options: ConnectOptions) {
+pub(crate) async fn assert_refused(server: &PrivateServer, options: ConnectOptions) {
     let refused = tokio::time::timeout(SOON, connect(server.url(), options))
         .await
         .unwrap();

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryBroker;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Selection, StoreError, Verdict,
+    Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Relay, RelayError, Selection, StoreError,
+    Verdict,
 };
 use outbox_sea_orm::SqlStore;
 
@@ -18,13 +21,15 @@ crate::on_every_backend!(
     purging_twice_at_once_does_not_disturb_a_relay,
 );
 
-/// The error names the table and what creates it.
+/// The relay does not start; its error names the table and what creates it.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
     assert_eq!(test.store().preflight().await.unwrap(), Vec::<String>::new());
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
         .await;
-    match test.store().preflight().await {
-        Err(StoreError::Setup { context }) => {
+    let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
+    let ended = tokio::time::timeout(Duration::from_secs(30), relay.run(CancellationToken::new())).await;
+    match ended.expect("a relay that does not start") {
+        Err(RelayError::Store(StoreError::Setup { context })) => {
             assert!(
                 context.contains("outbox_relays") && context.contains("migration"),
                 "{context}"

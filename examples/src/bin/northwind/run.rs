@@ -83,7 +83,7 @@ fn kept(setup: &Setup, what: String) -> Failure {
     let stream = &setup.stream.name;
     let logs = setup.logs();
     Failure::Wrong(format!(
-        "{what}\nlogs are in {}; the databases and stream {stream} are kept",
+        "{what}\nlogs are in {}; its databases and stream {stream} were not removed",
         logs.display()
     ))
 }

@@ -2,7 +2,7 @@
 
 #![allow(non_camel_case_types)]
 
-use outbox_core::{Catalogue, DomainEvent, EventDescriptor};
+use outbox_core::{AggregateId, Catalogue, DomainEvent, EventDescriptor, ToAggregateId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -40,6 +40,19 @@ struct r#struct {
     #[domain_event(aggregate_id)]
     r#type: u64,
 }
+
+#[derive(Serialize)]
+struct ParcelId(u32);
+
+impl ToAggregateId for ParcelId {
+    fn to_aggregate_id(&self) -> AggregateId {
+        self.0.to_aggregate_id()
+    }
+}
+
+#[derive(DomainEvent, Serialize)]
+#[domain_event(aggregate = "parcel", name = "sent")]
+struct ParcelSent(#[domain_event(aggregate_id)] ParcelId);
 
 fn main() {
     let order_id = Uuid::from_u128(7);
@@ -85,8 +98,10 @@ fn main() {
 
     assert_eq!(r#struct { r#type: 1 }.descriptor().rust_type, concat!(module_path!(), "::struct"));
 
+    assert_eq!(ParcelSent(ParcelId(7)).aggregate_id().as_str(), "7");
+
     let linked: Vec<String> = Catalogue::linked().unwrap().iter().map(EventDescriptor::event_type).collect();
     let expected =
-        ["customer.left", "customer.moved", "order.closed", "order.placed", "raw.identifier", "shop.opened"];
+        ["customer.left", "customer.moved", "order.closed", "order.placed", "parcel.sent", "raw.identifier", "shop.opened"];
     assert_eq!(linked, expected);
 }
