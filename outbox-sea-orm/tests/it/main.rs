@@ -13,6 +13,7 @@ mod days;
 mod insert;
 mod migration;
 mod operators;
+mod relays;
 mod save;
 mod store;
 mod transaction;
