@@ -128,7 +128,8 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let (a, b) = (only(&rows, "a"), only(&rows, "b"));
+    let all = |id| of(&rows, id).into_iter().cloned().collect::<Vec<_>>();
+    let (a, b) = (all("a"), all("b"));
     settled(fixture, &leases, &a[..1], parked(true)).await;
     settled(fixture, &leases, &a[1..2], parked(true)).await;
     // Both at once.
