@@ -8,7 +8,9 @@ use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryPublisher};
-use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
+use outbox_core::{
+    Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, RelayError, StoreError,
+};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
@@ -18,6 +20,8 @@ use crate::support::{Backend, TestDb};
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
     a_relay_whose_sessions_are_killed_goes_on,
+    a_table_that_cannot_be_read_now_is_not_taken_for_missing,
+    a_relay_without_tables_ends_at_its_start,
 );
 
 /// A bound on what happens soon; long, because the machine is busy when all tests run.
@@ -178,4 +182,45 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
             "aggregate {aggregate}"
         );
     }
+}
+
+/// Else a relay that is started during an outage would end, instead of waiting for the end of it.
+async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) {
+    let pool = one_connection(&test).await;
+    let messages = test.messages();
+    let (impatient, lock) = match test.sql_backend() {
+        DbBackend::Postgres => (
+            "SET lock_timeout = '50ms'",
+            format!("LOCK TABLE {messages} IN ACCESS EXCLUSIVE MODE"),
+        ),
+        DbBackend::MySql => (
+            "SET SESSION lock_wait_timeout = 1",
+            format!("LOCK TABLES {messages} WRITE"),
+        ),
+        _ => return, // Readers of SQLite do not wait.
+    };
+    pool.execute_unprepared(impatient).await.unwrap();
+    let other = one_connection(&test).await;
+    let tx = sea_orm::TransactionTrait::begin(&other).await.unwrap();
+    tx.execute_unprepared(&lock).await.unwrap();
+    let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+    let checked = store.preflight().await;
+    assert!(matches!(checked, Err(StoreError::Database { .. })), "{checked:?}");
+    if test.sql_backend() == DbBackend::MySql {
+        tx.execute_unprepared("UNLOCK TABLES").await.unwrap();
+    }
+    tx.rollback().await.unwrap();
+    assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
+}
+
+async fn a_relay_without_tables_ends_at_its_start(test: TestDb) {
+    let relays = test.names.relays(test.sql_backend());
+    test.execute(&format!("DROP TABLE {relays}")).await;
+    let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
+    let ended = tokio::time::timeout(SOON, relay.run(CancellationToken::new())).await;
+    let ended = ended.expect("it runs without its tables");
+    assert!(
+        matches!(ended, Err(RelayError::Store(StoreError::Setup { .. }))),
+        "{ended:?}"
+    );
 }

@@ -42,7 +42,16 @@ impl Checker {
         self.lives[life as usize].drains = Some(Drain { due });
     }
 
-    /// It says that it brought out everything. What others took over meanwhile is theirs.
+    /// What others take over meanwhile is theirs, and may be held when it comes back.
+    pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
+        for (life, account) in (0..).zip(&mut self.lives) {
+            if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
+                due.retain(|no| self.messages[*no as usize].draft.partition != partition);
+            }
+        }
+    }
+
+    /// It says that it brought out everything.
     pub(in super::super) fn drained(&mut self, life: Life) {
         let Some(Drain { due }) = self.lives[life as usize].drains.take() else {
             return;

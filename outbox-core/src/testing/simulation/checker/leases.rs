@@ -56,6 +56,7 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
+            self.leave_to(life, lease.partition);
             self.acquired_by[usize::from(lease.partition)] = Some(life);
             self.leases[usize::from(lease.partition)] = Some(Granted {
                 life,

@@ -102,14 +102,17 @@ impl Checker {
     /// The stream has lost what was there, with its ids or without.
     pub(in super::super) fn lost(&mut self, positions: &HashSet<u64>, forgets_ids: bool) {
         self.has_lost |= !positions.is_empty();
+        // In the order of the stream, not of the set: it is part of the history.
+        let mut positions: Vec<u64> = positions.iter().copied().collect();
+        positions.sort_unstable();
         for position in positions {
-            if let Some(no) = self.stream.remove(position) {
+            if let Some(no) = self.stream.remove(&position) {
                 self.history.note(Event::Lost { no });
                 let account = self.account_mut(no);
                 account.copies -= 1;
                 account.remembered = account
                     .remembered
-                    .filter(|known| known != position || !forgets_ids);
+                    .filter(|known| *known != position || !forgets_ids);
             }
         }
     }
