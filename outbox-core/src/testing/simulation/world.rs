@@ -182,6 +182,7 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     world.shared().is_calm = true;
     world.note_phase("the faults are over");
     join(world, others).await;
+    errands::purge(world, &mut world.shared());
     let calm_at = Instant::now();
     until(world, "what has no poison beside it", clean_is_out).await;
     world.note_phase("the poison is cleared");
@@ -197,6 +198,7 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     join(world, relays).await;
     sleep(GHOSTS_ARRIVED).await;
     errands::restore(world).await;
+    errands::purge(world, &mut world.shared());
     judge(world, seed);
     drained_in
 }
