@@ -94,7 +94,9 @@ CREATE OR REPLACE VIEW outbox_messages_readable AS
 SELECT seq,
        LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
-       LOWER(HEX(COALESCE(event_id, id))) AS event_id,
+       LOWER(CONCAT(SUBSTR(HEX(COALESCE(event_id, id)), 1, 8), '-', SUBSTR(HEX(COALESCE(event_id, id)), 9, 4), '-',
+                    SUBSTR(HEX(COALESCE(event_id, id)), 13, 4), '-', SUBSTR(HEX(COALESCE(event_id, id)), 17, 4), '-',
+                    SUBSTR(HEX(COALESCE(event_id, id)), 21))) AS event_id,
        CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
@@ -107,7 +109,9 @@ FROM outbox_messages;
 
 -- Messages that were given up, and why.
 CREATE OR REPLACE VIEW outbox_parked AS
-SELECT m.seq, LOWER(HEX(m.id)) AS id,
+SELECT m.seq,
+       LOWER(CONCAT(SUBSTR(HEX(m.id), 1, 8), '-', SUBSTR(HEX(m.id), 9, 4), '-', SUBSTR(HEX(m.id), 13, 4), '-',
+                    SUBSTR(HEX(m.id), 17, 4), '-', SUBSTR(HEX(m.id), 21))) AS id,
        CONVERT(m.aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(m.aggregate_id USING utf8mb4) AS aggregate_id,
        m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason, h.halted_by IS NOT NULL AS halts, m.created_at
 FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq

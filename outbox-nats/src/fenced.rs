@@ -31,6 +31,7 @@ use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_M
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use outbox_core::{FailureClass, Message, PublishError, Receipt};
+use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
 use crate::log;
@@ -189,12 +190,27 @@ impl JetStreamPublisher {
             .map_err(|_| attempt.unconfirmed(self.config().ack_timeout))?
     }
 
-    /// Whether the last message of a subject can be read, before the first message needs it.
+    /// Whether the last message of a subject can be read, and a subject be searched, before the first message needs it. The search makes a consumer
+    /// and deletes it, as each search does.
     pub(crate) async fn check_fence(&self) -> Result<(), PublishError> {
         let PublisherConfig { stream, prefix, .. } = self.config();
         // Nothing is published on it; an answer is all that is wanted.
         let subject = format!("{prefix}.outbox-preflight");
-        self.read_last(stream, &subject).await.map(|_| ())
+        self.read_last(stream, &subject).await?;
+        let now = OffsetDateTime::now_utc();
+        let searched = self
+            .connected(async |live| log::read(live, stream, Some(&subject), now, |_, _| false).await)
+            .await;
+        searched.map_err(|error| {
+            match self.denied_under(&format!("$JS.API.CONSUMER.CREATE.{stream}")) {
+                Some(api) => PublishError::new(
+                    FailureClass::Configuration,
+                    format!("subjects cannot be searched; fenced publishing needs the permission to publish on `{api}`"),
+                )
+                .with_source(error),
+                None => error,
+            }
+        })
     }
 
     /// The last message of the subject, from the stream's leader: a replica may not know it yet.

@@ -251,6 +251,11 @@ impl JetStreamPublisher {
         reports.is_some_and(|reports| reports.is_denied(subject))
     }
 
+    /// A subject under this prefix that we may not publish on.
+    pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
+        self.line.reports()?.denied_under(prefix)
+    }
+
     /// Why no answer came: nothing is known, unless the server does not let us receive any.
     fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();

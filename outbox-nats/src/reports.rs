@@ -84,6 +84,16 @@ impl Reports {
         self.denied().publish.contains_key(subject)
     }
 
+    /// A subject with this prefix on which publishing was denied since we connected.
+    pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
+        let denied = self.denied();
+        denied
+            .publish
+            .keys()
+            .find(|subject| subject.starts_with(prefix))
+            .cloned()
+    }
+
     /// A denied subscription under a prefix of subjects: the replies to our requests arrive there.
     pub(crate) fn denied_inbox(&self, inbox_prefix: &str) -> Option<String> {
         let denied = self.denied();

@@ -1,4 +1,4 @@
-//! Integration tests of the examples, of the demo, and of tormented consumers.
+//! Integration tests of the examples, of the demo, of tormented consumers, and of what takes a database and a broker.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,3 +9,4 @@
 mod chaos;
 mod demo;
 mod examples;
+mod reconcile;

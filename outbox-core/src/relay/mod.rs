@@ -167,7 +167,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Publishes everything that is due now and returns; for tests, and for jobs that run to completion. While other relays own
-    /// partitions, theirs are left to them.
+    /// partitions, theirs are left to them; what nobody owns it takes, and keeps until it ends.
     ///
     /// # Errors
     ///

@@ -20,6 +20,7 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 pub(super) struct Ownership {
     owner: OwnerId,
     ttl: Duration,
+    shares: bool,
     leases: Vec<Lease>,
     /// Just before the oldest of the leases was granted or renewed.
     granted_at: Instant,
@@ -50,6 +51,7 @@ pub(super) struct Upkeep {
     renew: Option<Vec<Lease>>,
     owned: usize,
     alive: u32,
+    shares: bool,
     taken: Vec<Lease>,
 }
 
@@ -65,11 +67,13 @@ pub(super) struct Change {
 }
 
 impl Ownership {
-    pub(super) fn new(owner: OwnerId, ttl: Duration) -> Self {
+    /// One that does not share takes whatever is free, and keeps it until it ends.
+    pub(super) fn new(owner: OwnerId, ttl: Duration, shares: bool) -> Self {
         let now = Instant::now();
         Self {
             owner,
             ttl,
+            shares,
             leases: Vec::new(),
             granted_at: now,
             leaving: BTreeSet::new(),
@@ -125,7 +129,7 @@ impl Ownership {
 
     /// Partitions that this relay may own: its share, rounded up.
     fn share(&self) -> usize {
-        usize::from(PARTITIONS).div_ceil(self.alive.max(1) as usize)
+        share(self.shares, self.alive)
     }
 
     /// Partitions to take over, if they are free.
@@ -143,6 +147,7 @@ impl Ownership {
             renew: (self.renew_at <= now).then(|| self.leases.clone()),
             owned: self.leases.len(),
             alive: self.alive,
+            shares: self.shares,
             taken: Vec::new(),
         }
     }
@@ -214,6 +219,12 @@ impl Ownership {
     }
 }
 
+/// Partitions that a relay may own, of so many that are alive.
+fn share(shares: bool, alive: u32) -> usize {
+    let among = if shares { alive.max(1) } else { 1 };
+    usize::from(PARTITIONS).div_ceil(among as usize)
+}
+
 impl Upkeep {
     /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
@@ -226,7 +237,7 @@ impl Upkeep {
             }
             self.owned = leases.len();
         }
-        let share = usize::from(PARTITIONS).div_ceil(self.alive.max(1) as usize);
+        let share = share(self.shares, self.alive);
         if let Ok(wanted @ 1..) = u16::try_from(share.saturating_sub(self.owned)) {
             self.taken = store.acquire(self.owner, self.ttl, wanted).await?;
         }
@@ -252,7 +263,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_relay_gives_back_what_exceeds_its_share() {
-        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(15));
+        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(15), true);
         assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
         let change = apply(&mut ownership, 3, []);
         assert_eq!(change.leaving.len(), 64 - 22);
@@ -265,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn deadlines_count_from_before_the_request() {
-        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(12));
+        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(12), true);
         let mut upkeep = ownership.plan();
         let asked_at = Instant::now();
         tokio::time::advance(Duration::from_secs(5)).await;

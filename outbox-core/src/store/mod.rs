@@ -258,7 +258,8 @@ pub enum Verdict {
     Parked {
         /// The error, for people.
         error: String,
-        /// Its aggregate is held until the message is retried or skipped. Without effect on an unsequenced message.
+        /// Its aggregate is held until the message is retried or skipped. If another message halts it already, this one is not given up yet: its
+        /// attempt counts, and it waits for its turn. Without effect on an unsequenced message.
         halt: bool,
     },
 }

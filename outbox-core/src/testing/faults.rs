@@ -115,14 +115,14 @@ impl MemoryBroker {
     pub fn lose_tail(&self, count: usize) {
         let mut state = self.lock();
         let positions = state.tail(count);
-        state.lose(&positions);
+        state.lose(&positions, true);
     }
 
     /// Loses these messages, wherever they are on the log; as [`Self::lose_tail`].
     pub fn forget(&self, ids: &[MessageId]) {
         let mut state = self.lock();
         let positions = state.positions(ids);
-        state.lose(&positions);
+        state.lose(&positions, true);
     }
 
     /// Delivers each of the next `count` messages twice, whether they are acknowledged or not.

@@ -150,6 +150,7 @@ mod wrong_stores {
         unsequenced_holds: UnsequencedHolds => an_unsequenced_failure_waits_by_itself,
         counts_every_failure: CountsEveryFailure => failures_and_attempts_are_counted_apart,
         forgets_failures: ForgetsFailures => failures_and_attempts_are_counted_apart,
+        keeps_the_first_halt: KeepsTheFirstHalt => a_message_refused_under_a_halt_waits_for_its_turn,
         hold_ends_halt: HoldEndsHalt => a_halted_aggregate_stays_halted,
         overtakes_delayed: OvertakesDelayed => a_delayed_message_holds_back_its_aggregate,
         overtakes_pending: OvertakesPending => what_waits_does_not_overtake_what_is_pending,
@@ -189,6 +190,7 @@ mod wrong_stores {
         purges_by_recording: PurgesByRecording => a_message_published_a_moment_ago_is_not_purged,
         purge_never_ends: PurgeNeverEnds => purge_goes_on_and_comes_to_an_end,
         repeats_pages: RepeatsPages => published_messages_are_read_in_pages,
+        replays_everything: ReplaysEverything => replay_takes_a_selection,
         replay_keeps_message_id: ReplayKeepsMessageId => replay_copies_messages_behind_everything_recorded,
         replay_forgets_event: ReplayForgetsEvent => a_replayed_copy_is_a_message_like_any_other,
     ]);

@@ -99,3 +99,18 @@ fn leases_that_run_out_early_are_found() {
 fn overtaking_a_delayed_message_is_found() {
     is_found(Wrong::OvertakesDelayed, &[Invariant::Order]);
 }
+
+#[test]
+fn purging_what_was_not_published_is_found() {
+    is_found(Wrong::PurgesUnpublished, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn purging_what_was_given_up_is_found() {
+    is_found(Wrong::PurgesParked, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn reconciling_with_what_was_once_confirmed_is_found() {
+    is_found(Wrong::TrustsConfirmations, &[Invariant::NoLoss]);
+}

@@ -169,6 +169,26 @@ async fn a_denied_answer_says_what_to_grant() {
     assert!(error.to_string().contains("_INBOX."), "{error}");
 }
 
+/// In strong mode a publisher searches the stream after a refusal, which may be long after its start.
+#[tokio::test]
+async fn a_denied_search_is_found_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = denying(
+        folder.path(),
+        r#"publish: { deny: ["$JS.API.CONSUMER.CREATE.>"] }"#,
+    );
+    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+        return;
+    };
+    let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
+    nats.provision().await;
+    nats.publisher().preflight().await.unwrap();
+    let fenced = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(true));
+    let error = fenced.preflight().await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains("$JS.API.CONSUMER.CREATE."), "{error}");
+}
+
 /// A client that somebody else made tells us nothing.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {

@@ -2,11 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use outbox_core::{Delivery as _, FailureClass, Publisher as _, SourceError, Subscription as _};
+use outbox_core::retry::Backoff;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryStore;
+use outbox_core::{
+    AggregateId, Delivery as _, DomainEvent, EventDescriptor, FailureClass, Health, Publisher as _, Relay,
+    RelayConfig, SourceError, StreamLog as _, Subscription as _,
+};
 use outbox_nats::JetStreamPublisher;
 use outbox_nats::async_nats::connection::State;
+use time::OffsetDateTime;
 
-use crate::environment::{Nats, PLACED, SOON, consumer, eventually, message, receive, receive_and_ack};
+use crate::environment::{
+    Nats, PLACED, SOON, consumer, event, eventually, message, receive, receive_and_ack,
+};
 use crate::private_server::PrivateServer;
 
 async fn reconnected(nats: &Nats) {
@@ -29,6 +38,75 @@ async fn disconnected(nats: &Nats) {
         nats.client.connection_state() != State::Connected
     })
     .await;
+}
+
+/// Written without the derive, so that it stays out of the catalogue of this program.
+#[derive(serde::Serialize)]
+struct Placed {
+    order: u32,
+    n: u32,
+}
+
+impl DomainEvent for Placed {
+    const DESCRIPTORS: &'static [EventDescriptor] = &[event("placed", None)];
+
+    fn descriptor(&self) -> &'static EventDescriptor {
+        &Self::DESCRIPTORS[0]
+    }
+
+    fn aggregate_id(&self) -> AggregateId {
+        AggregateId::new(self.order.to_string())
+    }
+
+    fn dedup_key(&self) -> Option<String> {
+        None
+    }
+}
+
+/// While there is no stream, messages wait; nothing is given up and no attempt is used. What the old stream had is a matter of reconciling.
+#[tokio::test]
+async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
+    let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
+        return;
+    };
+    nats.provision().await;
+    let store = MemoryStore::new();
+    let record = |n| {
+        let placed: Vec<_> = (0..10).map(|order| Placed { order, n }).collect();
+        store.record(placed).unwrap();
+    };
+    let backoff = Backoff {
+        min: Duration::from_millis(10),
+        max: Duration::from_millis(200),
+    };
+    let config = RelayConfig::default().backoff(backoff);
+    let relay = Relay::new(store.clone(), nats.publisher()).with_config(config);
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let scenario = async {
+        record(1);
+        store.until_drained().await;
+        nats.jetstream().delete_stream(&nats.name).await.unwrap();
+        record(2);
+        record(3);
+        eventually("trouble that is seen", || async {
+            matches!(health.now(), Health::Degraded { .. })
+        })
+        .await;
+        nats.provision().await;
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().parked, 0);
+    assert!(store.rows().iter().all(|row| row.attempts == 0));
+    let ids = nats
+        .publisher()
+        .message_ids(OffsetDateTime::UNIX_EPOCH)
+        .await
+        .unwrap();
+    let recorded = store.rows();
+    let expected = recorded[10..].iter().map(|row| row.message.id).collect();
+    assert_eq!(ids, expected);
 }
 
 /// Goal: an outage costs time only. Method: publish before, during and after a `kill -9`, then everything again.

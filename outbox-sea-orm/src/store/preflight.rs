@@ -5,7 +5,7 @@
 use outbox_core::StoreError;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
 
-use super::failed;
+use super::{failed, has_code};
 use crate::dialect::Dialect;
 
 const CONTEXT: &str = "the database could not be checked";
@@ -66,17 +66,20 @@ async fn text(db: &DatabaseConnection, sql: &str) -> Result<String, DbErr> {
     row.try_get_by_index(0)
 }
 
-/// A table that cannot be read is one that is missing or not ours to read; a connection that fails has failed before.
+/// What databases answer if a table is missing or not ours to read: PostgreSQL, MySQL (the second is also a database that is missing), SQLite. Any
+/// other error is an outage as far as is known: the session may end here as anywhere.
+const NO_TABLE: [&str; 6] = ["42P01", "3F000", "42501", "42S02", "42000", "1"];
+
 async fn check_table(db: &DatabaseConnection, table: &str) -> Result<(), StoreError> {
     let sql = format!("SELECT 1 FROM {table} LIMIT 0");
     let statement = Statement::from_string(db.get_database_backend(), sql);
     match db.query_all_raw(statement).await {
         Ok(_) => Ok(()),
-        Err(error @ (DbErr::Conn(_) | DbErr::ConnectionAcquire(_))) => Err(failed(CONTEXT)(error)),
-        Err(error) => Err(setup(format!(
+        Err(error) if has_code(&error, &NO_TABLE) => Err(setup(format!(
             "table {table} cannot be read ({error}); run the migration of outbox-sea-orm (`outbox_sea_orm::migrate`, or \
              docs/sql), and give the relay's user rights on its tables"
         ))),
+        Err(error) => Err(failed(CONTEXT)(error)),
     }
 }
 

@@ -284,11 +284,10 @@ impl Changes {
                     changes.fail(failure, settlement);
                 }
                 Verdict::Parked { error, halt } => {
-                    if *halt && row.is_sequenced {
-                        halt_by(holds, row, settlement.seq);
-                    }
+                    // One message halts an aggregate at a time; another waits for its turn.
+                    let parked = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.seq);
                     let failure = Failure {
-                        parked: true,
+                        parked,
                         attempt: true,
                         error: Some(storable_error(error)),
                         until_micros: None,
@@ -345,14 +344,20 @@ fn hold_until(holds: &mut BTreeMap<Key, Hold>, row: &Found, until: i64) {
     put(holds, row, Some(until), None);
 }
 
-/// Halts the aggregate of a row, unless it is halted already.
-fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, seq: i64) {
-    put(holds, row, None, Some(seq));
+/// Halts the aggregate of a row. False if it is halted already.
+fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, seq: i64) -> bool {
+    put(holds, row, None, Some(seq))
 }
 
-fn put(holds: &mut BTreeMap<Key, Hold>, row: &Found, due_micros: Option<i64>, halted_by: Option<i64>) {
+/// False if it is halted, and stays as it is.
+fn put(
+    holds: &mut BTreeMap<Key, Hold>,
+    row: &Found,
+    due_micros: Option<i64>,
+    halted_by: Option<i64>,
+) -> bool {
     if holds.get(&row.key).is_some_and(|hold| hold.halted_by.is_some()) {
-        return;
+        return false;
     }
     holds.insert(
         row.key.clone(),
@@ -363,6 +368,7 @@ fn put(holds: &mut BTreeMap<Key, Hold>, row: &Found, due_micros: Option<i64>, ha
             is_changed: true,
         },
     );
+    true
 }
 
 /// A time after a delay, within what every database can hold.

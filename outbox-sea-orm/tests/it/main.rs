@@ -14,6 +14,7 @@ mod insert;
 mod migration;
 mod operators;
 mod refused;
+mod relays;
 mod save;
 mod store;
 mod transaction;

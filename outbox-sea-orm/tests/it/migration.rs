@@ -244,9 +244,9 @@ async fn the_view_shows_any_payload() {
         };
         migrate(&db).await.unwrap();
         let tx = sea_orm::TransactionTrait::begin(&db).await.unwrap();
-        let id = outbox_sea_orm::record(&tx, (0..4).map(|n| Probe::noted("ü", n)).collect::<Vec<_>>())
+        let ids = outbox_sea_orm::record(&tx, (0..4).map(|n| Probe::noted("ü", n)).collect::<Vec<_>>())
             .await
-            .unwrap()[0];
+            .unwrap();
         tx.commit().await.unwrap();
         let bytes = |hex: &str| match db.get_database_backend() {
             DbBackend::Postgres => format!("'\\x{hex}'"),
@@ -264,13 +264,13 @@ async fn the_view_shows_any_payload() {
             .unwrap();
         let sql = match db.get_database_backend() {
             DbBackend::Postgres => {
-                "SELECT id::text AS id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id::text AS id, event_id::text AS event_id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY seq"
             }
             DbBackend::MySql => {
-                "SELECT id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY seq"
             }
             _ => {
-                "SELECT id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY seq"
             }
         };
         let rows = db
@@ -282,7 +282,8 @@ async fn the_view_shows_any_payload() {
                 .map(|row| row.try_get::<String>("", name).unwrap())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(column("id")[0], id.to_string(), "{backend:?}");
+        assert_eq!(column("id")[0], ids[0].to_string(), "{backend:?}");
+        assert_eq!(column("event_id"), column("id"), "{backend:?}");
         assert_eq!(column("aggregate_id"), ["ü"; 4]);
         assert_eq!(column("status"), ["pending", "parked", "waiting", "pending"]);
         assert!(column("created_at").iter().all(|time| time.starts_with("20")));
@@ -293,6 +294,20 @@ async fn the_view_shows_any_payload() {
             _ => ["00FF007B", "FF5CFE"],
         };
         assert_eq!(payloads[1..], [hidden[0], hidden[1], ""], "{backend:?}");
+
+        let cast = if backend == Backend::Postgres {
+            "::text"
+        } else {
+            ""
+        };
+        let sql = format!("SELECT id{cast} AS id FROM outbox_parked");
+        let statement = Statement::from_string(db.get_database_backend(), sql);
+        let parked = db.query_one_raw(statement).await.unwrap().unwrap();
+        assert_eq!(
+            parked.try_get::<String>("", "id").unwrap(),
+            ids[1].to_string(),
+            "{backend:?}"
+        );
     }
 }
 

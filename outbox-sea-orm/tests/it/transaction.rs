@@ -9,7 +9,7 @@ use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrai
 
 use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, order};
-use crate::support::TestDb;
+use crate::support::{Backend, TestDb};
 
 on_every_backend!(
     a_panicking_closure_leaves_nothing,
@@ -18,6 +18,7 @@ on_every_backend!(
     a_transaction_that_the_database_undid_is_not_committed_in_part,
     a_partition_that_does_not_exist_cannot_be_stored,
     a_constraint_refused_at_commit_is_not_an_unknown_outcome,
+    a_session_that_ends_in_the_commit_leaves_an_unknown_outcome,
 );
 
 async fn a_panicking_closure_leaves_nothing(db: TestDb) {
@@ -143,6 +144,43 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
         .unwrap_err();
     assert!(matches!(error, SaveError::Database(_)), "{error:?}");
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+}
+
+/// Whoever loses the connection while it commits cannot know, and is not told that nothing happened. A trigger ends the session at that moment.
+async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb) {
+    let shop = Shop::open(db).await;
+    if shop.test.backend != Backend::Postgres {
+        return;
+    }
+    let end = shop.test.names.table(DbBackend::Postgres, "end_session");
+    let body = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); RETURN NULL; END";
+    let create = format!("CREATE FUNCTION {end}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$");
+    shop.test.execute(&create).await;
+    let messages = shop.test.messages();
+    let at_commit = "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW";
+    shop.test
+        .execute(&format!(
+            "CREATE CONSTRAINT TRIGGER end_session AFTER INSERT ON {messages} {at_commit} EXECUTE FUNCTION {end}()"
+        ))
+        .await;
+    let placed = || {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }]
+    };
+    let outbox = shop.test.outbox();
+    let error = shop
+        .order(1)
+        .insert_with_events(&outbox, placed())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SaveError::CommitUnknown(_)), "{error:?}");
+    shop.test
+        .execute(&format!("DROP TRIGGER end_session ON {messages}"))
+        .await;
+    shop.order(1).insert_with_events(&outbox, placed()).await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
 /// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.

@@ -135,7 +135,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             relay,
             config,
             mode,
-            ownership: Ownership::new(OwnerId::fresh(), config.lease_ttl),
+            ownership: Ownership::new(OwnerId::fresh(), config.lease_ttl, mode == Mode::Run),
             schedule: Schedule::default(),
             hand: Hand::default(),
             intake: Intake::new(config),
@@ -252,9 +252,14 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 self.mode == Mode::Drain
                     && quiet
                     && self.keeping.is_none()
-                    && (nothing_owned || (self.hand.is_empty() && self.intake.has_ended()))
+                    && (nothing_owned || self.has_found_all())
             }
         }
+    }
+
+    /// Whether a drain has nothing left to look for, as far as is known.
+    fn has_found_all(&self) -> bool {
+        self.mode == Mode::Drain && self.hand.is_empty() && self.intake.has_ended()
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
@@ -294,7 +299,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.keeping.is_none() {
             at(Some(self.ownership.upkeep_at()));
         }
-        if self.may_fetch() {
+        // A drain that has found everything looks no more, and must not wake up for it.
+        if self.may_fetch() && !self.has_found_all() {
             at(Some(self.intake.next_at()));
         }
         if self.schedule.is_ready() {

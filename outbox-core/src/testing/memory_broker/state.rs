@@ -255,10 +255,11 @@ impl State {
             .collect()
     }
 
-    /// Loses entries, and everything that was known of them.
-    pub(in crate::testing) fn lose(&mut self, positions: &HashSet<u64>) {
+    /// Loses entries; with their ids, or as if they had been deleted, which leaves the ids.
+    pub(in crate::testing) fn lose(&mut self, positions: &HashSet<u64>, forgets_ids: bool) {
         self.log.retain(|position, _| !positions.contains(position));
-        self.ids.retain(|_, (position, _)| !positions.contains(position));
+        self.ids
+            .retain(|_, (position, _)| !forgets_ids || !positions.contains(position));
         for consumer in self.consumers.values_mut() {
             consumer
                 .unacked

@@ -201,6 +201,11 @@ impl MemoryStore {
         self.lock().use_up_number(aggregate);
     }
 
+    /// Deletes a row, whatever became of it; for purges that take too much on purpose.
+    pub(super) fn discard(&self, seq: i64) {
+        self.lock().delete(seq);
+    }
+
     /// Frees all deduplication keys; for writers that ignore them on purpose.
     pub(super) fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();

@@ -118,7 +118,7 @@ impl World {
         }
         let receipt = self.broker.lock().store(message);
         let now = self.store.now();
-        shared.checker.stored(no, receipt.duplicate, now);
+        shared.checker.stored(no, receipt, now);
         match way {
             Way::Straight => Ok(receipt),
             _ => Err(FailureClass::Unknown),

@@ -3,13 +3,17 @@
 //! Invariant: it keeps its own account of leases and messages and compares; the first violation is
 //! kept. What must hold is listed at [`Invariant`]. Absent here: causing anything.
 
+mod accounts;
+mod errands;
 mod leases;
+mod stream;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::accounts::{Account, LifeAccount};
+pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
 use super::history::{Event, History, Life, No};
 use super::{Invariant, Wrong};
@@ -17,58 +21,6 @@ use crate::message::{MessageId, PARTITIONS};
 use crate::publisher::FailureClass;
 use crate::relay::PoisonPolicy;
 use crate::store::{Lease, Settlement, Verdict};
-
-/// Why the broker or the store refuses a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Poison {
-    None,
-    /// The broker never takes it.
-    Permanent,
-    /// The broker refuses it so many times, for no reason it tells.
-    Unclassified(u32),
-    /// The store cannot read it.
-    Unreadable,
-}
-
-/// What a writer recorded.
-#[derive(Debug, Clone)]
-pub(super) struct Draft {
-    pub(super) id: MessageId,
-    pub(super) aggregate: u32,
-    pub(super) partition: u16,
-    pub(super) sequenced: bool,
-    pub(super) available_at: Option<OffsetDateTime>,
-    pub(super) poison: Poison,
-    /// The message that it is a copy of.
-    pub(super) copy_of: Option<No>,
-}
-
-/// A committed message and what became of it.
-#[derive(Debug)]
-pub(super) struct Account {
-    pub(super) draft: Draft,
-    /// Its order is not promised: it was skipped, or given up while others went on.
-    free: bool,
-    pub(super) on_the_log: bool,
-    copies: u32,
-    sends: u32,
-    /// Reasons to send it once more.
-    excuses: u32,
-    /// Refusals that were its own fault: for good, and for no known reason.
-    faults: (u32, u32),
-    /// Attempts that were counted, less those that a lost answer made count twice.
-    attempts: u32,
-    may_repeat: u32,
-}
-
-#[derive(Debug, Default)]
-struct LifeAccount {
-    resumed_at: Option<Instant>,
-    /// Confirmed to it and not settled.
-    confirmed: BTreeSet<No>,
-    /// Aggregates of which a message is on its way.
-    in_flight: BTreeSet<u32>,
-}
 
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -85,15 +37,12 @@ pub(super) struct Checker {
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
-    /// The broker forgot what it has.
-    forgot: bool,
-}
-
-impl Account {
-    /// Its order is not promised.
-    pub(super) fn is_free(&self) -> bool {
-        self.free
-    }
+    /// Who was granted each partition last.
+    acquired_by: Vec<Option<Life>>,
+    /// What is on the stream, by position.
+    stream: BTreeMap<u64, No>,
+    /// The stream has lost something.
+    pub(super) has_lost: bool,
 }
 
 impl Checker {
@@ -111,7 +60,9 @@ impl Checker {
             sequences: BTreeMap::new(),
             lives: Vec::new(),
             leases: vec![None; usize::from(PARTITIONS)],
-            forgot: false,
+            acquired_by: vec![None; usize::from(PARTITIONS)],
+            stream: BTreeMap::new(),
+            has_lost: false,
         }
     }
 
@@ -150,22 +101,17 @@ impl Checker {
             poison: draft.poison != Poison::None,
         });
         let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::ParkAndContinue;
-        self.messages.push(Account {
-            draft,
-            free,
-            on_the_log: false,
-            copies: 0,
-            sends: 0,
-            excuses: 0,
-            faults: (0, 0),
-            attempts: 0,
-            may_repeat: 0,
-        });
+        self.messages.push(Account::new(draft, sequence, free));
         no
     }
 
     pub(super) fn no_of(&self, id: MessageId) -> Option<No> {
         self.by_id.get(&id).copied()
+    }
+
+    /// The ids of everything that was committed.
+    pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
+        self.messages.iter().map(|account| account.draft.id)
     }
 
     pub(super) fn account(&self, no: No) -> &Account {
@@ -178,6 +124,13 @@ impl Checker {
 
     pub(super) fn skipped(&mut self, no: No) {
         self.account_mut(no).free = true;
+    }
+
+    /// A parked message begins anew, with no attempts used.
+    pub(super) fn retried(&mut self, no: No) {
+        let account = self.account_mut(no);
+        account.faults = (0, 0);
+        account.attempts = 0;
     }
 
     /// Broker and store take everything from now on, but what the store cannot read.
@@ -250,6 +203,10 @@ impl Checker {
             return None;
         };
         self.history.note(Event::Sent { life, no });
+        if self.lives[life as usize].reconciles.is_some() {
+            self.sent_again(life, no);
+            return Some(no);
+        }
         let account = self.account_mut(no);
         account.sends += 1;
         let (partition, aggregate, sequenced) = (
@@ -258,8 +215,7 @@ impl Checker {
             account.draft.sequenced,
         );
         let owner = self.granted(partition).map(|granted| granted.life);
-        let just_resumed = self.lives[life as usize].resumed_at == Some(Instant::now());
-        let may_send = owner == Some(life) || just_resumed || !self.wrong.keeps_leases();
+        let may_send = owner == Some(life) || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
             format!("relay run {life} sent message {no} of partition {partition}, which {owner:?} holds")
         });
@@ -283,84 +239,14 @@ impl Checker {
             Some(Err(class)) => Event::Failed { life, no, class },
             None => Event::GaveUpWaiting { life, no },
         });
+        if self.lives[life as usize].reconciles.is_some() {
+            return;
+        }
         if answer == Some(Ok(())) {
             self.lives[life as usize].confirmed.insert(no);
         } else {
             self.account_mut(no).excuses += 1;
         }
-    }
-
-    // Broker.
-
-    /// The broker refuses the message for its own fault, if it has one.
-    pub(super) fn own_fault(&mut self, no: No) -> Option<FailureClass> {
-        let goes_on = self.on_poison == PoisonPolicy::ParkAndContinue;
-        let original = self.account(no).draft.copy_of.unwrap_or(no);
-        let class = match &mut self.account_mut(original).draft.poison {
-            Poison::Permanent => FailureClass::Permanent,
-            Poison::Unclassified(left @ 1..) => {
-                *left -= 1;
-                FailureClass::Unclassified
-            }
-            _ => return None,
-        };
-        let account = self.account_mut(no);
-        match class {
-            FailureClass::Permanent => account.faults.0 += 1,
-            _ => account.faults.1 += 1,
-        }
-        account.free |= goes_on;
-        Some(class)
-    }
-
-    pub(super) fn stored(&mut self, no: No, duplicate: bool, now: OffsetDateTime) {
-        self.history.note(Event::Stored { no, duplicate });
-        if duplicate {
-            return;
-        }
-        let forgot = self.forgot;
-        let account = self.account_mut(no);
-        account.copies += 1;
-        let (copies, first) = (account.copies, !account.on_the_log);
-        account.on_the_log = true;
-        let early = account.draft.available_at.is_some_and(|at| now < at);
-        self.demand(Invariant::Duplicates, copies == 1 || forgot, || {
-            format!("message {no} is on the stream {copies} times, and the broker forgot nothing")
-        });
-        self.demand(Invariant::Order, !early, || {
-            format!("message {no} was published before its time")
-        });
-        if first {
-            self.check_order(no);
-        }
-    }
-
-    /// Everything that must come before it is on the log.
-    fn check_order(&mut self, no: No) {
-        let account = self.account(no);
-        if account.free || !account.draft.sequenced {
-            return;
-        }
-        let missing = self.order.get(&account.draft.aggregate).and_then(|order| {
-            let earlier = order.iter().take_while(|other| **other != no);
-            earlier.copied().find(|other| {
-                let other = self.account(*other);
-                // A copy stands behind what was recorded before it; what was recorded and not committed yet need not wait for it.
-                let counts = account.draft.copy_of.is_some() || other.draft.copy_of.is_none();
-                counts && !other.on_the_log && !other.free
-            })
-        });
-        if let Some(missing) = missing {
-            let aggregate = account.draft.aggregate;
-            self.violate(
-                Invariant::Order,
-                format!("message {no} of aggregate {aggregate} appeared before message {missing}"),
-            );
-        }
-    }
-
-    pub(super) fn forgot(&mut self) {
-        self.forgot = true;
     }
 
     // Verdicts.
@@ -419,21 +305,27 @@ impl Checker {
         }
         match verdict {
             Verdict::Published { .. } => {
-                let on_the_log = account.on_the_log;
-                self.demand(Invariant::NoLoss, on_the_log, || {
-                    format!("message {no} was settled as published and is not on the stream")
+                account.settled_at.get_or_insert_with(Instant::now);
+                let appeared = account.appeared;
+                self.demand(Invariant::NoLoss, appeared, || {
+                    format!("message {no} was settled as published and was never on the stream")
                 });
             }
             Verdict::Held { attempt: true, .. } | Verdict::Parked { .. } => {
+                let parks = matches!(verdict, Verdict::Parked { .. });
                 account.attempts += 1;
-                // The relay repeats what it does not know to be done.
-                account.may_repeat += u32::from(!answered);
                 let (permanent, unclassified) = account.faults;
+                let explained = permanent + unclassified + account.may_repeat;
                 let is_unreadable = account.draft.poison == Poison::Unreadable;
-                let fair = is_unreadable || account.attempts <= permanent + unclassified + account.may_repeat;
-                let may_park =
-                    is_unreadable || permanent > 0 || unclassified + account.may_repeat >= attempts_max;
-                let fair = fair && (may_park || !matches!(verdict, Verdict::Parked { .. }));
+                let fair = is_unreadable || account.attempts <= explained;
+                let may_park = is_unreadable
+                    || permanent > 0
+                    || account.may_park_again
+                    || unclassified + account.may_repeat >= attempts_max;
+                let fair = fair && (may_park || !parks);
+                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time.
+                account.may_repeat += u32::from(!answered);
+                account.may_park_again |= !answered && parks;
                 let used = account.attempts;
                 self.demand(Invariant::Attempts, fair, || {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")

@@ -102,6 +102,13 @@ pub(super) enum Event {
     Weather {
         what: &'static str,
     },
+    /// The stream has it no more.
+    Lost {
+        no: No,
+    },
+    Purged {
+        no: No,
+    },
     Operator {
         what: &'static str,
         no: No,

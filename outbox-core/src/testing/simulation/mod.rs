@@ -7,6 +7,7 @@
 
 mod broker;
 mod checker;
+mod errands;
 mod history;
 mod plan;
 mod relays;

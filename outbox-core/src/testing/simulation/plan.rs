@@ -35,6 +35,12 @@ pub(super) struct Plan {
     pub(super) weather_every: Option<Duration>,
     /// The broker may forget the ids it has seen.
     pub(super) forgets: bool,
+    /// The stream may lose what it has confirmed.
+    pub(super) loses: bool,
+    /// Time between two attempts to publish again what was lost.
+    pub(super) reconcile_every: Option<Duration>,
+    /// How often a relay drains and ends, instead of running until it is stopped.
+    pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
     /// In the end parked messages are skipped rather than retried.
     pub(super) skips_in_the_end: bool,
@@ -117,6 +123,16 @@ impl Plan {
         let weather_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
         let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
         let forgets = bad(0.2, 1.0) > 0.0;
+        let loses = bad(0.3, 1.0) > 0.0;
+        let reconcile_every = (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500));
+        let drains = bad(0.2, 1.0);
+        let retention = match rng.u8(0..5) {
+            0 | 1 => Retention::Keep,
+            2 => Retention::KeepFor(ms(rng, 100..=3000)),
+            // Nothing is left to publish again.
+            _ if loses => Retention::Keep,
+            _ => Retention::Delete,
+        };
         let latency = |rng: &mut Rng| Duration::from_micros(1 << rng.u64(0..=13));
         let policy = EventPolicy::default()
             .attempts_max(rng.u32(1..=4))
@@ -142,11 +158,7 @@ impl Plan {
                 max: ms(rng, 50..=400),
             },
             policy,
-            retention: if rng.bool() {
-                Retention::Keep
-            } else {
-                Retention::Delete
-            },
+            retention,
             writers_are_remote: rng.bool(),
             store: StorePlan {
                 latency_max: latency(rng),
@@ -167,6 +179,9 @@ impl Plan {
             fates,
             weather_every,
             forgets,
+            loses,
+            reconcile_every,
+            drains,
             operator_every,
             skips_in_the_end: rng.bool(),
         }
@@ -189,7 +204,11 @@ impl Plan {
             .poll_max(poll_max)
             .backoff(self.backoff)
             .policy(self.policy.clone())
-            .retention(self.retention)
+            .retention(match self.retention {
+                // No relay accepts what a world keeps; see the store's `purge`.
+                Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
+                retention => retention,
+            })
             .shutdown_timeout(ms(rng, 0..=1000))
             .seed(Some(rng.u64(..)))
     }

@@ -8,18 +8,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::broker::SimPublisher;
 use super::history::{Event, Life};
 use super::store::SimStore;
 use super::world::World;
-use super::{Invariant, plan};
+use super::{Invariant, errands, plan};
 use crate::relay::{Relay, RelayError, RelayReport};
 
 /// What a shutdown may take beyond its own bound, as [`Relay::run`] says.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
+
+/// A drain of any world is over long before.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// So many polls in one moment are work; more are a loop that turns for nothing.
 const POLLS_PER_MOMENT: u32 = 5_000;
@@ -32,7 +35,7 @@ enum Blow {
 }
 
 /// A run under the hand of fate.
-struct Fated<F> {
+pub(super) struct Fated<F> {
     run: Pin<Box<F>>,
     world: Arc<World>,
     life: Life,
@@ -43,7 +46,7 @@ struct Fated<F> {
 }
 
 impl<F> Fated<F> {
-    fn new(run: F, world: Arc<World>, life: Life) -> Self {
+    pub(super) fn new(run: F, world: Arc<World>, life: Life) -> Self {
         let mut fated = Self {
             run: Box::pin(run),
             world,
@@ -149,13 +152,18 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
 }
 
 async fn run_once(world: &Arc<World>, number: u32) {
-    let (life, config, stop_after) = {
+    let (life, config, drains, stop_after) = {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
+        let drains = plan::chance(&mut shared.rng, world.plan.drains);
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.fates.stop);
         let stop_after = stops.then(|| plan::ms(&mut shared.rng, 1..=2000));
-        (life, config, stop_after)
+        if drains {
+            let due = errands::due_now(world, &shared);
+            shared.checker.drains(life, due);
+        }
+        (life, config, drains, stop_after)
     };
     let shutdown_timeout = config.shutdown_timeout;
     let store = SimStore {
@@ -167,31 +175,58 @@ async fn run_once(world: &Arc<World>, number: u32) {
         life,
     };
     let relay = Relay::new(store, publisher).with_config(config);
-    let shutdown = CancellationToken::new();
-    let mut run = Fated::new(relay.run(shutdown.clone()), world.clone(), life);
-    let stop = async {
-        match stop_after {
-            Some(time) => tokio::select! {
-                biased;
-                () = world.end.cancelled() => {}
-                () = sleep(time) => {}
-            },
-            None => world.end.cancelled().await,
+    let outcome = if drains {
+        drain(world, life, &relay).await
+    } else {
+        let shutdown = CancellationToken::new();
+        let mut run = Fated::new(relay.run(shutdown.clone()), world.clone(), life);
+        let stop = async {
+            match stop_after {
+                Some(time) => tokio::select! {
+                    biased;
+                    () = world.end.cancelled() => {}
+                    () = sleep(time) => {}
+                },
+                None => world.end.cancelled().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = &mut run => outcome,
+            () = stop => {
+                let asked_at = Instant::now();
+                shutdown.cancel();
+                let outcome = (&mut run).await;
+                check_shutdown(world, life, asked_at, shutdown_timeout);
+                outcome
+            }
         }
     };
-    let outcome = tokio::select! {
-        biased;
-        outcome = &mut run => outcome,
-        () = stop => {
-            let asked_at = Instant::now();
-            shutdown.cancel();
-            let outcome = (&mut run).await;
-            check_shutdown(world, life, asked_at, shutdown_timeout);
+    end(world, life, outcome, drains);
+}
+
+/// A relay that brings out what is due and ends; the first trouble ends it as well.
+async fn drain(
+    world: &Arc<World>,
+    life: Life,
+    relay: &Relay<SimStore, SimPublisher>,
+) -> Option<Result<RelayReport, RelayError>> {
+    let run = Fated::new(relay.drain(), world.clone(), life);
+    let outcome = timeout(DRAIN_TIMEOUT, run).await;
+    let mut shared = world.shared();
+    match outcome {
+        Ok(outcome) => {
+            if let Some(Ok(_)) = outcome {
+                shared.checker.drained(life);
+            }
             outcome
         }
-    };
-    drop(run);
-    end(world, life, outcome);
+        Err(_) => {
+            let what = format!("relay run {life} still drains after {DRAIN_TIMEOUT:?}");
+            shared.checker.violate(Invariant::Progress, what);
+            None
+        }
+    }
 }
 
 fn check_shutdown(world: &World, life: Life, asked_at: Instant, timeout: Duration) {
@@ -207,7 +242,7 @@ fn check_shutdown(world: &World, life: Life, asked_at: Instant, timeout: Duratio
     }
 }
 
-fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError>>) {
+fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError>>, drains: bool) {
     let mut shared = world.shared();
     let how = match &outcome {
         None => "crashed",
@@ -217,7 +252,9 @@ fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError
     shared.checker.ended(life, how);
     // A crashed process has no connection.
     shared.reconnect(life);
-    if let Some(Err(error)) = outcome {
+    if let Some(Err(error)) = outcome
+        && !drains
+    {
         shared
             .checker
             .violate(Invariant::Progress, format!("relay run {life} gave up: {error}"));

@@ -3,19 +3,22 @@
 //! Invariant: the work of a call is one step, done at the call's arrival, when the checker takes note of it; a call whose caller is gone may still
 //! arrive. Absent here: what the store does; see [`Backend`](super::wrong::Backend).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::history::{Event, Life};
 use super::world::{Shared, World, spawn_unless_dropped};
-use super::{plan, wrong};
-use crate::message::Aggregate;
+use super::{errands, plan, wrong};
+use crate::message::{Aggregate, Message, MessageId};
+use crate::relay::Retention;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Selection, Settlement, StoreError, StoredMessage,
 };
 
 #[derive(Debug, Clone)]
@@ -254,13 +257,59 @@ impl OutboxStore for SimStore {
         .await
     }
 
-    // The two below are at the edge of what is checked, and which of them are called depends on features: they disturb nothing.
-
-    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        wrong::now(self.world.store.purge(request))
+    /// A world lasts for seconds, so what is kept for an hour is old after as much as the plan says.
+    async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
+        if let Retention::KeepFor(time) = self.world.plan.retention {
+            request.older_than = time;
+        }
+        self.call("purge", move |world, shared, _| {
+            errands::purge_once(world, shared, request)
+        })
+        .await
     }
 
+    /// Whether it is called depends on features: it disturbs nothing.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
+    }
+}
+
+/// Operators of the simulation act in one step; only whoever reconciles reads through the network.
+impl OutboxAdmin for SimStore {
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
+        wrong::now(self.world.store.list(selection, limit))
+    }
+
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.retry(selection))
+    }
+
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.skip(selection))
+    }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.replay(selection))
+    }
+
+    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+        wrong::now(self.world.store.held(limit))
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        wrong::now(self.world.store.resume(aggregate))
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        self.call("published", move |world, _, _| {
+            wrong::now(world.store.published(recorded_from, recorded_until, after, limit))
+        })
+        .await
     }
 }

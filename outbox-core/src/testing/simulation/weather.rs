@@ -1,7 +1,8 @@
-//! What goes wrong with store and broker as a whole: outages, refusals and forgetting.
+//! What goes wrong with store and broker as a whole: outages, refusals, forgetting and losing.
 //!
 //! Invariant: it ends with the calm; what single calls suffer is drawn where they are made. Absent here: relays and writers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use tokio::time::{sleep, sleep_until};
 use super::broker::refusal;
 use super::history::Event;
 use super::plan;
-use super::world::World;
+use super::world::{Shared, World};
 
 pub(super) async fn change(world: Arc<World>, every: Duration) {
     loop {
         let (pause, lasts, kind) = {
             let rng = &mut world.shared().rng;
             let pause = every.mul_f64(rng.f64() * 2.0);
-            (pause, plan::ms(rng, 20..=1200), rng.u8(0..5))
+            (pause, plan::ms(rng, 20..=1200), rng.u8(0..6))
         };
         sleep(pause).await;
         let end = (tokio::time::Instant::now() + lasts).min(world.calm_at);
@@ -56,7 +57,8 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
                 shared.broker_is_down = false;
                 shared.store_is_down = false;
             }
-            _ if world.plan.forgets => {
+            4 if world.plan.loses => lose(&world),
+            5 if world.plan.forgets => {
                 note(&world, "broker forgets");
                 world.broker.forget_ids();
                 world.shared().checker.forgot();
@@ -64,6 +66,20 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
             _ => {}
         }
     }
+}
+
+/// The stream loses its end, as with the power; or a part of what it has is deleted, which leaves the ids.
+fn lose(world: &World) {
+    let mut shared = world.shared();
+    let Shared { rng, checker, .. } = &mut *shared;
+    let is_tail = rng.bool();
+    let positions: HashSet<u64> = if is_tail {
+        checker.positions().rev().take(rng.usize(1..=20)).collect()
+    } else {
+        checker.positions().filter(|_| rng.u8(..) < 30).collect()
+    };
+    world.broker.lock().lose(&positions, is_tail);
+    checker.lost(&positions, is_tail);
 }
 
 fn note(world: &World, what: &'static str) {

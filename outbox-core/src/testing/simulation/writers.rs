@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::checker::{Draft, Poison};
 use super::history::{Event, No};
 use super::world::{Shared, World};
-use super::{plan, wrong};
+use super::{errands, plan, wrong};
 use crate::event::{AggregateId, DomainEvent, EventDescriptor};
 use crate::message::{Aggregate, NewMessage};
 use crate::store::{OutboxAdmin as _, Selection, StoredMessage};
@@ -66,7 +66,7 @@ pub(super) async fn write(world: Arc<World>) {
 }
 
 /// Waits up to twice this long.
-async fn wait(world: &World, mean: Duration) {
+pub(super) async fn wait(world: &World, mean: Duration) {
     let time = {
         let mut shared = world.shared();
         mean.mul_f64(shared.rng.f64() * 2.0)
@@ -120,7 +120,9 @@ async fn transact(world: &World) {
 }
 
 fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
-    let rng = &mut world.shared().rng;
+    let mut shared = world.shared();
+    let known = shared.checker.messages.len() as No;
+    let rng = &mut shared.rng;
     let plan = &world.plan.writer;
     let event = Noted {
         aggregate: rng.u32(0..world.plan.aggregates),
@@ -153,6 +155,7 @@ fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
         available_at,
         poison,
         copy_of: None,
+        known,
     };
     transaction.record([message]).ok()?;
     Some(draft)
@@ -167,7 +170,7 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
         if shared.is_calm {
             return;
         }
-        let act = shared.rng.u8(0..4);
+        let act = shared.rng.u8(0..5);
         let _elsewhere = shared.rng.bool().then(crate::wake::isolate);
         match act {
             0 | 1 => {
@@ -181,7 +184,8 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
                 let aggregate = shared.rng.u32(0..world.plan.aggregates);
                 let _was_held = wrong::now(world.store.resume(&name(aggregate)));
             }
-            _ if shared.rng.bool() => replay(&world, &mut shared),
+            3 if shared.rng.bool() => replay(&world, &mut shared),
+            4 => errands::purge(&world, &mut shared),
             _ => {}
         }
     }
@@ -207,6 +211,7 @@ fn decide(world: &World, shared: &mut Shared, parked: &StoredMessage, skip: bool
         shared.checker.skipped(no);
         wrong::now(world.store.skip(&selection))
     } else {
+        shared.checker.retried(no);
         wrong::now(world.store.retry(&selection))
     };
 }
@@ -236,6 +241,7 @@ fn replay(world: &World, shared: &mut Shared) {
             id: copy.id,
             copy_of: Some(first),
             available_at: None,
+            known: shared.checker.messages.len() as No,
             ..shared.checker.account(first).draft.clone()
         };
         let no = shared.checker.committed(draft);

@@ -15,8 +15,8 @@ use super::history::Life;
 use crate::message::PARTITIONS;
 use crate::publisher::FailureClass;
 use crate::store::{
-    FetchRequest, Fetched, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, Settlement, StoreError,
-    Verdict,
+    FetchRequest, Fetched, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Settlement, StoreError, Verdict,
 };
 use crate::testing::MemoryStore;
 
@@ -41,11 +41,17 @@ pub enum Wrong {
     LeasesRunOutEarly,
     /// What a delayed message holds back goes on.
     OvertakesDelayed,
+    /// Whatever is old is purged, also what was not published yet.
+    PurgesUnpublished,
+    /// Whatever is old is purged, also what was given up.
+    PurgesParked,
+    /// Reconciling takes for stored what was once confirmed.
+    TrustsConfirmations,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -54,6 +60,9 @@ impl Wrong {
         Self::CursorInsteadOfState,
         Self::LeasesRunOutEarly,
         Self::OvertakesDelayed,
+        Self::PurgesUnpublished,
+        Self::PurgesParked,
+        Self::TrustsConfirmations,
     ];
 
     /// Its name on the command line.
@@ -69,6 +78,9 @@ impl Wrong {
             Self::CursorInsteadOfState => "cursor-instead-of-state",
             Self::LeasesRunOutEarly => "leases-run-out-early",
             Self::OvertakesDelayed => "overtakes-delayed",
+            Self::PurgesUnpublished => "purges-unpublished",
+            Self::PurgesParked => "purges-parked",
+            Self::TrustsConfirmations => "trusts-confirmations",
         }
     }
 
@@ -295,6 +307,22 @@ impl Backend {
             }
             _ => now(self.store.settle(leases, settlements)),
         }
+    }
+}
+
+impl Backend {
+    pub(super) fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        let is_wrong = |status| match self.wrong {
+            Wrong::PurgesUnpublished => matches!(status, MessageStatus::Pending | MessageStatus::Waiting),
+            Wrong::PurgesParked => status == MessageStatus::Parked,
+            _ => false,
+        };
+        let bound = self.store.now() - request.older_than;
+        let rows = self.store.rows().into_iter();
+        for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
+            self.store.discard(row.seq);
+        }
+        now(self.store.purge(request))
     }
 }
 

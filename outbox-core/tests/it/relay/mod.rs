@@ -1,5 +1,6 @@
 //! The relay over store and broker in memory, on a paused clock: one test per failure it must survive.
 
+mod drain;
 mod fairness;
 mod observe;
 mod outage;
@@ -8,6 +9,7 @@ mod reconcile;
 mod sharing;
 mod shutdown;
 mod start;
+mod watched;
 mod work;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_core::telemetry::METRICS;
-use outbox_core::{EventPolicy, FailureClass, Health, MessageContext, PoisonPolicy};
+use outbox_core::{EventPolicy, FailureClass, Health, MessageContext, PoisonPolicy, Retention};
 
 use super::*;
 
@@ -139,6 +139,37 @@ async fn metrics_have_the_documented_names_and_values() {
     assert_eq!(counted("outbox_pending"), 1);
     assert_eq!(counted("outbox_halted_aggregates"), 1);
     assert!(counted("outbox_found_total poll") >= 1);
+}
+
+/// A metric that nothing reports would be a promise of the documentation alone.
+#[tokio::test(start_paused = true)]
+async fn every_documented_metric_is_reported() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 10, 2);
+    broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
+    broker.lose_acks(2);
+    let hour = Duration::from_secs(3600);
+    let relay = relay_of(&store, &broker, quick().retention(Retention::KeepFor(hour)));
+    run_during(&relay, async {
+        tokio::time::sleep(hour * 2).await;
+        store.expire_leases();
+        tokio::time::sleep(quick().lease_ttl).await;
+    })
+    .await;
+    let reported: std::collections::HashSet<String> = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, ..)| key.key().name().to_owned())
+        .collect();
+    let silent: Vec<_> = METRICS
+        .iter()
+        .filter(|metric| !reported.contains(metric.name))
+        .collect();
+    assert!(silent.is_empty(), "{silent:?}");
 }
 
 static LINKS: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -4,6 +4,7 @@ use outbox_core::testing::Ledger;
 use outbox_core::{FailureClass, RelayError};
 use tokio::time::Instant;
 
+use super::watched::Watched;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -78,6 +79,29 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), outage);
     assert_eq!(report.unwrap().parked, 0);
     Ledger::of(&store, &broker).assert_balanced();
+}
+
+/// Everything that a relay does with a database backs off on its own; together they must not hammer one that is trying to come back.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_is_not_stormed() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 100, 1);
+    let watched = Watched::new(&store);
+    let relay = Relay::new(watched.clone(), broker.publisher()).with_config(quick());
+    let shutdown = CancellationToken::new();
+    let outage = async {
+        until("something on its way", || broker.publishes() > 0).await;
+        store.set_down(true);
+        let before = watched.calls();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let calls = watched.calls() - before;
+        assert!(calls <= 60, "{calls} calls in a minute");
+        store.set_down(false);
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), outage);
+    assert_eq!(report.unwrap().published, 100);
 }
 
 #[tokio::test(start_paused = true)]

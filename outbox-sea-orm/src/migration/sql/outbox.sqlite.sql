@@ -100,7 +100,9 @@ CREATE VIEW IF NOT EXISTS {prefix}outbox_messages_readable AS
 SELECT seq,
        lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
-       lower(hex(COALESCE(event_id, id))) AS event_id,
+       lower(substr(hex(COALESCE(event_id, id)), 1, 8) || '-' || substr(hex(COALESCE(event_id, id)), 9, 4) || '-' ||
+             substr(hex(COALESCE(event_id, id)), 13, 4) || '-' || substr(hex(COALESCE(event_id, id)), 17, 4) || '-' ||
+             substr(hex(COALESCE(event_id, id)), 21)) AS event_id,
        CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
@@ -114,7 +116,10 @@ FROM {prefix}outbox_messages;
 
 -- Messages that were given up, and why.
 CREATE VIEW IF NOT EXISTS {prefix}outbox_parked AS
-SELECT m.seq, lower(hex(m.id)) AS id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
+SELECT m.seq,
+       lower(substr(hex(m.id), 1, 8) || '-' || substr(hex(m.id), 9, 4) || '-' || substr(hex(m.id), 13, 4) || '-' ||
+             substr(hex(m.id), 17, 4) || '-' || substr(hex(m.id), 21)) AS id,
+       m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
        m.last_error AS reason, h.aggregate_id IS NOT NULL AS halts,
        strftime('%Y-%m-%d %H:%M:%f', m.created_at / 1000000.0, 'unixepoch') AS created_at
 FROM {prefix}outbox_messages m LEFT JOIN {prefix}outbox_holds h ON h.halted_by = m.seq

@@ -59,11 +59,12 @@ pub use lease::{
 };
 pub use park::{
     a_message_parked_without_halt_can_be_retried_under_a_hold,
-    a_parked_message_without_halt_lets_its_aggregate_flow, a_retried_message_comes_before_its_successors,
-    parking_without_halt_lets_a_hold_drain, retry_and_skip_take_a_selection,
-    retry_makes_a_parked_message_pending_again, retry_of_what_is_not_parked_does_nothing,
-    retry_releases_a_halted_aggregate, skip_of_what_is_not_parked_does_nothing,
-    skip_releases_a_halted_aggregate, skip_with_nothing_behind_leaves_no_hold,
+    a_message_refused_under_a_halt_waits_for_its_turn, a_parked_message_without_halt_lets_its_aggregate_flow,
+    a_retried_message_comes_before_its_successors, parking_without_halt_lets_a_hold_drain,
+    retry_and_skip_take_a_selection, retry_makes_a_parked_message_pending_again,
+    retry_of_what_is_not_parked_does_nothing, retry_releases_a_halted_aggregate,
+    skip_of_what_is_not_parked_does_nothing, skip_releases_a_halted_aggregate,
+    skip_with_nothing_behind_leaves_no_hold,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
@@ -74,6 +75,7 @@ pub use retention::{
     a_message_published_a_moment_ago_is_not_purged, a_replayed_copy_is_a_message_like_any_other,
     published_messages_are_read_in_pages, purge_deletes_old_published_messages_only,
     purge_goes_on_and_comes_to_an_end, replay_copies_messages_behind_everything_recorded,
+    replay_takes_a_selection,
 };
 pub use settle::{
     a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
@@ -234,6 +236,7 @@ macro_rules! store_conformance {
             a_retried_message_comes_before_its_successors,
             a_message_parked_without_halt_can_be_retried_under_a_hold,
             retry_of_what_is_not_parked_does_nothing,
+            a_message_refused_under_a_halt_waits_for_its_turn,
             skip_releases_a_halted_aggregate,
             skip_with_nothing_behind_leaves_no_hold,
             skip_of_what_is_not_parked_does_nothing,
@@ -249,6 +252,7 @@ macro_rules! store_conformance {
             purge_goes_on_and_comes_to_an_end,
             published_messages_are_read_in_pages,
             replay_copies_messages_behind_everything_recorded,
+            replay_takes_a_selection,
             a_replayed_copy_is_a_message_like_any_other,
         ]);
     };

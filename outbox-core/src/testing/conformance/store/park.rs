@@ -3,7 +3,8 @@
 use super::StoreFixture;
 use super::support::{
     ALL, LONG, ageless, backlog, commit_each, counts, fetch, fetch_held, first, held, hindered, id_of, keys,
-    of, only, parked, published, retry, settled, shown, skip, sorted_keys, status_of, with_held, with_parked,
+    lease_all, of, only, parked, published, retry, settled, shown, skip, sorted_keys, status_of, with_held,
+    with_parked,
 };
 use crate::message::MessageId;
 use crate::store::{Backlog, MessageStatus, Selection};
@@ -119,6 +120,41 @@ pub async fn retry_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: 
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
     assert_eq!(fetch_held(fixture, &leases).await, []);
+}
+
+/// Of two messages that are given up one halts their aggregate; the other waits for its turn. Else what is behind it would overtake it as soon as
+/// the first is let go.
+pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let all = |id| of(&rows, id).into_iter().cloned().collect::<Vec<_>>();
+    let (a, b) = (all("a"), all("b"));
+    settled(fixture, &leases, &a[..1], parked(true)).await;
+    settled(fixture, &leases, &a[1..2], parked(true)).await;
+    // Both at once.
+    settled(fixture, &leases, &b[..2], parked(true)).await;
+    for row in [&a[1], &b[1]] {
+        let shown = shown(fixture, row).await;
+        assert_eq!((shown.status, shown.halts), (MessageStatus::Waiting, false));
+        assert_eq!((shown.attempts, shown.failures), (1, 1));
+    }
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.parked, backlog.halted_aggregates), (2, 2));
+
+    assert_eq!(skip(fixture, &Selection::parked()).await, 2);
+    let rows = fetch_held(fixture, &leases).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(2)), ("a", Some(3)), ("b", Some(2)), ("b", Some(3))]
+    );
+    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    assert!(shown(fixture, &a[1]).await.halts);
+    assert_eq!(
+        sorted_keys(&fetch_held(fixture, &leases).await),
+        [("b", Some(2)), ("b", Some(3))]
+    );
 }
 
 /// A skipped message stays parked, and its aggregate goes on without it. It can still be retried.

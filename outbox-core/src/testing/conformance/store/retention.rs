@@ -208,6 +208,64 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     assert_eq!(after[..before.len()], before, "the originals stay as they are");
 }
 
+/// Copies are made of the selected messages alone, by aggregate, type and time, in the order in which those were recorded.
+pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
+    let early = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::observed("a", 2))
+        .with(Probe::noted("b", 3));
+    commit(fixture, early).await;
+    commit(
+        fixture,
+        Events::new()
+            .with(Probe::noted("a", 4))
+            .with(Probe::noted("a", 5)),
+    )
+    .await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    let originals = list(fixture, &Selection::all()).await;
+    let time = originals[3].created_at;
+    let noted = Selection::all().event_type("probe.noted");
+    let mut copies = Vec::new();
+    for (selection, wanted) in [
+        (noted.clone().aggregate(&aggregate("a")), vec![0, 3, 4]),
+        (noted.clone().aggregate_type("other"), vec![]),
+        (
+            noted
+                .clone()
+                .recorded_from(time)
+                .recorded_until(time + Duration::from_secs(60)),
+            originals
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.created_at >= time && m.event_type == "probe.noted")
+                .map(|(n, _)| n)
+                .collect(),
+        ),
+        (
+            noted.recorded_until(time),
+            originals
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.created_at < time && m.event_type == "probe.noted")
+                .map(|(n, _)| n)
+                .collect(),
+        ),
+    ] {
+        assert_eq!(
+            replay(fixture, &selection).await,
+            wanted.len() as u64,
+            "{selection:?}"
+        );
+        copies.extend(wanted.into_iter().map(|n: usize| originals[n].event_id));
+        let rows = fetch(fixture, &leases, ALL).await;
+        let found: Vec<_> = rows.iter().map(|row| readable(row).event_id).collect();
+        assert_eq!(found, copies, "{selection:?}");
+    }
+}
+
 fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }

@@ -118,7 +118,7 @@ impl State {
         holds.sort_by_key(|(aggregate, hold)| (!hold.is_halted(), hold.until, *aggregate));
         let held = holds.into_iter().map(|(aggregate, hold)| HeldAggregate {
             aggregate: aggregate.clone(),
-            halted_by: hold.halted_by.first().copied(),
+            halted_by: hold.halted_by,
             due_in: (!hold.is_halted()).then(|| since(now, hold.until)),
         });
         held.take(limit.get() as usize).collect()

@@ -1,6 +1,6 @@
 //! Which rows are pending, waiting and parked, and which aggregates are held.
 //!
-//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and those that halt it, and exists only while there are
+//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and the parked one that halts it, and exists only while there are
 //! any; an unsequenced row that waits is in `alone`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -27,8 +27,8 @@ pub(super) struct Index {
 pub(super) struct Hold {
     /// Due from then on, unless it is halted.
     pub(super) until: OffsetDateTime,
-    /// Parked rows that halt it.
-    pub(super) halted_by: BTreeSet<i64>,
+    /// The parked row that halts it.
+    pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeSet<i64>,
 }
 
@@ -36,13 +36,13 @@ impl Hold {
     fn new(until: OffsetDateTime) -> Self {
         Self {
             until,
-            halted_by: BTreeSet::new(),
+            halted_by: None,
             waiting: BTreeSet::new(),
         }
     }
 
     pub(super) fn is_halted(&self) -> bool {
-        !self.halted_by.is_empty()
+        self.halted_by.is_some()
     }
 
     pub(super) fn is_due(&self, now: OffsetDateTime) -> bool {
@@ -74,9 +74,7 @@ impl Index {
             MessageStatus::Parked => {
                 self.parked.insert(row.seq);
                 if row.halts {
-                    self.hold(aggregate, row.message.created_at)
-                        .halted_by
-                        .insert(row.seq);
+                    self.hold(aggregate, row.message.created_at).halted_by = Some(row.seq);
                 }
             }
             MessageStatus::Published => {}
@@ -89,7 +87,7 @@ impl Index {
         self.alone.remove(&(row.waits_until, row.seq));
         if let Some(hold) = self.holds.get_mut(&row.message.aggregate) {
             hold.waiting.remove(&row.seq);
-            hold.halted_by.remove(&row.seq);
+            hold.halted_by = hold.halted_by.filter(|seq| *seq != row.seq);
         }
         if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
             pending.remove(&row.seq);

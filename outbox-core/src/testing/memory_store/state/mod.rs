@@ -148,7 +148,7 @@ impl State {
         self.index.end_hold(&row.message.aggregate);
     }
 
-    fn delete(&mut self, seq: i64) {
+    pub(super) fn delete(&mut self, seq: i64) {
         let Some(row) = self.rows.remove(&seq) else {
             return;
         };

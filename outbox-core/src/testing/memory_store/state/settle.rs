@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::State;
+use super::index::Hold;
 use crate::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
 
 impl State {
@@ -46,14 +47,29 @@ impl State {
                 error,
                 attempt,
             } => self.hold(settlement.seq, *delay, error.as_deref(), *attempt),
-            Verdict::Parked { error, halt } => self.change(settlement.seq, |row| {
-                row.status = MessageStatus::Parked;
-                row.attempts += 1;
-                row.failures += 1;
-                row.last_error = Some(storable_error(error));
-                row.halts = *halt && row.is_sequenced();
-            }),
+            Verdict::Parked { error, halt } => self.park(settlement.seq, error, *halt),
         }
+    }
+
+    /// [`Verdict::Parked`].
+    fn park(&mut self, seq: i64, error: &str, halt: bool) {
+        let Some(row) = self.rows.get(&seq) else {
+            return;
+        };
+        let halts = halt && row.is_sequenced();
+        let hold = self.index.holds.get(&row.message.aggregate);
+        let waits = halts && hold.is_some_and(Hold::is_halted);
+        self.change(seq, |row| {
+            row.status = if waits {
+                MessageStatus::Waiting
+            } else {
+                MessageStatus::Parked
+            };
+            row.attempts += 1;
+            row.failures += 1;
+            row.last_error = Some(storable_error(error));
+            row.halts = halts && !waits;
+        });
     }
 
     /// [`Verdict::Waits`].

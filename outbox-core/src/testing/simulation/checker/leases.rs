@@ -25,6 +25,11 @@ impl Checker {
             .is_some_and(|granted| granted.epoch == epoch)
     }
 
+    /// Whether anybody holds it.
+    pub(in super::super) fn is_held(&self, partition: u16) -> bool {
+        self.granted(partition).is_some()
+    }
+
     pub(super) fn granted(&self, partition: u16) -> Option<Granted> {
         self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
     }
@@ -51,6 +56,8 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
+            self.leave_to(life, lease.partition);
+            self.acquired_by[usize::from(lease.partition)] = Some(life);
             self.leases[usize::from(lease.partition)] = Some(Granted {
                 life,
                 epoch: lease.epoch,
@@ -59,13 +66,15 @@ impl Checker {
         }
     }
 
-    /// What others had confirmed and could not settle in time is sent again by the new owner.
+    /// What others had confirmed and could not settle in time is sent once more by the new owner.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
-        for (life, account) in (0..).zip(&self.lives) {
-            for no in account.confirmed.iter().filter(|_| life != new_owner) {
+        for (life, account) in (0..).zip(&mut self.lives) {
+            account.confirmed.retain(|no| {
                 let message = &mut self.messages[*no as usize];
-                message.excuses += u32::from(message.draft.partition == partition);
-            }
+                let is_excused = life != new_owner && message.draft.partition == partition;
+                message.excuses += u32::from(is_excused);
+                !is_excused
+            });
         }
     }
 

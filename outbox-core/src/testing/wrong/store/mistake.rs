@@ -109,6 +109,8 @@ pub enum StoreMistake {
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
+    /// Gives up what is refused while its aggregate is halted, and remembers the first halt only.
+    KeepsTheFirstHalt,
     /// Halts the aggregate of every parked message.
     AlwaysHalts,
     /// Hands out nothing more of a hold from which a message was parked.
@@ -153,6 +155,8 @@ pub enum StoreMistake {
     PurgeNeverEnds,
     /// Starts from the beginning with each page of published messages.
     RepeatsPages,
+    /// Copies whatever can be copied, not what was selected.
+    ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.
     ReplayKeepsMessageId,
     /// Takes a replayed copy for a new event.

@@ -86,7 +86,10 @@ impl OutboxAdmin for WrongStore {
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
-        self.inner.replay(selection).await
+        match self.mistake {
+            M::ReplaysEverything => self.inner.replay(&Selection::all()).await,
+            _ => self.inner.replay(selection).await,
+        }
     }
 
     async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {

@@ -157,6 +157,17 @@ impl WrongStore {
                     self.inner.retry(&Selection::id(row.message.id)).await?;
                 }
             }
+            M::KeepsTheFirstHalt => {
+                let halting = self.find(|row| row.halts);
+                for settlement in &mut spoilt {
+                    let row = rows.iter().find(|row| row.seq == settlement.seq);
+                    let is_halted =
+                        row.is_some_and(|row| halting.iter().any(|h| h.aggregate() == row.aggregate()));
+                    if let Verdict::Parked { halt, .. } = &mut settlement.verdict {
+                        *halt &= !is_halted;
+                    }
+                }
+            }
             M::RefusesOddErrors if spoilt.iter().any(|s| error_of(&s.verdict).contains('\0')) => {
                 let source = Box::from("invalid byte sequence for encoding \"UTF8\": 0x00");
                 return Err(StoreError::Database {

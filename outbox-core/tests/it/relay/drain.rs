@@ -1,0 +1,55 @@
+//! A relay that publishes what is due and ends.
+
+use std::future::poll_fn;
+use std::pin::pin;
+
+use outbox_core::testing::Ledger;
+
+use super::watched::Watched;
+use super::*;
+
+/// Else two jobs that meet leave something behind: the first gives a share to the second, which has ended by then.
+#[tokio::test(start_paused = true)]
+async fn a_drain_keeps_its_partitions_when_another_relay_comes() {
+    let store = MemoryStore::new();
+    let broker = MemoryBroker::new().with_latency(Duration::from_millis(50));
+    credit(&store, 100, 50);
+    let drain = relay_of(&store, &broker, quick().window(50));
+    let other = relay_of(&store, &broker, quick());
+    let shutdown = CancellationToken::new();
+    let run = async {
+        until("half of it", || broker.publishes() > 2000).await;
+        other.run(shutdown.clone()).await.unwrap()
+    };
+    let drain = async {
+        let report = drain.drain().await.unwrap();
+        assert_eq!(report.published, 5000);
+        assert!(store.rows().iter().all(|row| row.status == Published));
+        shutdown.cancel();
+    };
+    let ((), report) = tokio::join!(drain, run);
+    assert_eq!(report.published, 0, "the other one has nothing to do");
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+/// Everything is found while an answer of the database is outstanding: there is nothing to do but to wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
+    let store = MemoryStore::new();
+    let broker = MemoryBroker::new().with_latency(Duration::from_millis(100));
+    // Published one after the other, they are out shortly after the second announcement has begun.
+    credit(&store, 16, 1);
+    let relay = Relay::new(
+        Watched::slow_to_announce(&store, Duration::from_secs(2)),
+        broker.publisher(),
+    )
+    .with_config(quick().window(1));
+    let mut drain = pin!(relay.drain());
+    let mut polls = 0;
+    let report = poll_fn(|cx| {
+        polls += 1;
+        assert!(polls < 10_000, "it turns its loop and waits for nothing");
+        drain.as_mut().poll(cx)
+    });
+    assert_eq!(report.await.unwrap().published, 16);
+}

@@ -1,0 +1,226 @@
+//! A whole relay over each database: what it does to sessions, and what becomes of it when they end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::{MemoryBroker, MemoryPublisher};
+use outbox_core::{
+    Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, RelayError, StoreError,
+};
+use outbox_sea_orm::{OutboxConnection, SqlStore};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
+use tokio::sync::watch;
+
+use crate::support::{Backend, TestDb};
+
+crate::on_every_backend!(
+    a_silent_broker_leaves_the_only_connection_free,
+    a_relay_whose_sessions_are_killed_goes_on,
+    a_table_that_cannot_be_read_now_is_not_taken_for_missing,
+    a_relay_without_tables_ends_at_its_start,
+);
+
+/// A bound on what happens soon; long, because the machine is busy when all tests run.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A broker that says nothing until it is told to.
+struct Silent {
+    broker: MemoryPublisher,
+    speaks: watch::Receiver<bool>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Publisher for Silent {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Ends only if the test does.
+        let _ = self.speaks.clone().wait_for(|speaks| *speaks).await;
+        self.broker.publish(message).await
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        Ok(Vec::new())
+    }
+
+    async fn abandon(&self) {}
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !condition().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(SOON, wait).await;
+    assert!(outcome.is_ok(), "{what} takes too long");
+}
+
+async fn one_connection(test: &TestDb) -> DatabaseConnection {
+    test.connect_again(|options| {
+        options.max_connections(1);
+    })
+    .await
+}
+
+fn config() -> RelayConfig {
+    let backoff = Backoff {
+        min: Duration::from_millis(5),
+        max: Duration::from_millis(50),
+    };
+    RelayConfig::default()
+        .backoff(backoff)
+        .poll_max(Duration::from_millis(100))
+}
+
+async fn unpublished(test: &TestDb) -> i64 {
+    let left = format!("SELECT count(*) FROM {} WHERE status <> 1", test.messages());
+    test.int(&left).await
+}
+
+/// A transaction that is open while messages are on their way would keep its connection, and there is only one: nobody could record anything.
+async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
+    if test.backend == Backend::SqliteMemory {
+        return; // Each connection is a database of its own.
+    }
+    test.record(
+        (0..20)
+            .map(|n| Probe::noted(n.to_string(), n))
+            .collect::<Vec<_>>(),
+    )
+    .await
+    .unwrap();
+    let pool = one_connection(&test).await;
+    let (speak, speaks) = watch::channel(false);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let silent = Silent {
+        broker: MemoryBroker::new().publisher(),
+        speaks,
+        waiting: waiting.clone(),
+    };
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    let relay = Relay::new(store, silent).with_config(config());
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        until("sending", async || waiting.load(Ordering::Relaxed) == 20).await;
+        let service = OutboxConnection::new(pool, test.config());
+        let record = async {
+            let tx = service.begin().await.unwrap();
+            outbox_sea_orm::record(&tx, [Probe::noted("late", 1)])
+                .await
+                .unwrap();
+            tx.commit().await.unwrap();
+        };
+        tokio::time::timeout(SOON, record)
+            .await
+            .expect("the connection is taken");
+        assert_eq!(
+            unpublished(&test).await,
+            21,
+            "what was committed is seen from elsewhere"
+        );
+        speak.send(true).unwrap();
+        until("settling", async || unpublished(&test).await == 0).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().published, 21);
+}
+
+/// The session ends in the middle of whatever it does, again and again.
+async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
+    const AGGREGATES: u64 = 20;
+    const EACH: u64 = 25;
+    let (whose, kill): (&str, fn(i64) -> String) = match test.sql_backend() {
+        DbBackend::Postgres => ("SELECT pg_backend_pid()::int8", |id| {
+            format!("SELECT pg_terminate_backend({id})")
+        }),
+        DbBackend::MySql => ("SELECT CAST(CONNECTION_ID() AS SIGNED)", |id| {
+            format!("KILL {id}")
+        }),
+        _ => return, // SQLite has no sessions.
+    };
+    let pool = one_connection(&test).await;
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    let broker = MemoryBroker::new().with_latency(Duration::from_millis(1));
+    let relay = Relay::new(store, broker.publisher()).with_config(config().window(8));
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        for n in 0..EACH {
+            let events = (0..AGGREGATES).map(|a| Probe::noted(a.to_string(), n));
+            test.record(events.collect::<Vec<_>>()).await.unwrap();
+            until("a killed session", async || {
+                let asked = Statement::from_string(test.sql_backend(), whose);
+                let Ok(Some(row)) = pool.query_one_raw(asked).await else {
+                    return false;
+                };
+                let id: i64 = row.try_get_by_index(0).unwrap();
+                test.db.execute_unprepared(&kill(id)).await.is_ok()
+            })
+            .await;
+        }
+        until("publishing the rest", async || unpublished(&test).await == 0).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().parked, 0);
+    let messages = broker.messages();
+    assert_eq!(messages.len() as u64, AGGREGATES * EACH);
+    for aggregate in 0..AGGREGATES {
+        let of = |message: &&Message| message.aggregate.id == aggregate.to_string();
+        let sequences: Vec<_> = messages
+            .iter()
+            .filter(of)
+            .map(|message| message.sequence)
+            .collect();
+        assert_eq!(
+            sequences,
+            (1..=EACH).map(Some).collect::<Vec<_>>(),
+            "aggregate {aggregate}"
+        );
+    }
+}
+
+/// Else a relay that is started during an outage would end, instead of waiting for the end of it.
+async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) {
+    let pool = one_connection(&test).await;
+    let messages = test.messages();
+    let (impatient, lock) = match test.sql_backend() {
+        DbBackend::Postgres => (
+            "SET lock_timeout = '50ms'",
+            format!("LOCK TABLE {messages} IN ACCESS EXCLUSIVE MODE"),
+        ),
+        DbBackend::MySql => (
+            "SET SESSION lock_wait_timeout = 1",
+            format!("LOCK TABLES {messages} WRITE"),
+        ),
+        _ => return, // Readers of SQLite do not wait.
+    };
+    pool.execute_unprepared(impatient).await.unwrap();
+    let other = one_connection(&test).await;
+    let tx = sea_orm::TransactionTrait::begin(&other).await.unwrap();
+    tx.execute_unprepared(&lock).await.unwrap();
+    let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+    let checked = store.preflight().await;
+    assert!(matches!(checked, Err(StoreError::Database { .. })), "{checked:?}");
+    if test.sql_backend() == DbBackend::MySql {
+        tx.execute_unprepared("UNLOCK TABLES").await.unwrap();
+    }
+    tx.rollback().await.unwrap();
+    assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
+}
+
+async fn a_relay_without_tables_ends_at_its_start(test: TestDb) {
+    let relays = test.names.relays(test.sql_backend());
+    test.execute(&format!("DROP TABLE {relays}")).await;
+    let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
+    let ended = tokio::time::timeout(SOON, relay.run(CancellationToken::new())).await;
+    let ended = ended.expect("it runs without its tables");
+    assert!(
+        matches!(ended, Err(RelayError::Store(StoreError::Setup { .. }))),
+        "{ended:?}"
+    );
+}
