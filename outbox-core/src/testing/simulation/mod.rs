@@ -1,9 +1,10 @@
 //! A world in which everything goes wrong, repeatably: the relay's own code over store and broker in memory, on a paused clock.
 //!
 //! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
-//! crashes or stands still at which await, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still arrive. When the weather calms down, all that was
-//! committed must come out, and [`Invariant`] says what must have held all along. Invariant of this module: nothing but the seed decides,
-//! so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here: databases, brokers and real time.
+//! crashes or stands still at which await, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
+//! arrive. When the weather calms down, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
+//! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
+//! databases, brokers and real time.
 
 mod broker;
 mod checker;
