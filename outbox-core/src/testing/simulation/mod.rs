@@ -1,9 +1,10 @@
 //! A world in which everything goes wrong, repeatably: the relay's own code over store and broker in memory, on a paused clock.
 //!
 //! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
-//! crashes or stands still at which await, what operators do. Crashed calls may still arrive. When the weather calms down, all that was
-//! committed must come out, and [`Invariant`] says what must have held all along. Invariant of this module: nothing but the seed decides,
-//! so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here: databases, brokers and real time.
+//! crashes or stands still at which await, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
+//! arrive. When the weather calms down, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
+//! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
+//! databases, brokers and real time.
 
 mod broker;
 mod checker;
@@ -25,7 +26,8 @@ pub use wrong::Wrong;
 /// What must hold, whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or visibly parked, and what is settled as published is on the stream.
+    /// Every committed message is on the stream or visibly parked, and what is settled as published has been there. Only what was published long
+    /// enough ago is purged. What the stream loses while it is kept is there again after reconciling.
     NoLoss,
     /// Every message on the stream was committed.
     NoGhost,
@@ -34,11 +36,13 @@ pub enum Invariant {
     Order,
     /// No verdict is accepted under a stale epoch, and none refused under a live one.
     Fence,
-    /// A partition has one owner at a time, and nobody else begins to send its messages, unless it stood still in between.
+    /// A partition has one owner at a time, and nobody else begins to send its messages.
     Exclusive,
-    /// A message is sent again only for a reason, and is on the stream once unless the broker forgot it.
+    /// A message is sent again only for a reason, once for each, and is stored again only if the broker has forgotten it. Reconciling sends nothing that is
+    /// on the stream.
     Duplicates,
-    /// When the faults end, everything comes out in bounded time: first what has no poison beside it, then the rest. A shutdown ends in time.
+    /// When the faults end, everything comes out in bounded time: first what has no poison beside it, then the rest. A drain leaves nothing that was due
+    /// and in its hands. A shutdown ends in time.
     Progress,
     /// Only refusals that are the message's own fault use attempts or park it.
     Attempts,
