@@ -22,15 +22,19 @@ pub(crate) fn encode(
     let encoded = codec::encode(message, source);
     let mut headers = HeaderMap::new();
     for (name, value) in encoded.headers {
-        // Each name occurs once, so nothing is replaced. Values are printable ASCII, as the codec promises.
+        // Each name occurs once, so nothing is replaced.
+        let value = owned_value(&name, value)?;
         let name = match name {
             // A name of the codec's own: no copy of it.
             Cow::Borrowed(name) => HeaderName::from_static(name),
             Cow::Owned(name) => parse_name(&name)?,
         };
-        headers.insert(name, HeaderValue::from(value));
+        headers.insert(name, value);
     }
-    headers.insert(NATS_MESSAGE_ID, HeaderValue::from(message.id.to_string()));
+    headers.insert(
+        NATS_MESSAGE_ID,
+        owned_value("Nats-Msg-Id", message.id.to_string())?,
+    );
     headers.insert(
         NATS_EXPECTED_STREAM,
         owned_value("Nats-Expected-Stream", stream.to_owned())?,
