@@ -23,7 +23,7 @@ const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// A lane with more messages than this in memory, while others may starve, goes on from the store.
 const LANE_MAX: usize = 512;
 /// Only after this long: each message that goes on from the store is written twice more, and a backlog of one aggregate is often
-/// short. Others wait for as long behind it, at most.
+/// short. Others wait so much longer behind it, at most.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
 /// So many of them stay in memory; with fewer, more are fetched.
 const LANE_KEPT: usize = 128;

@@ -34,8 +34,7 @@ use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, S
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
-/// Confirmations are handled this many at a time before the next messages are sent. With all that are there, relay and broker would take turns
-/// instead of working at once: the broker idles while a thousand confirmations are handled, and the relay while it confirms the next thousand.
+/// Confirmations are handled this many at a time, so that sending, settling and the upkeep of leases get their turn however many keep coming.
 const LANDED_PER_TURN: usize = 32;
 /// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
