@@ -8,9 +8,7 @@ use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryPublisher};
-use outbox_core::{
-    Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, RelayError, StoreError,
-};
+use outbox_core::{Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, StoreError};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
@@ -21,7 +19,6 @@ crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
     a_relay_whose_sessions_are_killed_goes_on,
     a_table_that_cannot_be_read_now_is_not_taken_for_missing,
-    a_relay_without_tables_ends_at_its_start,
 );
 
 /// A bound on what happens soon; long, because the machine is busy when all tests run.
@@ -211,16 +208,4 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     }
     tx.rollback().await.unwrap();
     assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
-}
-
-async fn a_relay_without_tables_ends_at_its_start(test: TestDb) {
-    let relays = test.names.relays(test.sql_backend());
-    test.execute(&format!("DROP TABLE {relays}")).await;
-    let relay = Relay::new(test.store(), MemoryBroker::new().publisher());
-    let ended = tokio::time::timeout(SOON, relay.run(CancellationToken::new())).await;
-    let ended = ended.expect("it runs without its tables");
-    assert!(
-        matches!(ended, Err(RelayError::Store(StoreError::Setup { .. }))),
-        "{ended:?}"
-    );
 }
