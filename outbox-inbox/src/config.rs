@@ -33,6 +33,9 @@ pub enum UnknownVersion {
     Ignore,
 }
 
+/// Least room for payloads and headers.
+const BUFFER_BYTES_MIN: usize = 64 * 1024;
+
 /// Settings of an inbox. `InboxConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,13 +43,20 @@ pub struct InboxConfig {
     /// Handlers that run at a time, per consumer; each holds a database connection. Messages of one aggregate never run at
     /// the same time. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries in memory at a time, per consumer, and so the bound on memory; fewer if they could not be handled before half of `ack_wait` is
-    /// over, and twice the largest batch if that is more. Waiting ones are kept alive with progress acknowledgements. At least `concurrency`,
-    /// at most 10,000, default 256.
+    /// Deliveries in memory that run or are about to, and those behind them in their aggregates, per consumer; fewer if they could not be handled before half
+    /// of `ack_wait` is over, and twice the largest batch if that is more. Waiting ones are kept alive with progress acknowledgements. At least
+    /// `concurrency`, at most 10,000, default 256.
     pub in_flight_max: usize,
+    /// Deliveries in memory, beside those of `in_flight_max` and per consumer, that wait because a message of their aggregate failed or is missing. Beyond it
+    /// those that cost least time go back to the broker, and are not overtaken. More room lets hot aggregates go on at once after a failure. 1 to 100,000,
+    /// default 4,096.
+    pub blocked_max: usize,
+    /// Bytes of payloads and headers in memory, per consumer. Nothing is received beyond it, and deliveries that wait for a failed one go back to the broker. One
+    /// delivery is always taken, however large. At least 64 KiB, default 16 MiB.
+    pub buffer_bytes: usize,
     /// Deliveries without an answer at a time, per consumer, over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
-    /// their aggregate count too, also after they were given back for want of room. At least `in_flight_max`, at most 1,000,000,
-    /// default 10,000. Consumers of order `strict` have 1.
+    /// their aggregate count too, also after they were given back for want of room: at this number of them the broker sends nothing new. At least
+    /// `in_flight_max`, at most 1,000,000, default 100,000. Consumers of order `strict` have 1.
     pub ack_pending_max: usize,
     /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
     /// 1 s to 1 h, default 30 s.
@@ -78,7 +88,9 @@ impl Default for InboxConfig {
         Self {
             concurrency: 8,
             in_flight_max: 256,
-            ack_pending_max: 10_000,
+            blocked_max: 4_096,
+            buffer_bytes: 16 * 1024 * 1024,
+            ack_pending_max: 100_000,
             ack_wait: Duration::from_secs(30),
             handler_timeout: Duration::from_secs(20),
             attempts_max: 10,
@@ -112,6 +124,10 @@ impl InboxConfig {
         concurrency: usize,
         /// Sets [`Self::in_flight_max`](#structfield.in_flight_max).
         in_flight_max: usize,
+        /// Sets [`Self::blocked_max`](#structfield.blocked_max).
+        blocked_max: usize,
+        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
+        buffer_bytes: usize,
         /// Sets [`Self::ack_pending_max`](#structfield.ack_pending_max).
         ack_pending_max: usize,
         /// Sets [`Self::ack_wait`](#structfield.ack_wait).
@@ -144,6 +160,15 @@ impl InboxConfig {
             let (in_flight_max, concurrency) = (self.in_flight_max, self.concurrency);
             fail(format!(
                 "in_flight_max is {in_flight_max}; use at least concurrency ({concurrency}), at most 10000"
+            ));
+        }
+        if !(1..=100_000).contains(&self.blocked_max) {
+            fail(format!("blocked_max is {}; use 1 to 100000", self.blocked_max));
+        }
+        if self.buffer_bytes < BUFFER_BYTES_MIN {
+            let buffer_bytes = self.buffer_bytes;
+            fail(format!(
+                "buffer_bytes is {buffer_bytes}; use at least {BUFFER_BYTES_MIN}"
             ));
         }
         if self.ack_pending_max < self.in_flight_max || self.ack_pending_max > 1_000_000 {
@@ -210,6 +235,8 @@ mod tests {
         let config = InboxConfig::default()
             .concurrency(0)
             .in_flight_max(20_000)
+            .blocked_max(0)
+            .buffer_bytes(0)
             .ack_wait(zero)
             .handler_timeout(zero)
             .attempts_max(0)
@@ -220,6 +247,8 @@ mod tests {
         for setting in [
             "concurrency",
             "in_flight_max",
+            "blocked_max",
+            "buffer_bytes",
             "ack_wait",
             "handler_timeout",
             "attempts_max",

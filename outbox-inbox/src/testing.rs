@@ -288,7 +288,7 @@ impl Harness {
             Handling::Duplicate => Outcome::Duplicate,
             Handling::DeadLettered => Outcome::DeadLettered,
             Handling::Skipped => Outcome::Skipped,
-            Handling::Later { .. } => Outcome::Later,
+            Handling::Later { .. } | Handling::Early { .. } => Outcome::Later,
             // Nothing is returned without a shutdown.
             Handling::Failed { .. } | Handling::Returned => Outcome::Failed,
         })

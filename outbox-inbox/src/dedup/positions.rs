@@ -3,6 +3,7 @@
 //! Invariants: a row is changed only by who holds its lock, or by a statement that compares it; the lock is the primary key's and is kept
 //! until the transaction ends. Numbers never go back. Absent here: whose turn it is ([`super::sequence`]).
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use outbox_core::Aggregate;
@@ -209,6 +210,47 @@ impl InboxSql {
                     .unwrap_or_default(),
             ),
         }))
+    }
+
+    /// The last numbers that took effect of several aggregates, without a lock; those without a row are missing from the answer. One statement per
+    /// aggregate type, a look-up in the primary key for each aggregate.
+    pub(crate) async fn last_sequences<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        consumer: &str,
+        aggregates: &[&Aggregate],
+    ) -> Result<HashMap<Aggregate, u64>, DbErr> {
+        let mut ids_by_type: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for aggregate in aggregates {
+            let ids = ids_by_type.entry(&aggregate.aggregate_type).or_default();
+            ids.push(&aggregate.id);
+        }
+        let mut last = HashMap::new();
+        for (aggregate_type, ids) in ids_by_type {
+            let mut sql = self.sql(format!(
+                "SELECT aggregate_id, last_sequence FROM {} WHERE consumer = ",
+                self.positions
+            ));
+            sql.bind(self.key(consumer));
+            sql.push(" AND aggregate_type = ")
+                .bind(self.name(Some(aggregate_type)));
+            sql.push(" AND aggregate_id IN ");
+            // Padded to a power of two, so that few distinct statements fill the statement cache.
+            let padding = ids.len().next_power_of_two() - ids.len();
+            let padded = ids.iter().chain(std::iter::repeat_n(&ids[0], padding));
+            sql.bind_rows([padded.map(|id| self.name(Some(id)))]);
+            for row in db.query_all_raw(sql.statement()).await? {
+                let id = match self.backend() {
+                    DbBackend::MySql => {
+                        String::from_utf8_lossy(&row.try_get::<Vec<u8>>("", "aggregate_id")?).into_owned()
+                    }
+                    _ => row.try_get("", "aggregate_id")?,
+                };
+                let number = row.try_get::<i64>("", "last_sequence")?.cast_unsigned();
+                last.insert(Aggregate::new(aggregate_type, id), number);
+            }
+        }
+        Ok(last)
     }
 
     fn push_where_position(&self, sql: &mut outbox_sea_orm::Sql, key: PositionKey<'_>) {

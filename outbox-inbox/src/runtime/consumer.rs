@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::codec::{self, DecodeError};
@@ -53,6 +54,30 @@ pub(crate) struct Stop {
     pub(crate) hard: CancellationToken,
 }
 
+/// How a handler fares: whether it fails for everybody.
+#[derive(Debug, Default)]
+pub(crate) struct HandlerHealth {
+    /// Runs that failed since the last one that did not.
+    failed: AtomicU32,
+}
+
+impl HandlerHealth {
+    /// So many failures in a row are hardly the fault of single messages.
+    const FAILING: u32 = 8;
+
+    pub(super) fn succeeded(&self) {
+        self.failed.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) >= Self::FAILING
+    }
+}
+
 /// A consumer and its handlers.
 #[derive(Debug)]
 pub(crate) struct Consumer {
@@ -60,6 +85,8 @@ pub(crate) struct Consumer {
     pub(crate) shared: Arc<Shared>,
     /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
+    /// By the handler's name.
+    health: HashMap<&'static str, Arc<HandlerHealth>>,
     events: Vec<&'static EventDescriptor>,
     pub(super) order: Order,
     /// Most messages in one transaction.
@@ -75,6 +102,7 @@ impl Consumer {
             name,
             shared,
             handlers: HashMap::new(),
+            health: HashMap::new(),
             events: Vec::new(),
             order: Order::default(),
             batch_max: 1,
@@ -82,6 +110,7 @@ impl Consumer {
         };
         for handler in handlers.iter().filter(|handler| handler.consumer == name) {
             let handler = Arc::new(*handler);
+            consumer.health.entry(handler.handler).or_default();
             let options = &handler.options;
             consumer.order = options.order;
             consumer.batch_max = consumer.batch_max.max(batch_max(&handler));
@@ -133,6 +162,14 @@ impl Consumer {
                 Item::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
             }
             Err(error) => self.unreadable(error),
+        }
+    }
+
+    /// How the handler of a message fares.
+    pub(super) fn health_of(&self, item: &Item) -> Option<Arc<HandlerHealth>> {
+        match &item.route {
+            Route::Handler { handler, .. } => self.health.get(handler.handler).cloned(),
+            _ => None,
         }
     }
 

@@ -1,9 +1,8 @@
 //! The loop of one consumer: receives, keeps the lanes, starts jobs, and keeps the broker informed.
 //!
-//! Invariants: at most [`Consumer::in_flight_max`] deliveries are in memory, and not more than can be handled before half of `ack_wait` is over; from receipt to
-//! answer the broker hears of each every third of `ack_wait`, whatever its handler does to its thread; a message that failed waits here, in front of its
-//! lane, so that nothing of its aggregate overtakes it; trouble of the broker pauses and never ends the loop. Absent here: handling
-//! ([`super::job`]).
+//! Invariants: memory is bounded ([`super::room`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
+//! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it; trouble of the
+//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::room`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +21,11 @@ use super::feed::{DeliveryOf, Feed, Received};
 use super::idle::Idle;
 use super::item::{Handling, Item};
 use super::job::{self, Ended, InFlight, Origin};
-use super::lanes::{LaneKey, Lanes};
+use super::lanes::{LaneKey, Lanes, Queue};
 use super::letters;
-use super::pace::{self, timely};
+use super::predecessors::Predecessors;
+use super::room::to_f64;
+use super::slots::{MEAN_WEIGHT, Slots};
 use crate::dead_letter::StoredLetter;
 use crate::handler::{Order, describe};
 use crate::telemetry;
@@ -41,12 +42,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for the broker's answer while nothing else goes on.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
-/// Shortest time for which a delivery goes back to the broker for want of room.
-const SHED_MIN: Duration = Duration::from_secs(1);
-
-/// Weight of the last job in the mean time that a message takes.
-const MEAN_WEIGHT: f64 = 0.1;
-
 /// The loop of one consumer.
 pub(super) struct Dispatcher<S: Source> {
     source: Arc<S>,
@@ -59,10 +54,14 @@ pub(super) struct Dispatcher<S: Source> {
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
     /// Everything that has no answer yet, by ticket.
     pub(super) unanswered: HashMap<u64, Origin<DeliveryOf<S>>>,
+    /// What that takes in memory.
+    pub(super) bytes: usize,
     tickets: u64,
-    jobs: usize,
-    /// Mean time that a message occupies a job, in seconds.
-    mean: f64,
+    pub(super) jobs: usize,
+    pub(super) slots: Slots,
+    /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
+    pub(super) mean: f64,
+    pub(super) predecessors: Predecessors,
     ended: mpsc::UnboundedReceiver<JobEnded<DeliveryOf<S>>>,
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
@@ -76,6 +75,7 @@ pub(super) struct Dispatcher<S: Source> {
 }
 
 struct JobEnded<D> {
+    from: Queue,
     lanes: Vec<Ended<D>>,
     messages: usize,
     took: Duration,
@@ -91,6 +91,7 @@ impl<S: Source> Dispatcher<S> {
         idle: Option<(Arc<Idle>, usize)>,
     ) -> Self {
         let (end, ended) = mpsc::unbounded_channel();
+        let concurrency = consumer.shared.config.concurrency;
         let feed = match subscription {
             Some(subscription) => Feed::Open(subscription),
             None => Feed::Paused(Instant::now() + TROUBLE.min, None),
@@ -106,8 +107,11 @@ impl<S: Source> Dispatcher<S> {
             lanes: Lanes::default(),
             unanswered: HashMap::new(),
             tickets: 0,
+            bytes: 0,
             jobs: 0,
+            slots: Slots::new(concurrency),
             mean: 0.0,
+            predecessors: Predecessors::default(),
             ended,
             end,
             progress: None,
@@ -138,6 +142,8 @@ impl<S: Source> Dispatcher<S> {
                 _ = letters.tick(), if has_room => self.look_for_letters(),
                 Some(found) = self.letters.1.recv() => self.accept_letters(found),
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
+                () = until(self.predecessors.next_look()) => self.look_for_predecessors(),
+                Some(found) = self.predecessors.found() => self.accept_predecessors(&found),
                 received = self.feed.next(self.idle.is_some()), if has_room => self.received(received).await,
             }
         }
@@ -147,6 +153,7 @@ impl<S: Source> Dispatcher<S> {
     /// Starts jobs as long as there are slots and messages that may run.
     fn start_jobs(&mut self) {
         while self.jobs < self.consumer.shared.config.concurrency {
+            let from = self.next_queue();
             let max =
                 |in_flight: &InFlight<_>| in_flight.item.batchable().map_or(1, |handler| batch_max(handler));
             let together = |first: &InFlight<_>, next: &InFlight<_>| match (
@@ -156,11 +163,18 @@ impl<S: Source> Dispatcher<S> {
                 (Some(first), Some(next)) => Arc::ptr_eq(first, next),
                 _ => false,
             };
-            let taken = self.lanes.take(max, together);
+            let taken = self.lanes.take(from, max, together, Instant::now());
             if taken.is_empty() {
-                break;
+                // What stood there may belong elsewhere by now.
+                if self.next_queue() == from {
+                    break;
+                }
+                continue;
             }
             self.jobs += 1;
+            if from != Queue::Ready {
+                self.slots.suspect_begins();
+            }
             let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
             let messages = taken.iter().map(|(_, items)| items.len()).sum();
             // A task that nobody aborts, because it begins transactions.
@@ -169,6 +183,7 @@ impl<S: Source> Dispatcher<S> {
                 let lanes = job::run(&consumer, taken, &stop).await;
                 // Nobody listens after the end of the loop.
                 let _ = end.send(JobEnded {
+                    from,
                     lanes,
                     messages,
                     took: started.elapsed(),
@@ -177,11 +192,31 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
+    /// Whose turn it is: what has failed before, or is likely to fail, gets its share; and of those two each is asked in turn.
+    fn next_queue(&self) -> Queue {
+        let waiting = |queue| self.lanes.waiting_in(queue) > 0;
+        if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {
+            return Queue::Ready;
+        }
+        match (waiting(Queue::Doubtful), waiting(Queue::Retries)) {
+            (true, false) => Queue::Doubtful,
+            (true, true) if self.slots.is_first_kind() => Queue::Doubtful,
+            (_, true) => Queue::Retries,
+            (false, false) => Queue::Ready,
+        }
+    }
+
     async fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
         telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.held());
         self.jobs -= 1;
-        let each = ended.took.as_secs_f64() / pace::to_f64(ended.messages.max(1));
-        self.mean += MEAN_WEIGHT * (each - self.mean);
+        match ended.from {
+            Queue::Ready => self.slots.other_ended(ended.took),
+            Queue::Doubtful | Queue::Retries => self.slots.suspect_ended(ended.took),
+        }
+        if ended.lanes.iter().all(|lane| lane.stopped.is_none()) {
+            let each = ended.took.as_secs_f64() / to_f64(ended.messages.max(1));
+            self.mean += MEAN_WEIGHT * (each - self.mean);
+        }
         for lane in ended.lanes {
             self.lane_ended(lane).await;
         }
@@ -189,68 +224,41 @@ impl<S: Source> Dispatcher<S> {
 
     /// Counts what ended, and puts the rest back in front of its lane.
     async fn lane_ended(&mut self, lane: Ended<DeliveryOf<S>>) {
+        let now = Instant::now();
         for (ticket, handling) in lane.over {
-            self.unanswered.remove(&ticket);
+            let letter = matches!(self.unanswered.get(&ticket), Some(Origin::Letter(_)));
+            if letter && handling == Handling::DeadLettered {
+                self.forget_letters(&lane.key, now);
+            }
+            self.answered(ticket);
             self.consumer.shared.tally.count(handling);
         }
         let Some((in_flight, handling)) = lane.stopped else {
-            self.lanes.finish(&lane.key, Vec::new(), None);
+            self.lanes.finish(&lane.key, Vec::new(), None, now);
             return;
         };
         self.consumer.shared.tally.count(handling);
         let retry_after = handling.retry_after();
         if self.consumer.order == Order::None || handling == Handling::Returned {
             // Nothing waits for it.
-            self.lanes.finish(&lane.key, Vec::new(), None);
+            self.lanes.finish(&lane.key, Vec::new(), None, now);
             for in_flight in std::iter::once(in_flight).chain(lane.rest) {
                 self.give_back(in_flight, retry_after).await;
             }
             return;
         }
+        if matches!(handling, Handling::Early { .. }) {
+            self.predecessors.await_those_of(&lane.key, now);
+        }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
-        self.lanes
-            .finish(&lane.key, back, Some(Instant::now() + retry_after));
+        self.lanes.finish(&lane.key, back, Some(now + retry_after), now);
     }
 
-    /// Whether another delivery may be received. If held lanes take all the room, the last of them goes back to the broker, so that
-    /// a failing aggregate does not hold back the others.
-    async fn make_room(&mut self) -> bool {
-        let most = self.room();
-        if self.unanswered.len() < most {
-            return true;
+    /// The broker has an answer, or will have one that is under way.
+    pub(super) fn answered(&mut self, ticket: u64) {
+        if let Some(origin) = self.unanswered.remove(&ticket) {
+            self.bytes -= origin.bytes();
         }
-        let config = &self.consumer.shared.config;
-        if self.jobs >= config.concurrency || !self.lanes.is_blocked() {
-            return false;
-        }
-        let Some((key, in_flight, held_until)) = self.lanes.shed() else {
-            return false;
-        };
-        let held = held_until.map_or(Duration::ZERO, |until| {
-            until.saturating_duration_since(Instant::now())
-        });
-        self.owe(&key, in_flight, held).await;
-        true
-    }
-
-    /// Gives a delivery back whose successors must not overtake it.
-    async fn owe(&mut self, key: &LaneKey, in_flight: InFlight<DeliveryOf<S>>, wait: Duration) {
-        let ack_wait = self.consumer.shared.config.ack_wait;
-        let wait = wait.clamp(SHED_MIN.min(ack_wait), ack_wait);
-        // It is sent again after `wait`, and received when there is room; or by another process, so it is not waited for without end.
-        // Not much longer than it takes to come either, because everything behind it goes back as well.
-        self.lanes
-            .owe(key.clone(), in_flight.rank, Instant::now() + wait + SHED_MIN);
-        self.give_back(in_flight, wait).await;
-    }
-
-    /// Most deliveries in memory now.
-    fn room(&self) -> usize {
-        let consumer = &self.consumer;
-        let config = &consumer.shared.config;
-        let least = (2 * config.concurrency).max(2 * consumer.batch_max);
-        let most = consumer.in_flight_max();
-        timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
     async fn received(&mut self, received: Received<S>) {
@@ -267,13 +275,13 @@ impl<S: Source> Dispatcher<S> {
             }
             Received::Delivery(delivery) => {
                 self.failures = 0;
-                self.accept(delivery).await;
+                self.accept(delivery);
                 // What has arrived with it is taken at once.
-                while self.unanswered.len() < self.room()
+                while self.has_room()
                     && let Feed::Open(subscription) = &mut self.feed
                 {
                     match subscription.next().now_or_never() {
-                        Some(Ok(delivery)) => self.accept(delivery).await,
+                        Some(Ok(delivery)) => self.accept(delivery),
                         Some(Err(error)) => self.trouble(&error),
                         None => break,
                     }
@@ -284,7 +292,7 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    async fn accept(&mut self, delivery: DeliveryOf<S>) {
+    fn accept(&mut self, delivery: DeliveryOf<S>) {
         self.heard_at = Instant::now();
         if let Some((idle, index)) = &self.idle {
             idle.set(*index, false);
@@ -292,13 +300,15 @@ impl<S: Source> Dispatcher<S> {
         self.consumer.shared.tally.received();
         telemetry::received(self.consumer.name);
         let item = self.consumer.item(delivery.incoming());
-        let (key, in_flight) = self.enter(Origin::Broker(Arc::new(delivery)), item);
-        let now = Instant::now();
-        match self.lanes.owes_before(&key, in_flight.rank, now) {
-            // Behind those that it must not overtake, and not much longer: in other processes its successors wait for it.
-            Some(until) => self.owe(&key, in_flight, until - now).await,
-            None => self.lanes.push(key, in_flight),
+        let deliveries = delivery.incoming().delivery_count;
+        let (key, mut in_flight) = self.enter(Origin::Broker(Arc::new(delivery)), item);
+        // If no other process had it meanwhile, what was known of it holds.
+        if let Some(awaited) = self.lanes.came_back(&key, in_flight.rank)
+            && awaited.deliveries + 1 == deliveries
+        {
+            in_flight.item.memory = awaited.memory;
         }
+        self.lanes.push(key, in_flight, Instant::now());
     }
 
     pub(super) fn enter(
@@ -308,14 +318,17 @@ impl<S: Source> Dispatcher<S> {
     ) -> (LaneKey, InFlight<DeliveryOf<S>>) {
         self.tickets += 1;
         let ticket = self.tickets;
+        self.bytes += origin.bytes();
         self.unanswered.insert(ticket, origin.clone());
         let key = self.lane_of(&item);
         let rank = self.number_of(&key, &item).unwrap_or(origin.incoming().position);
+        let health = self.consumer.health_of(&item);
         let in_flight = InFlight {
             ticket,
             rank,
             origin,
             item,
+            health,
         };
         (key, in_flight)
     }
@@ -336,12 +349,20 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    async fn give_back(&mut self, mut in_flight: InFlight<DeliveryOf<S>>, wait: Duration) {
-        self.unanswered.remove(&in_flight.ticket);
-        if let Ok(message) = in_flight.item.message.clone() {
-            self.consumer.take_back(&mut in_flight.item, &message).await;
+    pub(super) async fn give_back(&mut self, mut in_flight: InFlight<DeliveryOf<S>>, wait: Duration) {
+        self.answered(in_flight.ticket);
+        if !in_flight.item.memory.is_recorded() {
+            in_flight.origin.give_back(wait).await;
+            return;
         }
-        in_flight.origin.give_back(wait).await;
+        // Beside the loop, because it asks the database, which may be away: nothing else would be kept alive meanwhile.
+        let consumer = self.consumer.clone();
+        self.tasks.spawn(async move {
+            if let Ok(message) = in_flight.item.message.clone() {
+                consumer.take_back(&mut in_flight.item, &message).await;
+            }
+            in_flight.origin.give_back(wait).await;
+        });
     }
 
     /// Tells the broker of everything in memory, beside the loop.

@@ -54,6 +54,22 @@ pub(crate) struct Memory {
     pub(super) early: Option<Early>,
 }
 
+impl Memory {
+    /// What still holds of a message that goes back to the broker and comes again.
+    pub(super) fn sent_away(self) -> Self {
+        Self {
+            counted: None,
+            begun: false,
+            ..self
+        }
+    }
+
+    /// Whether the database says something of the message that must be taken back if it does not run.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.counted.is_some() || self.begun
+    }
+}
+
 /// A wait for messages that are missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Early {
@@ -79,6 +95,11 @@ impl Item {
             },
             letter: None,
         }
+    }
+
+    /// Whether it may have failed before, here or elsewhere.
+    pub(super) fn has_failed(&self) -> bool {
+        self.memory.count_first || self.memory.interruptions > 0 || self.letter.is_some()
     }
 
     /// The handler, of a message that may share a transaction with others: nothing about it is in doubt.
@@ -107,6 +128,8 @@ pub(crate) enum Handling {
     Failed { retry_after: Duration },
     /// It could not run yet, through no fault of its own.
     Later { retry_after: Duration },
+    /// Others before it in its aggregate come first.
+    Early { retry_after: Duration },
     /// A shutdown came first.
     Returned,
 }
@@ -123,7 +146,9 @@ impl Handling {
     /// When it shall run again, if it is not final.
     pub(super) fn retry_after(self) -> Duration {
         match self {
-            Self::Failed { retry_after } | Self::Later { retry_after } => retry_after,
+            Self::Failed { retry_after } | Self::Later { retry_after } | Self::Early { retry_after } => {
+                retry_after
+            }
             _ => Duration::ZERO,
         }
     }

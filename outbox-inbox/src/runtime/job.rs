@@ -11,9 +11,9 @@ use futures_util::FutureExt as _;
 use outbox_core::{Delivery, Incoming};
 use tracing::Instrument as _;
 
-use super::consumer::{Consumer, Stop};
+use super::consumer::{Consumer, HandlerHealth, Stop};
 use super::item::{Handling, Item, Route};
-use super::lanes::{LaneKey, Queued};
+use super::lanes::{LaneKey, Queue, Queued};
 use crate::dead_letter::StoredLetter;
 use crate::telemetry;
 
@@ -26,11 +26,36 @@ pub(super) struct InFlight<D> {
     pub(super) rank: u64,
     pub(super) origin: Origin<D>,
     pub(super) item: Item,
+    /// Of its handler, if it has one.
+    pub(super) health: Option<Arc<HandlerHealth>>,
 }
 
 impl<D: Delivery> Queued for InFlight<D> {
     fn rank(&self) -> u64 {
         self.rank
+    }
+
+    fn queue(&self) -> Queue {
+        if self.item.has_failed() {
+            Queue::Retries
+        } else if self.health.as_ref().is_some_and(|health| health.is_failing()) {
+            Queue::Doubtful
+        } else {
+            Queue::Ready
+        }
+    }
+}
+
+impl<D> InFlight<D> {
+    /// Tells the handler's health what became of a run.
+    fn note_health(&self, handling: Handling) {
+        let Some(health) = &self.health else { return };
+        match handling {
+            Handling::Handled => health.succeeded(),
+            Handling::Failed { .. } | Handling::DeadLettered => health.failed(),
+            Handling::Later { .. } if self.item.memory.interruptions > 0 => health.failed(),
+            _ => {}
+        }
     }
 }
 
@@ -57,6 +82,16 @@ impl<D: Delivery> Origin<D> {
             Self::Broker(delivery) => delivery.incoming(),
             Self::Letter(letter) => &letter.incoming,
         }
+    }
+
+    /// Roughly what it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let incoming = self.incoming();
+        let headers = incoming
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        incoming.subject.len() + incoming.payload.len() + headers.sum::<usize>()
     }
 
     async fn acknowledge(&self) {
@@ -122,6 +157,7 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 None => one(consumer, &mut in_flight, stop).await,
             };
             report(consumer, &in_flight.item, handling);
+            in_flight.note_health(handling);
             if handling.is_final() {
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
                 in_flight.origin.acknowledge().await;
@@ -186,6 +222,6 @@ fn report(consumer: &Consumer, item: &Item, handling: Handling) {
         Handling::Duplicate => telemetry::duplicate(consumer.name, event_type),
         Handling::Failed { .. } => telemetry::retried(consumer.name, event_type),
         Handling::DeadLettered => telemetry::dead_letter(consumer.name, event_type),
-        Handling::Skipped | Handling::Later { .. } | Handling::Returned => {}
+        Handling::Skipped | Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
     }
 }

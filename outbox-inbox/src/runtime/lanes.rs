@@ -1,15 +1,32 @@
-//! Keeps what must run in order in order, and apart from the rest.
+//! Keeps messages of one aggregate in order, and says which may run next.
 //!
-//! One lane per aggregate that has something waiting or running; in a consumer without order one per message, in a strict one a single lane.
-//! Invariants: a lane's items leave it in the order of their ranks, and none leaves while another one runs or the first is held; one that comes
-//! late, because another process had it, comes before those that wait already; what was given back to the broker from a lane comes before
-//! everything behind it, also if the broker delivers it later. Absent here: time (callers pass it), bounds, and running anything.
+//! There is one lane per aggregate that has something waiting or running; a consumer without order has one per message, a strict one a single lane.
+//!
+//! | place of a lane | its first item |
+//! |---|---|
+//! | `Ready` | may run, and nothing is known against it |
+//! | `Doubtful` | may run for the first time, but its handler fails for everybody |
+//! | `Retries` | may run, but has failed before |
+//! | `Blocked` | may not run before a time: it failed, or others before it are awaited |
+//! | `Nowhere` | is running, or there is none |
+//!
+//! Invariants: the items of a lane leave it in the order of their ranks, and none leaves while another one runs or the lane is blocked; an item that
+//! arrives late comes before those that wait already; an item that went back to the broker comes before everything behind it, also if the broker
+//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::room`]), and running anything.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+mod lane;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use outbox_core::Aggregate;
 use tokio::time::Instant;
+
+use self::lane::{Due, Lane, Place};
+use super::item::Memory;
+
+/// Look at no more lanes than this for the members of a batch: a look at each of many would cost more than smaller batches.
+const BATCH_LOOKS: usize = 64;
 
 /// What shares a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,109 +43,136 @@ pub(super) enum LaneKey {
 pub(super) trait Queued {
     /// Its place among those of its lane.
     fn rank(&self) -> u64;
+
+    /// Where its lane waits for a slot, once it may run.
+    fn queue(&self) -> Queue;
 }
+
+/// An item that went back to the broker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// Until when those behind it wait for it. Another process may have received it, so they do not wait for ever.
+    pub(super) until: Instant,
+    /// How often it had been delivered by then.
+    pub(super) deliveries: u64,
+    /// What was known of it.
+    pub(super) memory: Memory,
+}
+
+/// Lanes whose first item may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// Nothing is known against it.
+    Ready,
+    /// It has not run yet, but its handler fails for everybody.
+    Doubtful,
+    /// It has failed before.
+    Retries,
+}
+
+/// Items that leave memory, in order, and when the first of them may run.
+#[derive(Debug, PartialEq)]
+pub(super) struct Evicted<T> {
+    pub(super) key: Arc<LaneKey>,
+    pub(super) items: Vec<T>,
+    pub(super) blocked_until: Option<Instant>,
+}
+
+/// Lanes by a time; the number keeps equal times apart.
+type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 
 /// The lanes of a consumer.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: HashMap<Arc<LaneKey>, Lane<T>>,
-    /// Lanes whose first item may run, in the order in which that became true.
-    ready: VecDeque<Arc<LaneKey>>,
-    /// Held lanes by the end of their hold; the number keeps equal times apart.
-    holds: BTreeMap<(Instant, u64), Arc<LaneKey>>,
-    holds_made: u64,
-    /// Lanes whose first item did not end when it ran last.
-    troubled: HashSet<Arc<LaneKey>>,
-    /// Items that wait in held lanes.
-    held: usize,
+    /// By [`Queue`], each in the order in which its lanes came.
+    queues: [VecDeque<Arc<LaneKey>>; 3],
+    /// Blocked lanes by the end of it.
+    blocked: Timers,
+    /// Empty lanes that await items, by when they can be forgotten.
+    awaiting: Timers,
+    /// Times noted so far.
+    timers: u64,
     waiting: usize,
-}
-
-#[derive(Debug)]
-struct Lane<T> {
-    queue: VecDeque<T>,
-    state: State,
-    /// Ranks of what was given back to the broker, and until when they are waited for.
-    owed: BTreeMap<u64, Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// In `ready`, if there is an item.
-    Free,
-    /// Items of it are out.
-    Running,
-    /// In `holds`.
-    Held((Instant, u64)),
+    set_aside: usize,
+    held: usize,
 }
 
 impl<T> Default for Lanes<T> {
     fn default() -> Self {
         Self {
             lanes: HashMap::new(),
-            ready: VecDeque::new(),
-            holds: BTreeMap::new(),
-            holds_made: 0,
-            troubled: HashSet::new(),
-            held: 0,
+            queues: Default::default(),
+            blocked: BTreeMap::new(),
+            awaiting: BTreeMap::new(),
+            timers: 0,
             waiting: 0,
+            set_aside: 0,
+            held: 0,
         }
     }
 }
 
 impl<T: Queued> Lanes<T> {
-    /// Until when an item that comes now must go back to the broker, because others before it have not come back yet.
-    pub(super) fn owes_before(&mut self, key: &LaneKey, rank: u64, now: Instant) -> Option<Instant> {
-        let lane = self.lanes.get_mut(key)?;
-        lane.owed.retain(|_, until| *until > now);
-        lane.owed.remove(&rank);
-        let owed = lane.owed.range(..rank).map(|(_, until)| *until).max();
-        self.tidy(key);
-        owed
-    }
-
-    /// Notes that an item went back to the broker, and until when it is waited for.
-    pub(super) fn owe(&mut self, key: LaneKey, rank: u64, until: Instant) {
-        self.lane(Arc::new(key)).1.owed.insert(rank, until);
-    }
-
     /// Puts an item into its lane, behind all that do not come after it.
-    pub(super) fn push(&mut self, key: LaneKey, item: T) {
-        let (key, lane) = self.lane(Arc::new(key));
+    pub(super) fn push(&mut self, key: LaneKey, item: T, now: Instant) {
+        let key = self.lane(key);
+        let Some(lane) = self.lanes.get_mut(&key) else {
+            return;
+        };
         let behind = |other: &&T| other.rank() > item.rank();
         let at = lane.queue.len() - lane.queue.iter().rev().take_while(behind).count();
         lane.queue.insert(at, item);
-        let (state, first) = (lane.state, lane.queue.len() == 1);
         self.waiting += 1;
-        match state {
-            State::Free if first => self.ready.push_back(key),
-            State::Held(_) => self.held += 1,
-            _ => {}
+        self.settle(&key, now);
+    }
+
+    /// Notes that an item went back to the broker.
+    pub(super) fn expect_back(&mut self, key: LaneKey, rank: u64, awaited: Awaited, now: Instant) {
+        let key = self.lane(key);
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.awaited.insert(rank, awaited);
         }
+        self.settle(&key, now);
+    }
+
+    /// An item arrives: what is known of it, if it was here before. Call [`Self::push`] next.
+    pub(super) fn came_back(&mut self, key: &LaneKey, rank: u64) -> Option<Awaited> {
+        self.lanes.get_mut(key)?.awaited.remove(&rank)
     }
 
     /// Takes the first item that may run, and with it others that may run in the same transaction, at most `max(&first)` in all. The
     /// lanes they come from stand still until [`Self::finish`].
     pub(super) fn take(
         &mut self,
+        from: Queue,
         max: impl Fn(&T) -> usize,
         together: impl Fn(&T, &T) -> bool,
+        now: Instant,
     ) -> Vec<(Arc<LaneKey>, Vec<T>)> {
         let mut taken: Vec<(Arc<LaneKey>, Vec<T>)> = Vec::new();
         let (mut room, mut passed_over) = (usize::MAX, VecDeque::new());
         while room > 0
-            && let Some(key) = self.ready.pop_front()
+            && let Some(key) = self.queues[from as usize].pop_front()
         {
             let Some(lane) = self.lanes.get_mut(&key) else {
                 continue;
             };
+            lane.place = Place::Nowhere;
+            let Some(front) = lane.queue.front() else {
+                continue;
+            };
+            if front.queue() != from {
+                // Its handler began to fail while it waited, or to work again.
+                self.settle(&key, now);
+                self.reconsider(from, now);
+                continue;
+            }
             let first = taken.first().map(|(_, items)| &items[0]);
-            if let (Some(first), Some(front)) = (first, lane.queue.front())
-                && !together(first, front)
-            {
+            if first.is_some_and(|first| !together(first, front)) {
+                lane.place = Place::Queue(from);
                 passed_over.push_back(key);
-                // A look at each of many lanes for each batch would cost more than smaller batches.
-                if passed_over.len() > 64 {
+                if passed_over.len() > BATCH_LOOKS {
                     break;
                 }
                 continue;
@@ -149,18 +193,25 @@ impl<T: Queued> Lanes<T> {
                 items.push(next);
                 room -= 1;
             }
-            lane.state = State::Running;
+            lane.running = Some(from);
             self.waiting -= items.len();
+            self.settle(&key, now);
             taken.push((key, items));
         }
         while let Some(key) = passed_over.pop_back() {
-            self.ready.push_front(key);
+            self.queues[from as usize].push_front(key);
         }
         taken
     }
 
-    /// The items taken from a lane have ended. Those that have not taken effect come back, in their order; `hold`: not before then.
-    pub(super) fn finish(&mut self, key: &Arc<LaneKey>, back: Vec<T>, hold: Option<Instant>) {
+    /// The items taken from a lane have ended. Those that have not taken effect come back, in their order; `blocked_until`: not before then.
+    pub(super) fn finish(
+        &mut self,
+        key: &Arc<LaneKey>,
+        back: Vec<T>,
+        blocked_until: Option<Instant>,
+        now: Instant,
+    ) {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
@@ -171,78 +222,145 @@ impl<T: Queued> Lanes<T> {
             let at = lane.queue.iter().take_while(before).count();
             lane.queue.insert(at, item);
         }
-        lane.state = match hold {
-            Some(until) if !lane.queue.is_empty() => {
-                self.holds_made += 1;
-                let hold = (until, self.holds_made);
-                self.holds.insert(hold, key.clone());
-                self.held += lane.queue.len();
-                self.troubled.insert(key.clone());
-                State::Held(hold)
-            }
-            _ => {
-                self.troubled.remove(key);
-                if !lane.queue.is_empty() {
-                    self.ready.push_back(key.clone());
-                }
-                State::Free
-            }
-        };
-        self.tidy(key);
+        lane.running = None;
+        lane.blocked_until = blocked_until;
+        self.settle(key, now);
     }
 
-    /// Ends the holds that are due.
+    /// Lets a lane go on that was blocked by [`Self::finish`].
+    pub(super) fn unblock(&mut self, key: &Arc<LaneKey>, now: Instant) {
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.blocked_until = None;
+            self.settle(key, now);
+        }
+    }
+
+    /// Lets the lanes go on whose time has come.
     pub(super) fn release(&mut self, now: Instant) {
-        while let Some(hold) = self.holds.first_entry()
-            && hold.key().0 <= now
-        {
-            let key = hold.remove();
-            if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.state = State::Free;
-                self.held -= lane.queue.len();
-                self.ready.push_back(key);
-            }
-        }
-    }
-
-    /// When the next hold ends.
-    pub(super) fn next_release(&self) -> Option<Instant> {
-        self.holds.first_key_value().map(|((until, _), _)| *until)
-    }
-
-    /// Takes the last of what waits behind an item that did not end, from the lane where that is the most; also says until when the lane is held.
-    /// `None`: there is none.
-    pub(super) fn shed(&mut self) -> Option<(Arc<LaneKey>, T, Option<Instant>)> {
-        let behind = |key: &Arc<LaneKey>| {
-            let lane = self.lanes.get(key)?;
-            let first_is_here = usize::from(lane.state != State::Running);
-            Some(lane.queue.len().saturating_sub(first_is_here))
+        let first = |timers: &Timers| {
+            timers
+                .first_key_value()
+                .map(|((until, _), key)| (*until, key.clone()))
         };
-        let longest = self.troubled.iter().filter_map(|key| Some((behind(key)?, key)));
-        let (items, key) = longest.max_by_key(|(items, _)| *items)?;
-        if items == 0 {
-            return None;
+        while let Some((until, key)) = [first(&self.blocked), first(&self.awaiting)]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(until, _)| *until)
+            && until <= now
+        {
+            self.settle(&key, now);
         }
-        let key = key.clone();
+    }
+
+    /// When [`Self::release`] has something to do.
+    pub(super) fn next_release(&self) -> Option<Instant> {
+        let first = |timers: &Timers| timers.first_key_value().map(|((until, _), _)| *until);
+        [first(&self.blocked), first(&self.awaiting)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Rank of the first item of a lane that is blocked.
+    pub(super) fn blocked_rank(&self, key: &LaneKey) -> Option<u64> {
+        let lane = self.lanes.get(key)?;
+        matches!(lane.place, Place::Blocked(_)).then_some(())?;
+        lane.queue.front().map(Queued::rank)
+    }
+
+    /// Takes items out of memory that cost least time there: a whole lane that is blocked until `far` or longer; or the later half of the longest lane that
+    /// is set aside, or of any lane if `any`; or the lane that is set aside and comes last. `None`: there is none.
+    pub(super) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
+        let last = self
+            .blocked
+            .last_key_value()
+            .map(|((until, _), key)| (*until, key.clone()));
+        if let Some((until, key)) = &last
+            && *until >= far
+        {
+            return self.cut(key.clone(), 0, now);
+        }
+        let behind = |lane: &Lane<T>| {
+            lane.queue
+                .len()
+                .saturating_sub(usize::from(lane.running.is_none()))
+        };
+        // Without lanes of several items there is no need to look at each.
+        let lanes_aside = self.suspects() + self.blocked.len();
+        let longest = (any || self.set_aside > lanes_aside)
+            .then(|| {
+                let candidates = self.lanes.iter().filter(|(_, lane)| any || lane.set_aside > 0);
+                candidates.max_by_key(|(_, lane)| behind(lane))
+            })
+            .flatten()
+            .filter(|(_, lane)| behind(lane) > 0);
+        if let Some((key, lane)) = longest {
+            let stay = lane.queue.len() - behind(lane).div_ceil(2);
+            return self.cut(key.clone(), stay, now);
+        }
+        let [_, doubtful, retries] = &self.queues;
+        let key = retries
+            .back()
+            .or(doubtful.back())
+            .cloned()
+            .or(last.map(|(_, key)| key))?;
+        self.cut(key, 0, now)
+    }
+
+    /// Takes certain items of a lane.
+    pub(super) fn withdraw(
+        &mut self,
+        key: &Arc<LaneKey>,
+        which: impl Fn(&T) -> bool,
+        now: Instant,
+    ) -> Vec<T> {
+        let Some(lane) = self.lanes.get_mut(key) else {
+            return Vec::new();
+        };
+        let (withdrawn, stay): (VecDeque<T>, VecDeque<T>) =
+            std::mem::take(&mut lane.queue).into_iter().partition(which);
+        lane.queue = stay;
+        self.waiting -= withdrawn.len();
+        self.settle(key, now);
+        withdrawn.into()
+    }
+
+    /// Takes all but the first `stay` items of a lane.
+    fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
-        let item = lane.queue.pop_back()?;
-        self.waiting -= 1;
-        let until = match lane.state {
-            State::Held((until, _)) => {
-                self.held -= 1;
-                Some(until)
-            }
+        let blocked_until = match lane.place {
+            Place::Blocked((until, _)) => Some(until),
             _ => None,
         };
-        Some((key, item, until))
+        let items: Vec<T> = lane.queue.split_off(stay).into();
+        if stay == 0 && lane.running.is_none() {
+            lane.blocked_until = None;
+        }
+        self.waiting -= items.len();
+        self.settle(&key, now);
+        Some(Evicted {
+            key,
+            items,
+            blocked_until,
+        })
     }
 
-    /// Whether nothing that waits may run.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.ready.is_empty()
+    /// Lanes that wait for a slot.
+    pub(super) fn waiting_in(&self, queue: Queue) -> usize {
+        self.queues[queue as usize].len()
     }
 
-    /// Items that wait for the end of a hold.
+    /// Lanes that wait for a slot and are likely to fail.
+    pub(super) fn suspects(&self) -> usize {
+        self.waiting_in(Queue::Doubtful) + self.waiting_in(Queue::Retries)
+    }
+
+    /// Items that wait in lanes which are blocked or likely to fail.
+    pub(super) fn set_aside(&self) -> usize {
+        self.set_aside
+    }
+
+    /// Items that wait in blocked lanes.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -259,183 +377,89 @@ impl<T: Queued> Lanes<T> {
         lanes.into_values().flat_map(|lane| lane.queue).collect()
     }
 
-    fn lane(&mut self, key: Arc<LaneKey>) -> (Arc<LaneKey>, &mut Lane<T>) {
-        let lane = self.lanes.entry(key.clone()).or_insert_with(|| Lane {
-            queue: VecDeque::new(),
-            state: State::Free,
-            owed: BTreeMap::new(),
-        });
-        (key, lane)
+    /// Finds or makes a lane.
+    fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
+        if let Some((key, _)) = self.lanes.get_key_value(&key) {
+            return key.clone();
+        }
+        let key = Arc::new(key);
+        self.lanes.insert(key.clone(), Lane::new());
+        key
     }
 
-    /// Forgets a lane that has nothing to remember.
-    fn tidy(&mut self, key: &LaneKey) {
-        if self
-            .lanes
-            .get(key)
-            .is_some_and(|lane| lane.queue.is_empty() && lane.owed.is_empty() && lane.state == State::Free)
-        {
+    /// Looks again where the lanes of a queue belong, after one of them did not belong there any more.
+    fn reconsider(&mut self, queue: Queue, now: Instant) {
+        let misplaced = self.queues[queue as usize].iter().filter(|key| {
+            let front = self.lanes.get(*key).and_then(|lane| lane.queue.front());
+            front.is_some_and(|front| front.queue() != queue)
+        });
+        for key in misplaced.cloned().collect::<Vec<_>>() {
+            self.settle(&key, now);
+        }
+    }
+
+    /// Puts a lane where it belongs after something about it has changed, and forgets it if there is nothing to remember.
+    fn settle(&mut self, key: &Arc<LaneKey>, now: Instant) {
+        let Some(lane) = self.lanes.get_mut(key) else {
+            return;
+        };
+        let due = lane.due(now);
+        if !lane.place.is(due) {
+            let left = std::mem::replace(&mut lane.place, Place::Nowhere);
+            let place = self.enter(key, due);
+            self.leave(key, left);
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.place = place;
+            }
+        }
+        let Some(lane) = self.lanes.get_mut(key) else {
+            return;
+        };
+        let (set_aside, held) = lane.counts();
+        self.set_aside = self.set_aside + set_aside - std::mem::replace(&mut lane.set_aside, set_aside);
+        self.held = self.held + held - std::mem::replace(&mut lane.held, held);
+        if lane.queue.is_empty() && lane.running.is_none() && lane.awaited.is_empty() {
             self.lanes.remove(key);
         }
+    }
+
+    fn enter(&mut self, key: &Arc<LaneKey>, due: Due) -> Place {
+        self.timers += 1;
+        match due {
+            Due::Nowhere => Place::Nowhere,
+            Due::Queue(queue) => {
+                self.queues[queue as usize].push_back(key.clone());
+                Place::Queue(queue)
+            }
+            Due::Blocked(until) => {
+                self.blocked.insert((until, self.timers), key.clone());
+                Place::Blocked((until, self.timers))
+            }
+            Due::Awaiting(until) => {
+                self.awaiting.insert((until, self.timers), key.clone());
+                Place::Awaiting((until, self.timers))
+            }
+        }
+    }
+
+    fn leave(&mut self, key: &Arc<LaneKey>, place: Place) {
+        match place {
+            Place::Nowhere => {}
+            Place::Queue(queue) => remove(&mut self.queues[queue as usize], key),
+            Place::Blocked(timer) => drop(self.blocked.remove(&timer)),
+            Place::Awaiting(timer) => drop(self.awaiting.remove(&timer)),
+        }
+    }
+}
+
+/// Takes a lane out that is not at the front: the last one, or rarely another.
+fn remove(queue: &mut VecDeque<Arc<LaneKey>>, key: &Arc<LaneKey>) {
+    if queue.back().is_some_and(|last| Arc::ptr_eq(last, key)) {
+        queue.pop_back();
+    } else {
+        queue.retain(|other| !Arc::ptr_eq(other, key));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    impl Queued for u32 {
-        fn rank(&self) -> u64 {
-            u64::from(*self)
-        }
-    }
-
-    fn aggregate(id: u32) -> LaneKey {
-        LaneKey::Aggregate(Aggregate::new("order", id.to_string()))
-    }
-
-    /// Takes one item, and says which.
-    fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
-        lanes
-            .take(|_| 1, |_, _| true)
-            .pop()
-            .map(|(key, items)| (key, items[0]))
-    }
-
-    #[test]
-    fn one_aggregate_waits_another_does_not() {
-        let mut lanes = Lanes::default();
-        lanes.push(aggregate(1), 10);
-        lanes.push(aggregate(1), 11);
-        lanes.push(aggregate(2), 20);
-        let (first, item) = one(&mut lanes).unwrap();
-        assert_eq!(item, 10);
-        assert_eq!(one(&mut lanes).unwrap().1, 20);
-        assert!(one(&mut lanes).is_none());
-        lanes.finish(&first, vec![], None);
-        assert_eq!(one(&mut lanes).unwrap().1, 11);
-    }
-
-    #[test]
-    fn what_failed_holds_back_its_own_lane_until_its_time() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
-        let later = now + Duration::from_secs(5);
-        lanes.push(aggregate(1), 10);
-        lanes.push(aggregate(1), 11);
-        let (key, item) = one(&mut lanes).unwrap();
-        lanes.finish(&key, vec![item], Some(later));
-        assert!(one(&mut lanes).is_none());
-        assert_eq!((lanes.held(), lanes.next_release()), (2, Some(later)));
-        lanes.push(aggregate(1), 12);
-        lanes.push(aggregate(2), 20);
-        assert_eq!(one(&mut lanes).unwrap().1, 20);
-        lanes.release(now);
-        assert!(one(&mut lanes).is_none());
-        lanes.release(later);
-        assert_eq!((one(&mut lanes).unwrap().1, lanes.held()), (10, 0));
-    }
-
-    #[test]
-    fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
-        let mut lanes = Lanes::default();
-        for (id, item) in [(1, 10), (1, 11), (2, 25), (3, 30), (1, 12), (3, 35), (4, 40)] {
-            lanes.push(aggregate(id), item);
-        }
-        let even = |a: &u32, b: &u32| a % 10 < 5 && b % 10 < 5;
-        let taken: Vec<_> = lanes
-            .take(|_| 5, even)
-            .into_iter()
-            .map(|(_, items)| items)
-            .collect();
-        assert_eq!(taken, [vec![10, 11, 12], vec![30], vec![40]]);
-        assert_eq!(one(&mut lanes).unwrap().1, 25);
-        // Behind 30, which is out.
-        assert!(one(&mut lanes).is_none());
-        assert_eq!(lanes.waiting(), 1);
-    }
-
-    #[test]
-    fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
-        let until = now + Duration::from_secs(60);
-        lanes.push(aggregate(1), 10);
-        lanes.push(aggregate(1), 11);
-        lanes.push(aggregate(1), 12);
-        let (key, item) = one(&mut lanes).unwrap();
-        lanes.finish(&key, vec![item], Some(until));
-        let (shed, item, held_until) = lanes.shed().unwrap();
-        assert_eq!((&*shed, item, held_until), (&aggregate(1), 12, Some(until)));
-        lanes.owe((*shed).clone(), 12, until);
-        // 13 must not pass 12, whoever comes first; another aggregate may.
-        assert_eq!(lanes.owes_before(&aggregate(1), 13, now), Some(until));
-        lanes.owe(aggregate(1), 13, until);
-        assert_eq!(lanes.owes_before(&aggregate(2), 14, now), None);
-        assert_eq!(lanes.owes_before(&aggregate(1), 12, now), None);
-        assert_eq!(lanes.owes_before(&aggregate(1), 13, now), None);
-        // Another process may have got it: it is not waited for without end.
-        lanes.owe(aggregate(1), 15, until);
-        assert_eq!(lanes.owes_before(&aggregate(1), 16, now), Some(until));
-        assert_eq!(lanes.owes_before(&aggregate(1), 16, until), None);
-        // The first of a held lane stays.
-        assert_eq!(lanes.shed().unwrap().1, 11);
-        assert!(lanes.shed().is_none());
-    }
-
-    /// It was another process's, which ended. Those behind it wait for it, so it must not wait behind them.
-    #[test]
-    fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
-        for item in [12, 13, 14] {
-            lanes.push(aggregate(1), item);
-        }
-        let (key, item) = one(&mut lanes).unwrap();
-        lanes.push(aggregate(1), 10);
-        lanes.finish(&key, vec![item], Some(now));
-        lanes.push(aggregate(1), 11);
-        lanes.push(aggregate(1), 15);
-        assert_eq!(lanes.held(), 6);
-        lanes.release(now);
-        let taken = lanes.take(|_| 10, |_, _| true).pop().unwrap().1;
-        assert_eq!(taken, [10, 11, 12, 13, 14, 15]);
-    }
-
-    #[test]
-    fn empty_lanes_are_forgotten() {
-        let mut lanes = Lanes::default();
-        for id in 0..10_000 {
-            lanes.push(aggregate(id), id);
-            let (key, _) = one(&mut lanes).unwrap();
-            lanes.finish(&key, vec![], None);
-        }
-        assert_eq!((lanes.lanes.len(), lanes.ready.len(), lanes.waiting()), (0, 0, 0));
-    }
-
-    #[test]
-    fn only_lanes_in_trouble_are_shed_from() {
-        let (mut lanes, now) = (Lanes::default(), Instant::now());
-        for item in [10, 11, 12] {
-            lanes.push(aggregate(1), item);
-        }
-        // Busy is not in trouble.
-        let (key, item) = one(&mut lanes).unwrap();
-        assert!(lanes.shed().is_none());
-        lanes.finish(&key, vec![item], Some(now));
-        lanes.release(now);
-        // It runs once more, and what is behind it may go.
-        let (key, item) = one(&mut lanes).unwrap();
-        assert_eq!(
-            lanes.shed().map(|(_, item, until)| (item, until)),
-            Some((12, None))
-        );
-        assert_eq!(
-            lanes.shed().map(|(_, item, until)| (item, until)),
-            Some((11, None))
-        );
-        assert!(lanes.shed().is_none());
-        assert_eq!(item, 10);
-        lanes.finish(&key, vec![], None);
-        assert!(lanes.troubled.is_empty());
-    }
-}
+mod tests;

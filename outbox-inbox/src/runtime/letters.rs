@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::Source;
+use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
-use super::job::Origin;
+use super::job::{InFlight, Origin};
+use super::lanes::LaneKey;
 use crate::dead_letter::{StoredLetter, retry};
 use crate::handler::describe;
 
@@ -44,12 +46,21 @@ impl<S: Source> Dispatcher<S> {
         });
     }
 
+    /// A letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of
+    /// them again meanwhile: the one that failed comes first, in the next look.
+    pub(super) fn forget_letters(&mut self, lane: &Arc<LaneKey>, now: Instant) {
+        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::Letter(_));
+        for letter in self.lanes.withdraw(lane, is_letter, now) {
+            self.answered(letter.ticket);
+        }
+    }
+
     pub(super) fn accept_letters(&mut self, letters: Vec<StoredLetter>) {
         for letter in letters {
             let letter = Arc::new(letter);
             let item = self.consumer.item_of(letter.clone());
             let (key, in_flight) = self.enter(Origin::Letter(letter), item);
-            self.lanes.push(key, in_flight);
+            self.lanes.push(key, in_flight, Instant::now());
         }
     }
 }

@@ -23,9 +23,11 @@ mod item;
 mod job;
 mod lanes;
 mod letters;
-mod pace;
 mod pass;
+mod predecessors;
 mod report;
+mod room;
+mod slots;
 mod turn;
 
 pub(crate) use call::Recorded;

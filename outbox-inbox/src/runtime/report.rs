@@ -63,7 +63,7 @@ impl Tally {
             Handling::Skipped => &self.skipped,
             Handling::Returned => &self.returned,
             // It did not run.
-            Handling::Later { .. } => return,
+            Handling::Later { .. } | Handling::Early { .. } => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -17,8 +17,8 @@ use crate::dedup::sequence::Gaps;
 use crate::handler::{Registration, Strategy, describe};
 use crate::telemetry;
 
-/// How often a message asks whether those before it in its aggregate have come.
-const GAP_POLL: Duration = Duration::from_millis(250);
+/// How often a message claims its turn again while those before it are missing. [`super::predecessors`] notices much earlier that they have come.
+const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
 impl Consumer {
     /// The place of a message that no handler takes, where positions are kept.
@@ -93,8 +93,8 @@ impl Consumer {
                 retry_after: Duration::ZERO,
             };
         }
-        Handling::Later {
-            retry_after: GAP_POLL.min(wait / 4),
+        Handling::Early {
+            retry_after: CLAIM_AGAIN.min(wait / 4),
         }
     }
 

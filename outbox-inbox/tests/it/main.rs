@@ -13,6 +13,7 @@ mod effect;
 mod failure;
 mod follow_up;
 mod http;
+mod isolation;
 mod layers;
 mod letters;
 mod migration;

@@ -156,6 +156,7 @@ async fn a_blocked_aggregate_does_not_fill_the_memory(test: TestDb) {
         .attempts_max(1_000_000)
         .concurrency(2)
         .in_flight_max(8)
+        .blocked_max(8)
         .backoff(outbox_core::retry::Backoff {
             min: Duration::from_millis(20),
             max: Duration::from_millis(50),

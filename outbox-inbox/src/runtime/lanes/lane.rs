@@ -1,0 +1,102 @@
+//! One lane: what waits in it, and where it belongs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tokio::time::Instant;
+
+use super::{Awaited, Queue, Queued};
+
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    pub(super) queue: VecDeque<T>,
+    /// Items of it are out, taken from there.
+    pub(super) running: Option<Queue>,
+    /// The first item may not run before this.
+    pub(super) blocked_until: Option<Instant>,
+    /// By rank.
+    pub(super) awaited: BTreeMap<u64, Awaited>,
+    pub(super) place: Place,
+    /// Items that [`Lanes::set_aside`] counts.
+    pub(super) set_aside: usize,
+    /// Items that [`Lanes::held`] counts.
+    pub(super) held: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Nowhere,
+    Queue(Queue),
+    Blocked((Instant, u64)),
+    Awaiting((Instant, u64)),
+}
+
+/// Where a lane belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    Nowhere,
+    Queue(Queue),
+    Blocked(Instant),
+    Awaiting(Instant),
+}
+
+impl<T: Queued> Lane<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            running: None,
+            blocked_until: None,
+            awaited: BTreeMap::new(),
+            place: Place::Nowhere,
+            set_aside: 0,
+            held: 0,
+        }
+    }
+
+    /// Where the lane belongs now. Forgets what is not awaited any longer.
+    pub(super) fn due(&mut self, now: Instant) -> Due {
+        if self.running.is_some() {
+            return Due::Nowhere;
+        }
+        let Some(front) = self.queue.front() else {
+            self.awaited.retain(|_, awaited| awaited.until > now);
+            let last = self.awaited.values().map(|awaited| awaited.until).max();
+            return last.map_or(Due::Nowhere, Due::Awaiting);
+        };
+        let mut blocked = self.blocked_until.filter(|until| *until > now);
+        while let Some(first) = self.awaited.first_entry()
+            && *first.key() < front.rank()
+        {
+            if first.get().until > now {
+                blocked = blocked.max(Some(first.get().until));
+                break;
+            }
+            first.remove();
+        }
+        match blocked {
+            Some(until) => Due::Blocked(until),
+            None => Due::Queue(front.queue()),
+        }
+    }
+
+    /// Items that are set aside, and those of them that are blocked.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let items = self.queue.len();
+        match (self.place, self.running) {
+            (Place::Blocked(_), _) => (items, items),
+            (Place::Queue(queue), _) | (_, Some(queue)) if queue != Queue::Ready => (items, 0),
+            _ => (0, 0),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn is(self, due: Due) -> bool {
+        match (self, due) {
+            (Self::Nowhere, Due::Nowhere) => true,
+            (Self::Queue(at), Due::Queue(due)) => at == due,
+            (Self::Blocked((at, _)), Due::Blocked(until))
+            | (Self::Awaiting((at, _)), Due::Awaiting(until)) => at == until,
+            _ => false,
+        }
+    }
+}

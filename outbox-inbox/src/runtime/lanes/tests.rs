@@ -1,0 +1,290 @@
+//! Order, blocking and leaving memory, on items that are plain numbers.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Its number is its rank; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
+impl Queued for u32 {
+    fn rank(&self) -> u64 {
+        u64::from(*self % 1000)
+    }
+
+    fn queue(&self) -> Queue {
+        match self {
+            0..1000 => Queue::Ready,
+            1000..2000 => Queue::Retries,
+            _ => Queue::Doubtful,
+        }
+    }
+}
+
+fn aggregate(id: u32) -> LaneKey {
+    LaneKey::Aggregate(Aggregate::new("order", id.to_string()))
+}
+
+fn from(lanes: &mut Lanes<u32>, queue: Queue) -> Option<(Arc<LaneKey>, u32)> {
+    let mut taken = lanes.take(queue, |_| 1, |_, _| true, Instant::now());
+    taken.pop().map(|(key, items)| (key, items[0]))
+}
+
+/// Takes one item that nothing is known against, and says which.
+fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
+    from(lanes, Queue::Ready)
+}
+
+fn until(until: Instant) -> Awaited {
+    Awaited {
+        until,
+        deliveries: 1,
+        memory: Memory::default(),
+    }
+}
+
+#[test]
+fn one_aggregate_waits_another_does_not() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for (id, item) in [(1, 10), (1, 11), (2, 20)] {
+        lanes.push(aggregate(id), item, now);
+    }
+    let (first, item) = one(&mut lanes).unwrap();
+    assert_eq!(item, 10);
+    assert_eq!(one(&mut lanes).unwrap().1, 20);
+    assert!(one(&mut lanes).is_none());
+    lanes.finish(&first, vec![], None, now);
+    assert_eq!(one(&mut lanes).unwrap().1, 11);
+}
+
+#[test]
+fn a_failed_item_blocks_its_own_lane_until_its_time() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let later = now + Duration::from_secs(5);
+    lanes.push(aggregate(1), 10, now);
+    lanes.push(aggregate(1), 11, now);
+    let (key, item) = one(&mut lanes).unwrap();
+    lanes.finish(&key, vec![item], Some(later), now);
+    assert!(one(&mut lanes).is_none());
+    assert_eq!((lanes.held(), lanes.next_release()), (2, Some(later)));
+    lanes.push(aggregate(1), 12, now);
+    lanes.push(aggregate(2), 20, now);
+    assert_eq!(one(&mut lanes).unwrap().1, 20);
+    lanes.release(now);
+    assert!(one(&mut lanes).is_none());
+    lanes.release(later);
+    assert_eq!((one(&mut lanes).unwrap().1, lanes.held()), (10, 0));
+}
+
+#[test]
+fn what_has_failed_before_stands_in_a_queue_of_its_own() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for (id, item) in [(1, 1010), (1, 11), (2, 20)] {
+        lanes.push(aggregate(id), item, now);
+    }
+    assert_eq!((lanes.suspects(), lanes.set_aside()), (1, 2));
+    assert_eq!(one(&mut lanes).unwrap().1, 20);
+    assert!(one(&mut lanes).is_none());
+    let (key, item) = from(&mut lanes, Queue::Retries).unwrap();
+    assert_eq!((item, lanes.suspects(), lanes.set_aside()), (1010, 0, 1));
+    lanes.finish(&key, vec![], None, now);
+    assert_eq!((one(&mut lanes).unwrap().1, lanes.set_aside()), (11, 0));
+}
+
+#[test]
+fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for (id, item) in [(1, 10), (1, 11), (2, 25), (3, 30), (1, 12), (3, 35), (4, 40)] {
+        lanes.push(aggregate(id), item, now);
+    }
+    let even = |a: &u32, b: &u32| a % 10 < 5 && b % 10 < 5;
+    let taken: Vec<_> = lanes
+        .take(Queue::Ready, |_| 5, even, now)
+        .into_iter()
+        .map(|(_, items)| items)
+        .collect();
+    assert_eq!(taken, [vec![10, 11, 12], vec![30], vec![40]]);
+    assert_eq!(one(&mut lanes).unwrap().1, 25);
+    // Behind 30, which is out.
+    assert!(one(&mut lanes).is_none());
+    assert_eq!(lanes.waiting(), 1);
+}
+
+#[test]
+fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let later = now + Duration::from_secs(60);
+    for item in [10, 11, 12] {
+        lanes.push(aggregate(1), item, now);
+    }
+    let evicted = lanes.evict(later, true, now).unwrap();
+    assert_eq!((&*evicted.key, evicted.items), (&aggregate(1), vec![12]));
+    lanes.expect_back(aggregate(1), 12, until(later), now);
+    let (key, _) = one(&mut lanes).unwrap();
+    lanes.finish(&key, vec![], None, now);
+    let (key, item) = one(&mut lanes).unwrap();
+    assert_eq!(item, 11);
+    lanes.finish(&key, vec![], None, now);
+    // 13 does not pass 12, whichever comes first; another aggregate may.
+    assert!(lanes.came_back(&aggregate(1), 13).is_none());
+    lanes.push(aggregate(1), 13, now);
+    lanes.push(aggregate(2), 20, now);
+    assert_eq!(one(&mut lanes).unwrap().1, 20);
+    assert!(one(&mut lanes).is_none());
+    assert_eq!(lanes.came_back(&aggregate(1), 12).unwrap().deliveries, 1);
+    lanes.push(aggregate(1), 12, now);
+    let taken = lanes.take(Queue::Ready, |_| 10, |_, _| true, now);
+    assert_eq!(taken[0].1, [12, 13]);
+}
+
+/// Another process may have received it.
+#[test]
+fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let later = now + Duration::from_secs(60);
+    lanes.expect_back(aggregate(1), 12, until(later), now);
+    lanes.push(aggregate(1), 13, now);
+    lanes.release(now);
+    assert!(one(&mut lanes).is_none());
+    lanes.release(later);
+    let (key, item) = one(&mut lanes).unwrap();
+    assert_eq!(item, 13);
+    lanes.finish(&key, vec![], None, later);
+    assert!(lanes.lanes.is_empty());
+}
+
+#[test]
+fn lanes_that_only_await_are_forgotten_in_time() {
+    let (mut lanes, now) = (Lanes::<u32>::default(), Instant::now());
+    let later = now + Duration::from_secs(60);
+    for id in 0..10_000 {
+        lanes.expect_back(aggregate(id), 1, until(later), now);
+    }
+    assert_eq!((lanes.lanes.len(), lanes.next_release()), (10_000, Some(later)));
+    lanes.release(later);
+    assert_eq!((lanes.lanes.len(), lanes.awaiting.len()), (0, 0));
+}
+
+/// Another process had it, which ended. Those behind it wait for it, so it must not wait behind them.
+#[test]
+fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for item in [12, 13, 14] {
+        lanes.push(aggregate(1), item, now);
+    }
+    let (key, item) = one(&mut lanes).unwrap();
+    lanes.push(aggregate(1), 10, now);
+    let later = now + Duration::from_secs(1);
+    lanes.finish(&key, vec![item], Some(later), now);
+    lanes.push(aggregate(1), 11, now);
+    lanes.push(aggregate(1), 15, now);
+    assert_eq!(lanes.held(), 6);
+    lanes.unblock(&key, now);
+    let taken = lanes
+        .take(Queue::Ready, |_| 10, |_, _| true, now)
+        .pop()
+        .unwrap()
+        .1;
+    assert_eq!(taken, [10, 11, 12, 13, 14, 15]);
+}
+
+#[test]
+fn empty_lanes_are_forgotten() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for id in 0..10_000 {
+        lanes.push(aggregate(id), id % 1000, now);
+        let (key, _) = one(&mut lanes).unwrap();
+        lanes.finish(&key, vec![], None, now);
+    }
+    assert_eq!(
+        (lanes.lanes.len(), lanes.waiting_in(Queue::Ready), lanes.waiting()),
+        (0, 0, 0)
+    );
+}
+
+/// First whole lanes that are blocked for long, then the later halves of those that are set aside, then whole lanes; others only if asked for.
+#[test]
+fn what_leaves_memory_is_what_costs_least() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (soon, far) = (now + Duration::from_secs(1), now + Duration::from_secs(10));
+    for (id, item) in [
+        (1, 10),
+        (1, 11),
+        (2, 20),
+        (3, 1030),
+        (3, 31),
+        (3, 32),
+        (4, 40),
+        (4, 41),
+    ] {
+        lanes.push(aggregate(id), item, now);
+    }
+    for end in [far, soon] {
+        let (key, item) = one(&mut lanes).unwrap();
+        lanes.finish(&key, vec![item], Some(end), now);
+    }
+    assert_eq!((lanes.set_aside(), lanes.held()), (6, 3));
+    let mut evict = |any| {
+        let evicted = lanes.evict(soon + Duration::from_secs(1), any, now)?;
+        Some((evicted.items, evicted.blocked_until))
+    };
+    assert_eq!(evict(false), Some((vec![10, 11], Some(far))));
+    assert_eq!(evict(false), Some((vec![32], None)));
+    assert_eq!(evict(false), Some((vec![31], None)));
+    assert_eq!(evict(false), Some((vec![1030], None)));
+    assert_eq!(evict(false), Some((vec![20], Some(soon))));
+    assert_eq!(evict(false), None);
+    assert_eq!(evict(true), Some((vec![41], None)));
+    assert_eq!(evict(true), None);
+    assert_eq!((lanes.set_aside(), lanes.held(), lanes.waiting()), (0, 0, 1));
+    assert_eq!(lanes.lanes.len(), 1);
+}
+
+#[test]
+fn what_waits_behind_a_running_retry_is_set_aside() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    for item in [1010, 11, 12] {
+        lanes.push(aggregate(1), item, now);
+    }
+    let (key, item) = from(&mut lanes, Queue::Retries).unwrap();
+    assert_eq!(lanes.set_aside(), 2);
+    let evicted = lanes.evict(now, false, now).unwrap();
+    assert_eq!(evicted.items, [12]);
+    lanes.finish(&key, vec![item], None, now);
+    assert_eq!((lanes.set_aside(), lanes.suspects()), (2, 1));
+}
+
+/// An item whose handler recovers while it waits.
+#[derive(Debug)]
+struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
+
+impl Queued for OfHandler {
+    fn rank(&self) -> u64 {
+        1
+    }
+
+    fn queue(&self) -> Queue {
+        self.0.get()
+    }
+}
+
+#[test]
+fn lanes_follow_their_handler() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let handler = std::rc::Rc::new(std::cell::Cell::new(Queue::Ready));
+    for id in 0..3 {
+        lanes.push(aggregate(id), OfHandler(handler.clone()), now);
+    }
+    let mut counts = |from| {
+        let taken = lanes.take(from, |_| 1, |_, _| true, now);
+        for (key, _) in &taken {
+            lanes.finish(key, Vec::new(), None, now);
+        }
+        let waiting = [Queue::Ready, Queue::Doubtful].map(|queue| lanes.waiting_in(queue));
+        (taken.len(), waiting)
+    };
+    handler.set(Queue::Doubtful);
+    assert_eq!(counts(Queue::Ready), (0, [0, 3]));
+    assert_eq!(counts(Queue::Doubtful), (1, [0, 2]));
+    handler.set(Queue::Ready);
+    assert_eq!(counts(Queue::Doubtful), (0, [2, 0]));
+    assert_eq!(counts(Queue::Ready), (1, [1, 0]));
+}

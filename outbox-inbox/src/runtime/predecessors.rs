@@ -1,0 +1,142 @@
+//! Finds out when messages that wait for those before them in their aggregate may run, where another process handles those (strategy `sequence`).
+//!
+//! One statement looks at the positions of many aggregates, every few milliseconds while something moves. Without it each message would begin a
+//! transaction again and again, and an aggregate whose messages are spread over processes would go on at the pace of those polls. Invariant: a look only ends
+//! a wait, the claim decides; a look that fails costs time. Not here: the positions ([`crate::dedup::sequence`]), and how long a gap is waited for
+//! ([`super::turn`]).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::Source;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::dispatch::Dispatcher;
+use super::lanes::LaneKey;
+use crate::handler::describe;
+
+/// Pause between two looks while something moves; it doubles with each look in vain.
+const LOOK_MIN: Duration = Duration::from_millis(4);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+/// Most aggregates in one look.
+const LANES_MAX: usize = 128;
+
+/// Lanes, with the last number that their aggregate has come to.
+type Found = Vec<(Arc<LaneKey>, u64)>;
+
+/// The lanes that wait.
+#[derive(Debug)]
+pub(super) struct Predecessors {
+    /// Those that were looked at stand at the end.
+    lanes: VecDeque<Arc<LaneKey>>,
+    known: HashSet<Arc<LaneKey>>,
+    pause: Duration,
+    /// `None` while a look is under way, or nothing waits.
+    next_look: Option<Instant>,
+    is_looking: bool,
+    found: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
+}
+
+impl Default for Predecessors {
+    fn default() -> Self {
+        Self {
+            lanes: VecDeque::new(),
+            known: HashSet::new(),
+            pause: LOOK_MIN,
+            next_look: None,
+            is_looking: false,
+            found: mpsc::unbounded_channel(),
+        }
+    }
+}
+
+impl Predecessors {
+    /// The first message of a lane waits for others.
+    pub(super) fn await_those_of(&mut self, key: &Arc<LaneKey>, now: Instant) {
+        if self.known.insert(key.clone()) {
+            self.lanes.push_back(key.clone());
+            self.pause = LOOK_MIN;
+            if !self.is_looking {
+                self.next_look = Some(now + LOOK_MIN);
+            }
+        }
+    }
+
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// What a look has found. Cancel-safe.
+    pub(super) async fn found(&mut self) -> Option<Found> {
+        self.found.1.recv().await
+    }
+}
+
+impl<S: Source> Dispatcher<S> {
+    /// Looks how far the aggregates have come that something waits for, beside the loop.
+    pub(super) fn look_for_predecessors(&mut self) {
+        let waiting = &mut self.predecessors;
+        waiting.next_look = None;
+        waiting.is_looking = true;
+        let count = waiting.lanes.len().min(LANES_MAX);
+        let lanes: Vec<_> = waiting.lanes.iter().take(count).cloned().collect();
+        waiting.lanes.rotate_left(count);
+        let (consumer, found) = (self.consumer.clone(), waiting.found.0.clone());
+        self.tasks.spawn(async move {
+            let aggregates = lanes.iter().filter_map(|key| match &**key {
+                LaneKey::Aggregate(aggregate) => Some(aggregate),
+                _ => None,
+            });
+            let aggregates: Vec<_> = aggregates.collect();
+            let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
+            let positions = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+                Ok(positions) => positions,
+                Err(error) => {
+                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "positions cannot be read");
+                    Default::default()
+                }
+            };
+            let come_to = |key: Arc<LaneKey>| {
+                let last = match &*key {
+                    LaneKey::Aggregate(aggregate) => positions.get(aggregate).copied(),
+                    _ => None,
+                };
+                // Nobody has begun.
+                (key, last.unwrap_or(0))
+            };
+            // Nobody listens after the end of the loop.
+            let _ = found.send(lanes.into_iter().map(come_to).collect());
+        });
+    }
+
+    /// Lets those go on whose turn has come, and plans the next look.
+    pub(super) fn accept_predecessors(&mut self, found: &[(Arc<LaneKey>, u64)]) {
+        let now = Instant::now();
+        let mut over = HashSet::new();
+        let mut moved = false;
+        for (key, last) in found {
+            match self.lanes.blocked_rank(key) {
+                Some(rank) if rank > last + 1 => {}
+                Some(_) => {
+                    self.lanes.unblock(key, now);
+                    over.insert(key.clone());
+                    moved = true;
+                }
+                // It runs, or has gone.
+                None => drop(over.insert(key.clone())),
+            }
+        }
+        let waiting = &mut self.predecessors;
+        waiting.lanes.retain(|key| !over.contains(key));
+        waiting.known.retain(|key| !over.contains(key));
+        waiting.is_looking = false;
+        waiting.pause = if moved {
+            LOOK_MIN
+        } else {
+            (2 * waiting.pause).min(LOOK_MAX)
+        };
+        waiting.next_look = (!waiting.lanes.is_empty()).then(|| now + waiting.pause);
+    }
+}

@@ -1,0 +1,272 @@
+//! What messages that fail cost the others: a bounded share of slots and memory, however many they are.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use tokio::sync::Notify;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{Backend, OrderBooked, OrderPlaced, SOON, TestDb, publish, quick};
+
+/// Orders from here on fail.
+const BAD: u64 = 1_000_000;
+
+/// What ran.
+#[derive(Debug, Clone, Default)]
+struct Runs(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    good: AtomicU32,
+    bad: AtomicU32,
+    /// Orders that have failed.
+    failed: Mutex<HashSet<u64>>,
+    /// Lines of orders by the order in which they took effect.
+    lines: Mutex<HashMap<u64, Vec<u32>>>,
+    /// Lines that fail the first time.
+    once: Mutex<Vec<(u64, u32)>>,
+    changed: Notify,
+}
+
+impl Runs {
+    fn good(&self) -> u32 {
+        self.0.good.load(Ordering::SeqCst)
+    }
+
+    fn bad(&self) -> u32 {
+        self.0.bad.load(Ordering::SeqCst)
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        self.until_at_last(what, SOON, holds).await;
+    }
+
+    async fn until_at_last(&self, what: &str, bound: Duration, holds: impl Fn(&Self) -> bool) {
+        let wait = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if holds(self) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(bound, wait).await.is_err() {
+            panic!("{what} did not happen: {} good, {} bad", self.good(), self.bad());
+        }
+    }
+}
+
+#[idempotent_handler(consumer = "isolated")]
+async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: State<Runs>) -> Result<(), HandlerError> {
+    let counts = &runs.0.0;
+    let fails_once = {
+        let mut once = counts.once.lock().unwrap();
+        let found = once.iter().position(|line| *line == (event.order_id, event.line));
+        found.map(|index| once.swap_remove(index)).is_some()
+    };
+    let fails = event.order_id >= BAD || fails_once;
+    if fails {
+        counts.bad.fetch_add(1, Ordering::SeqCst);
+        counts.failed.lock().unwrap().insert(event.order_id);
+    } else {
+        counts.good.fetch_add(1, Ordering::SeqCst);
+        let mut lines = counts.lines.lock().unwrap();
+        lines.entry(event.order_id).or_default().push(event.line);
+    }
+    counts.changed.notify_waiters();
+    if fails {
+        return Err(HandlerError::retry("out of stock"));
+    }
+    Ok(())
+}
+
+/// Waits for another system that never answers.
+#[idempotent_handler(consumer = "mixed")]
+async fn wait_for_ever(_event: Event<OrderPlaced>, runs: State<Runs>) -> Result<(), HandlerError> {
+    runs.0.0.bad.fetch_add(1, Ordering::SeqCst);
+    runs.0.0.changed.notify_waiters();
+    std::future::pending().await
+}
+
+#[idempotent_handler(consumer = "mixed")]
+async fn note_booked(_event: Event<OrderBooked>, runs: State<Runs>) -> Result<(), HandlerError> {
+    runs.0.0.good.fetch_add(1, Ordering::SeqCst);
+    runs.0.0.changed.notify_waiters();
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "relayed", strategy = sequence)]
+async fn note_by_number(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("relayed", &event, &tx).await
+}
+
+fn stubborn(min: Duration, max: Duration) -> InboxConfig {
+    quick().attempts_max(1_000_000).backoff(Backoff { min, max })
+}
+
+async fn placed(broker: &MemoryBroker, orders: impl IntoIterator<Item = u64>) {
+    for order_id in orders {
+        publish(broker, &OrderPlaced { order_id, line: 0 }).await;
+    }
+}
+
+/// More of them than fit into memory, and none comes to an end.
+async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
+    let (broker, runs) = (MemoryBroker::new(), Runs::default());
+    placed(&broker, BAD..BAD + 40).await;
+    placed(&broker, 0..20).await;
+    let minute = Duration::from_secs(60);
+    let config = stubborn(minute, minute)
+        .concurrency(2)
+        .in_flight_max(8)
+        .blocked_max(8);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<note>())
+        .config(config)
+        .state(runs.clone());
+    let (shutdown, run) = spawn(inbox);
+    runs.until("the good orders", |runs| runs.good() == 20).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+}
+
+/// All of them may be tried again all the time.
+async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: TestDb) {
+    let (broker, runs) = (MemoryBroker::new(), Runs::default());
+    placed(&broker, BAD..BAD + 10_000).await;
+    let config = stubborn(Duration::from_millis(1), Duration::from_millis(20))
+        .ack_wait(SOON * 4)
+        .handler_timeout(SOON);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<note>())
+        .config(config)
+        .state(runs.clone());
+    let (shutdown, run) = spawn(inbox);
+    let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
+    runs.until_at_last("failures of all", 6 * SOON, all_failed).await;
+    let before = runs.bad();
+    placed(&broker, 0..1_000).await;
+    runs.until("the good orders", |runs| runs.good() == 1_000).await;
+    let bad = runs.bad() - before;
+    // What ran before the first good one came is among them.
+    assert!(bad < 500, "{bad} failing runs beside 1000 others");
+    shutdown.cancel();
+    within(run).await.unwrap();
+}
+
+async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
+    let (broker, runs) = (MemoryBroker::new(), Runs::default());
+    placed(&broker, BAD..BAD + 200).await;
+    for order_id in 0..50 {
+        publish(&broker, &OrderBooked { order_id }).await;
+    }
+    let config = stubborn(Duration::from_millis(1), Duration::from_millis(20))
+        .concurrency(4)
+        .in_flight_max(16)
+        .blocked_max(16)
+        .handler_timeout(Duration::from_millis(500));
+    let router = Router::new().handler::<wait_for_ever>().handler::<note_booked>();
+    let inbox = test.inbox(&broker, router).config(config).state(runs.clone());
+    let (shutdown, run) = spawn(inbox);
+    runs.until("the good orders", |runs| runs.good() == 50).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+}
+
+/// Each process handles one message at a time, so that the next of the aggregate is in the other one. Asking for the turn four times a second would take
+/// longer than the test waits.
+async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in 1..=500 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let config = quick().concurrency(1).in_flight_max(1);
+    let running: Vec<_> = [test.db.clone(), test.connect_again().await]
+        .into_iter()
+        .map(|db| {
+            let inbox = Inbox::new(db, broker.source())
+                .router(Router::new().handler::<note_by_number>())
+                .config(config.clone())
+                .state(orders.clone());
+            spawn(inbox)
+        })
+        .collect();
+    within(broker.until_idle("relayed")).await;
+    for (shutdown, run) in running {
+        shutdown.cancel();
+        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    }
+    assert_eq!(lines(&test, "relayed", 1).await, (1..=500).collect::<Vec<_>>());
+}
+
+on_every_backend!(
+    failing_aggregates_do_not_stop_the_others,
+    a_handler_that_times_out_does_not_stop_the_others,
+);
+on_every_backend!(without memory: numbers_that_alternate_between_processes_do_not_wait_for_a_poll);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_failing_aggregates() {
+    let test = TestDb::open(Backend::Postgres, "ten_thousand").await;
+    if let Some(test) = test {
+        ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test).await;
+    }
+}
+
+/// Hundreds of messages of each aggregate wait while one of them waits for its second attempt.
+async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: InboxConfig, orders: u64) {
+    const LINES: u32 = 600;
+    let (broker, runs) = (MemoryBroker::new(), Runs::default());
+    for line in 0..LINES {
+        for order_id in 0..orders {
+            publish(&broker, &OrderPlaced { order_id, line }).await;
+        }
+    }
+    let fails = (0..orders).flat_map(|order_id| [3, 100, 350].map(|line| (order_id, line)));
+    runs.0.once.lock().unwrap().extend(fails);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<note>())
+        .config(config)
+        .state(runs.clone());
+    let (shutdown, run) = spawn(inbox);
+    within(broker.until_idle("isolated")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(report.handled, orders * u64::from(LINES), "{report:?}");
+    for lines in runs.0.lines.lock().unwrap().values() {
+        assert!(lines.is_sorted(), "{lines:?}");
+    }
+}
+
+fn second() -> InboxConfig {
+    stubborn(Duration::from_secs(1), Duration::from_secs(1))
+        .ack_wait(SOON * 4)
+        .handler_timeout(SOON)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hot_aggregates_wait_in_memory_behind_a_failure() {
+    let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();
+    hot_aggregates_go_on_at_once_after_a_failure(&test, second(), 2).await;
+}
+
+/// What goes back to the broker for want of room comes back together, not one by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hot_aggregates_return_together_after_a_failure() {
+    let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();
+    let config = second().in_flight_max(8).blocked_max(100);
+    hot_aggregates_go_on_at_once_after_a_failure(&test, config, 2).await;
+}
