@@ -21,7 +21,7 @@ use super::lanes::{Awaited, Evicted, LaneKey, Queue};
 
 /// Shortest absence of a delivery that goes back to the broker for want of room.
 pub(super) const ABSENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest absence.
+/// Longest absence of a delivery that waits for a slot and not for a time.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// A lane that is blocked for longer leaves memory as a whole: it costs no time, because it could not run anyway.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ impl<S: Source> Dispatcher<S> {
     /// Gives deliveries back to the broker, for no longer than they could not run anyway. Those behind them wait for them.
     async fn send_away(&mut self, evicted: Evicted<InFlight<DeliveryOf<S>>>, now: Instant) {
         let blocked = evicted.blocked_until.map_or(Duration::ZERO, |until| until - now);
-        let absence = blocked.max(self.suspect_wait()).clamp(ABSENCE_MIN, ABSENCE_MAX);
+        let absence = blocked.max(self.suspect_wait()).max(ABSENCE_MIN);
         // They come again after their absence, and are received when there is room; or by another process, so they are not awaited for much longer.
         let until = now + absence + absence / 2 + ABSENCE_MIN;
         tracing::debug!(
