@@ -27,6 +27,8 @@ mod pace;
 mod pass;
 mod report;
 mod turn;
+mod unknown;
+mod wind_up;
 
 pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
