@@ -23,8 +23,12 @@ use crate::event::EventDescriptor;
 ///   [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a wanted event type arrives, and with `whole_aggregates` every message of their aggregate types
 ///   except those with a subject of their own. Others may arrive too (old servers cannot filter by several
-///   subjects); the inbox acknowledges and skips them.
-/// * **Several processes** may subscribe under one name; each delivery goes to one of them.
+///   subjects); the inbox acknowledges and skips what nobody has asked for.
+/// * **Several processes** may subscribe under one name; each delivery goes to one of them. They need not want the same: during a rolling deploy
+///   or after a roll-back they are two versions of one program.
+/// * **Asked for.** What one of them has subscribed to stays asked for, also by the durable state alone: a later subscription to less takes
+///   nothing back, and whoever is given a message can find out ([`Delivery::is_asked_for`]). It holds from the return of `subscribe` on, for
+///   everything that this consumer is given for the first time after it.
 pub trait Source: Send + Sync + 'static {
     /// A subscription of this source.
     type Subscription: Subscription;
@@ -101,6 +105,20 @@ pub trait Subscription: Send + 'static {
 
     /// Messages that this consumer has not acknowledged yet, delivered or not.
     fn backlog(&mut self) -> impl Future<Output = Result<u64, SourceError>> + Send;
+
+    /// Stops receiving, and hands out what was fetched and not asked for yet, in the order of its delivery. The caller gives it back.
+    ///
+    /// * **Complete.** What is on its way is waited for. After the answer the broker sends nothing to this subscription: other processes are given what
+    ///   comes.
+    /// * **The end.** [`next`](Self::next) must not be called any more. Answers to deliveries still count.
+    /// * **Bounded.** It takes seconds at most. Without the broker the answer is what is here; the rest comes again after `ack_wait`.
+    fn stop(&mut self) -> impl Future<Output = Vec<Self::Delivery>> + Send;
+
+    /// Waits until the broker has every answer that was given before to a delivery of this subscription.
+    ///
+    /// * **Bounded.** It takes seconds at most.
+    /// * **On `Err`.** Some may be lost: their messages come again after `ack_wait`.
+    fn flush(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
 /// One delivery of a message. Dropping it without an answer means: deliver again after `ack_wait`. It is answered at most once, by
@@ -120,6 +138,15 @@ pub trait Delivery: Send + Sync + 'static {
 
     /// Still working: restarts the `ack_wait`.
     fn progress(&self) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Whether anybody has asked for messages like this one under the consumer's name: this process, or another version of the program,
+    /// now or earlier. What nobody has asked for may be acknowledged unseen.
+    ///
+    /// * **No stale `false`.** Whoever had returned from [`Source::subscribe`] with its event type before the message was first given to the consumer has asked
+    ///   for it. For the rest, `true` is the safe answer.
+    /// * **Cheap.** It may be called for each of many messages: implementations ask the broker about once a second.
+    /// * **On `Err`.** It is not known; try again later, and do not acknowledge.
+    fn is_asked_for(&self) -> impl Future<Output = Result<bool, SourceError>> + Send;
 }
 
 /// A message as it came from the broker, before anything is believed about it.

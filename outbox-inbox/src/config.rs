@@ -33,6 +33,23 @@ pub enum UnknownVersion {
     Ignore,
 }
 
+/// What happens to a message whose event type has no handler in this process, although somebody has asked for it under the consumer's name: a newer version
+/// of the program that runs beside this one, or ran before it; or another program. (What nobody has asked for is skipped: some brokers deliver
+/// more than that.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum UnknownEvent {
+    /// It goes back to the broker and is delivered again, to this process or another one, until one handles it: at first after [`InboxConfig::backoff`]'s
+    /// shortest delay, at last after its longest. It uses no attempts and holds up no other message, with two exceptions: with the order
+    /// `strict` everything waits for it, with the strategy `sequence` the later messages of its aggregate do.
+    #[default]
+    Retry,
+    /// It is acknowledged, counted, and logged once. For event types that nobody is going to handle any more.
+    Skip,
+    /// It becomes a dead letter.
+    DeadLetter,
+}
+
 /// Least room for payloads and headers.
 const BUFFER_BYTES_MIN: usize = 64 * 1024;
 
@@ -72,6 +89,8 @@ pub struct InboxConfig {
     pub unreadable: Unreadable,
     /// What becomes of versions without a handler. Default: dead letter.
     pub unknown_version: UnknownVersion,
+    /// What becomes of event types that another version of the program handles. Default: back to the broker, until that one runs.
+    pub unknown_event: UnknownEvent,
     /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again: the stream's
     /// age limit, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
     /// `outbox_nats::StreamSpec`. Written as `expires_at` with each row.
@@ -100,6 +119,7 @@ impl Default for InboxConfig {
             },
             unreadable: Unreadable::DeadLetter,
             unknown_version: UnknownVersion::DeadLetter,
+            unknown_event: UnknownEvent::Retry,
             keep: Duration::from_secs(15 * 24 * 3600),
             purge_every: Some(Duration::from_secs(600)),
             shutdown_timeout: Duration::from_secs(10),
@@ -142,6 +162,8 @@ impl InboxConfig {
         unreadable: Unreadable,
         /// Sets [`Self::unknown_version`](#structfield.unknown_version).
         unknown_version: UnknownVersion,
+        /// Sets [`Self::unknown_event`](#structfield.unknown_event).
+        unknown_event: UnknownEvent,
         /// Sets [`Self::keep`](#structfield.keep).
         keep: Duration,
         /// Sets [`Self::purge_every`](#structfield.purge_every).

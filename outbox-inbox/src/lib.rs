@@ -130,7 +130,7 @@ pub mod testing;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisClient, RedisDedupStore};
-pub use config::{InboxConfig, UnknownVersion, Unreadable};
+pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterStatus, DeadLetters, Selection};
 pub use handler::BoxFuture;
 pub use handler::{

@@ -2,7 +2,7 @@
 //! that recorded the messages.
 //!
 //! Invariant: names, units and labels are part of the public interface, and listed in [`METRICS`]; no label has unbounded values: event types
-//! are those that have a handler. Absent here: an exporter and a tracer, which the application chooses.
+//! are those that have a handler, in this process or another one. Absent here: an exporter and a tracer, which the application chooses.
 //!
 //! # Traces
 //!
@@ -50,6 +50,8 @@ metrics! {
     DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or given up before";
     RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
     DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "messages given up; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
+    SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
+    SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and held ones included";
     HELD = "inbox_held", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
@@ -61,6 +63,9 @@ metrics! {
 pub(crate) const UNREADABLE: &str = "unreadable";
 /// Label of messages whose event type is handled, but not in their version. Their own type would do, but an alert wants to tell them apart.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
+
+/// Label of messages whose event type nobody has asked for: whoever may publish chooses it.
+pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
 /// How one run of a handler ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +131,7 @@ pub(crate) fn lag(message: &Message) -> Duration {
 mod facade {
     use super::{
         DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, HELD, IN_FLIGHT, LAG, METRICS, RECEIVED,
-        RETRIES, Ran,
+        RETRIES, Ran, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -181,6 +186,16 @@ mod facade {
         count(DEAD_LETTERS, consumer, event_type);
     }
 
+    /// A message was acknowledged without a handler.
+    pub(crate) fn skipped(consumer: &'static str, event_type: &str) {
+        count(SKIPPED, consumer, event_type);
+    }
+
+    /// A message went back, for another version of the program.
+    pub(crate) fn sent_back(consumer: &'static str, event_type: &str) {
+        count(SENT_BACK, consumer, event_type);
+    }
+
     /// Missing numbers were not waited for any longer.
     pub(crate) fn gap(consumer: &'static str, event_type: &str) {
         count(GAPS, consumer, event_type);
@@ -210,6 +225,8 @@ mod facade {
     pub(crate) fn duplicate(_: &'static str, _: &str) {}
     pub(crate) fn retried(_: &'static str, _: &str) {}
     pub(crate) fn dead_letter(_: &'static str, _: &str) {}
+    pub(crate) fn skipped(_: &'static str, _: &str) {}
+    pub(crate) fn sent_back(_: &'static str, _: &str) {}
     pub(crate) fn gap(_: &'static str, _: &str) {}
     pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
@@ -240,6 +257,8 @@ mod tests {
             retried("books", "order.placed");
             dead_letter("books", UNREADABLE);
             dead_letter("books", UNKNOWN_VERSION);
+            skipped("books", NOT_ASKED_FOR);
+            sent_back("books", "order.cancelled");
             gap("books", "order.placed");
             for outcome in [Ran::Handled, Ran::Failed, Ran::Interrupted, Ran::Stopped] {
                 ran("books", "order.placed", outcome, Duration::from_millis(20));
@@ -280,6 +299,8 @@ mod tests {
             ("inbox_lag_seconds books order.placed", 1.5),
             ("inbox_received_total books", 1.0),
             ("inbox_retries_total books order.placed", 1.0),
+            ("inbox_sent_back_total books order.cancelled", 1.0),
+            ("inbox_skipped_total books not_asked_for", 1.0),
         ];
         assert_eq!(seen, expected);
     }

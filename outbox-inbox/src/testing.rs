@@ -288,7 +288,8 @@ impl Harness {
             Handling::Duplicate => Outcome::Duplicate,
             Handling::DeadLettered => Outcome::DeadLettered,
             Handling::Skipped => Outcome::Skipped,
-            Handling::Later { .. } | Handling::Early { .. } => Outcome::Later,
+            // Nothing is sent back without a broker that others could have asked.
+            Handling::Later { .. } | Handling::Early { .. } | Handling::SentBack { .. } => Outcome::Later,
             // Nothing is returned without a shutdown.
             Handling::Failed { .. } | Handling::Returned => Outcome::Failed,
         })

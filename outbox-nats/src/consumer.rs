@@ -1,6 +1,6 @@
 //! The durable consumer on the server: what it must be like, and how an existing one gets there.
 //!
-//! Invariants: filters are only ever widened, and after an update the server's own account of the consumer is checked, because
+//! Invariants: filters and the list of what was asked for are only ever widened, the list before the filters; after an update the server's own account of the consumer is checked, because
 //! servers silently ignore settings they do not know: 2.9 takes several filters and then delivers everything. Absent here: the stream
 //! (`provision`) and receiving (`subscription`).
 
@@ -12,11 +12,13 @@ use async_nats::jetstream::consumer::{
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 use outbox_core::{ConsumerSpec, SourceError};
+use tokio::time::sleep;
 
+use crate::asked::{self, Asked};
 use crate::outcome::is_temporary;
 use crate::provision::{Provisioning, captures};
 use crate::source::{configuration, interrupted};
-use crate::subject::{covers, narrowest_cover, without_covered};
+use crate::subject::{SubjectPrefix, covers, narrowest_cover, without_covered};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
@@ -24,12 +26,19 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 /// Redelivered without end: after a limit the server would forget the message while its metrics look clean.
 const UNLIMITED: i64 = -1;
 
+/// Times that a consumer is read and written before somebody else has to be asked what goes on.
+const ROUNDS: usize = 8;
+
+/// Time after which what others have written over is seen. They read a moment before they write.
+const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
+
 /// The consumer that is needed.
 pub(crate) struct Durable<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) spec: &'a ConsumerSpec,
     /// Patterns of all wanted messages; none covers another.
     pub(crate) filters: Vec<String>,
+    pub(crate) prefix: &'a SubjectPrefix,
     pub(crate) provisioning: Provisioning,
     /// Whether the server knows more than one filter per consumer (2.10).
     pub(crate) many_filters: bool,
@@ -37,51 +46,120 @@ pub(crate) struct Durable<'a> {
 
 impl Durable<'_> {
     /// Creates, updates or checks the consumer.
+    ///
+    /// What is written is read again after a moment: another process that read before it and wrote after it has overwritten it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SourceError> {
         let name = &self.spec.name;
-        let seen = match self.stream.consumer_info(name).await {
-            Ok(info) => Some(info.config),
-            Err(error) => match error.kind() {
-                ConsumerInfoErrorKind::NotFound => None,
-                ConsumerInfoErrorKind::JetStream(refused) if is_temporary(&refused) => {
-                    return Err(interrupted(
-                        format!("consumer `{name}` cannot be read now"),
-                        error,
-                    ));
-                }
-                ConsumerInfoErrorKind::JetStream(_) | ConsumerInfoErrorKind::StreamNotFound => {
-                    return Err(configuration(format!("consumer `{name}` cannot be read"), error));
-                }
-                _ => return Err(interrupted(format!("no answer about consumer `{name}`"), error)),
-            },
-        };
-        let (config, changes) = match seen {
-            None => (self.fitted(self.created(), self.filters.clone()), Vec::new()),
-            Some(seen) => {
-                let seen = self.check_fixed(seen)?;
-                let changes = self.changes(&seen);
-                if changes.is_empty() {
-                    return self.get().await;
-                }
-                let filters =
-                    without_covered(filters_of(&seen).into_iter().chain(self.filters.iter().cloned()));
-                (self.fitted(seen, filters), changes)
+        let mut is_fitted = false;
+        for round in 0..ROUNDS {
+            let Some(seen) = self.read().await? else {
+                let config = self.fitted(self.created(), self.filters.clone());
+                self.may_write(&config, &[])?;
+                self.store(config).await?;
+                is_fitted = true;
+                sleep(OVERWRITTEN_AFTER).await;
+                continue;
+            };
+            let seen = self.check_fixed(seen)?;
+            let asks = self.asks(&seen);
+            let changes: Vec<String> = asks
+                .clone()
+                .into_iter()
+                .chain(self.lacks(&seen))
+                // Others may want them otherwise, and have the last word.
+                .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
+                .collect();
+            if changes.is_empty() {
+                return self.get().await;
             }
+            let filters = without_covered(
+                filters_of_pull(&seen)
+                    .into_iter()
+                    .chain(self.filters.iter().cloned()),
+            );
+            if round == 0 {
+                self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
+            }
+            for change in &changes {
+                tracing::info!(consumer = name, "consumer is updated: {change}");
+            }
+            if asks.is_some() {
+                // Nothing more is delivered than before, so a crash here leaves nothing but an event type that seems to be asked for.
+                let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
+                self.create(pull::Config { description, ..seen }).await?;
+                sleep(asked::SETTLES).await;
+                continue;
+            }
+            self.store(self.fitted(seen, filters)).await?;
+            is_fitted = true;
+            sleep(OVERWRITTEN_AFTER).await;
+        }
+        Err(SourceError::Interrupted {
+            context: format!("consumer `{name}` is changed by others at the same time"),
+            source: None,
+        })
+    }
+
+    async fn read(&self) -> Result<Option<consumer::Config>, SourceError> {
+        let name = &self.spec.name;
+        let error = match self.stream.consumer_info(name).await {
+            Ok(info) => return Ok(Some(info.config)),
+            Err(error) => error,
         };
+        Err(match error.kind() {
+            ConsumerInfoErrorKind::NotFound => return Ok(None),
+            ConsumerInfoErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                interrupted(format!("consumer `{name}` cannot be read now"), error)
+            }
+            ConsumerInfoErrorKind::JetStream(_) | ConsumerInfoErrorKind::StreamNotFound => {
+                configuration(format!("consumer `{name}` cannot be read"), error)
+            }
+            _ => interrupted(format!("no answer about consumer `{name}`"), error),
+        })
+    }
+
+    fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SourceError> {
         if self.provisioning == Provisioning::VerifyOnly {
-            return Err(self.not_allowed(&config, &changes));
+            return Err(self.not_allowed(config, changes));
         }
-        for change in &changes {
-            tracing::info!(consumer = name, "consumer is updated: {change}");
-        }
-        self.store(config).await
+        Ok(())
+    }
+
+    /// What was asked for so far.
+    fn asked_so_far(seen: &pull::Config) -> Asked {
+        Asked::of(seen.description.as_deref(), filters_of_pull(seen))
+    }
+
+    /// What is asked for, with this consumer's event types.
+    fn asked_in(&self, seen: &pull::Config) -> Asked {
+        let types = self.spec.events.iter().map(|event| event.event_type());
+        Self::asked_so_far(seen).with(types)
+    }
+
+    /// Which event types nobody has asked for yet.
+    fn asks(&self, seen: &pull::Config) -> Option<String> {
+        let asked = Self::asked_so_far(seen);
+        let new: Vec<String> = self
+            .spec
+            .events
+            .iter()
+            .filter(|event| !asked.names(&event.event_type(), &self.prefix.filter(event)))
+            .map(|event| event.event_type())
+            .collect();
+        (!new.is_empty()).then(|| {
+            format!(
+                "{} is asked for, the description must be \"{}\"",
+                new.join(", "),
+                self.asked_in(seen).describe(seen.description.as_deref())
+            )
+        })
     }
 
     /// A new consumer, before filters and bounds.
     fn created(&self) -> pull::Config {
         pull::Config {
             durable_name: Some(self.spec.name.clone()),
-            description: Some("Reads events for an inbox.".to_owned()),
+            description: Some(self.asked_in(&pull::Config::default()).describe(None)),
             deliver_policy: DeliverPolicy::All,
             ack_policy: AckPolicy::Explicit,
             ..pull::Config::default()
@@ -109,7 +187,25 @@ impl Durable<'_> {
         })
     }
 
-    /// What an existing consumer lacks, each with the value seen and the value needed. Empty if it can be used as it is.
+    /// Which filters an existing consumer lacks.
+    fn lacks(&self, seen: &pull::Config) -> Option<String> {
+        let filters = filters_of_pull(seen);
+        let lacking = without_covered(
+            self.filters
+                .iter()
+                .filter(|wanted| !captures(&filters, wanted))
+                .cloned(),
+        );
+        (!lacking.is_empty()).then(|| {
+            format!(
+                "filter is {}, needed is also {}",
+                filters.join(", "),
+                lacking.join(", ")
+            )
+        })
+    }
+
+    /// What else an existing consumer must have, each with the value seen and the value needed.
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
         let mut changes = Vec::new();
         let mut need = |wrong: bool, setting: &str, seen: String, needed: String| {
@@ -117,18 +213,6 @@ impl Durable<'_> {
                 changes.push(format!("{setting} is {seen}, needed is {needed}"));
             }
         };
-        let lacking = without_covered(
-            self.filters
-                .iter()
-                .filter(|wanted| !captures(&filters_of(seen), wanted))
-                .cloned(),
-        );
-        need(
-            !lacking.is_empty(),
-            "filter",
-            filters_of(seen).join(", "),
-            format!("also {}", lacking.join(", ")),
-        );
         need(
             seen.ack_wait != self.spec.ack_wait,
             "ack_wait",
@@ -185,13 +269,13 @@ impl Durable<'_> {
     }
 
     /// Writes the consumer and verifies what the server made of it.
-    async fn store(&self, config: pull::Config) -> Result<PullConsumer, SourceError> {
+    async fn store(&self, config: pull::Config) -> Result<(), SourceError> {
         let name = &self.spec.name;
-        let asked = filters_of(&config);
+        let asked = filters_of_pull(&config);
         let consumer = self.create(config).await?;
         let echoed = as_pull(&consumer);
-        if filters_of(&echoed) == asked {
-            return Ok(consumer);
+        if filters_of_pull(&echoed) == asked {
+            return Ok(());
         }
         // The server that keeps the consumer may be older than the one we are connected to: fall back to one filter.
         tracing::warn!(
@@ -202,7 +286,7 @@ impl Durable<'_> {
         let consumer = self
             .create(with_filters(echoed, asked, false, self.stream_subjects()))
             .await?;
-        let echoed = filters_of(&as_pull(&consumer));
+        let echoed = filters_of_pull(&as_pull(&consumer));
         if let Some(lacking) = self.filters.iter().find(|wanted| !captures(&echoed, wanted)) {
             let kept = echoed.join(", ");
             let context =
@@ -212,7 +296,7 @@ impl Durable<'_> {
                 source: None,
             });
         }
-        Ok(consumer)
+        Ok(())
     }
 
     async fn create(&self, config: pull::Config) -> Result<PullConsumer, SourceError> {
@@ -245,15 +329,16 @@ impl Durable<'_> {
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SourceError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
         let context = if changes.is_empty() {
-            let filters: Vec<String> = filters_of(config)
+            let filters: Vec<String> = filters_of_pull(config)
                 .iter()
                 .map(|filter| format!(" --filter='{filter}'"))
                 .collect();
             format!(
-                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all --wait={}ms --max-deliver=-1 --max-pending={}{} --defaults",
+                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all --wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}' --defaults",
                 self.spec.ack_wait.as_millis(),
                 config.max_ack_pending,
-                filters.concat()
+                filters.concat(),
+                config.description.as_deref().unwrap_or_default()
             )
         } else {
             format!(
@@ -277,15 +362,19 @@ impl Durable<'_> {
 }
 
 /// The filters of a consumer; without any it receives everything.
-fn filters_of(config: &pull::Config) -> Vec<String> {
-    if !config.filter_subjects.is_empty() {
-        return without_covered(config.filter_subjects.iter().cloned());
+pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Vec<String> {
+    if !filter_subjects.is_empty() {
+        return without_covered(filter_subjects.iter().cloned());
     }
-    vec![if config.filter_subject.is_empty() {
+    vec![if filter_subject.is_empty() {
         ">".to_owned()
     } else {
-        config.filter_subject.clone()
+        filter_subject.to_owned()
     }]
+}
+
+fn filters_of_pull(config: &pull::Config) -> Vec<String> {
+    filters_of(&config.filter_subject, &config.filter_subjects)
 }
 
 /// Sets filters in the way the server understands.
@@ -380,6 +469,6 @@ mod tests {
 
     #[test]
     fn a_consumer_without_filter_receives_everything() {
-        assert_eq!(filters_of(&pull::Config::default()), [">"]);
+        assert_eq!(filters_of_pull(&pull::Config::default()), [">"]);
     }
 }

@@ -59,7 +59,9 @@ mod outcome;
 mod preflight;
 mod publisher;
 
+mod asked;
 mod consumer;
+mod pull;
 mod source;
 mod subscription;
 

@@ -32,14 +32,13 @@ pub struct SourceConfig {
     pub prefix: SubjectPrefix,
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// How often an idle server says that it is alive. A connection that is silent for twice this is rebuilt. 100 ms to 15 s,
-    /// values beyond are cut to that. Default 5 s.
+    /// How long a server may say nothing, half. It answers each pull request within half a second, also if there is no message; after twice this
+    /// time without an answer the subscription is rebuilt. 100 ms to 15 s, values beyond are cut to that. Default 5 s.
     pub idle_heartbeat: Duration,
     /// Whether the stream's publishers are fenced ([`PublisherConfig::fenced`](crate::PublisherConfig::fenced)). Default `false`.
     ///
-    /// Messages of an aggregate then share a subject, so the server sends all event types of each subscribed aggregate type; what the consumer did not
-    /// subscribe to is acknowledged here and not seen by it. Messages on the default subjects are received too, so a stream may have been
-    /// published to in both ways.
+    /// Messages of an aggregate then share a subject, so the server sends all event types of each subscribed aggregate type; what nobody has asked for
+    /// is skipped by the inbox. Messages on the default subjects are received too, so a stream may have been published to in both ways.
     pub fenced: bool,
 }
 
@@ -106,10 +105,11 @@ impl SourceConfig {
 ///
 /// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and giving up belong to
 /// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
-/// narrowed: during a rolling upgrade the old version would make the new one miss events. To stop receiving an event type, remove its
-/// filter with `nats consumer edit`.
+/// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
+/// the event types that were ever asked for. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
 ///
-/// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name.
+/// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name. Adding one to an
+/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered.
 #[derive(Debug, Clone)]
 pub struct JetStreamSource {
     client: Client,
@@ -218,6 +218,7 @@ impl Source for JetStreamSource {
                     .iter()
                     .flat_map(|event| self.config.filters(event, consumer.whole_aggregates)),
             ),
+            prefix: &self.config.prefix,
             provisioning: self.config.provisioning,
             // Asked after the first answer: before that, a client that still connects knows no version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
@@ -231,11 +232,11 @@ impl Source for JetStreamSource {
         let heartbeat = self.config.idle_heartbeat;
         Ok(JetStreamSubscription::new(
             self.client.clone(),
+            self.context.clone(),
             consumer_handle,
             consumer.prefetch,
             heartbeat,
-            (self.config.fenced && !consumer.whole_aggregates)
-                .then(|| consumer.events.iter().map(|event| event.event_type()).collect()),
+            consumer.events.iter().map(|event| event.event_type()).collect(),
         ))
     }
 

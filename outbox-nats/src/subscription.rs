@@ -1,39 +1,41 @@
 //! Receives deliveries of one durable consumer, through outages.
 //!
-//! Invariants: after any trouble the pull stream is rebuilt, at a bounded pace, and a deleted consumer is noticed; a process holds at
-//! most `prefetch` messages that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here:
+//! Invariants: after any trouble pulling begins anew, at a bounded pace, and a deleted consumer is noticed; a process holds at most `prefetch` messages
+//! that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here: requests and their answers (`pull`);
 //! deduplication and dispatch, which belong to the inbox.
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::connection::State;
 use async_nats::header::HeaderName;
-use async_nats::jetstream::consumer::{PullConsumer, pull};
-use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind};
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, Context};
 use async_nats::jetstream::{self, AckKind};
-use futures_util::StreamExt as _;
 use outbox_core::{Delivery, Incoming, SourceError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::asked::Oracle;
 use crate::headers;
+use crate::pull::{Pull, PullError};
 use crate::source::interrupted;
 
-/// Time for which one pull request waits for messages on the server.
-const PULL_EXPIRES: Duration = Duration::from_secs(30);
-/// The server wants at least this between heartbeats.
+/// Bounds of [`SourceConfig::idle_heartbeat`](crate::SourceConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
-/// The server wants at least two heartbeats per pull request.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
 
-/// Pause before the pull stream is rebuilt for the first time after a delivery; doubles up to the longest.
+/// Pause before pulling begins anew for the first time after a delivery; doubles up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Bound on handing an answer to the connection. It waits only while the send buffer is full, during an outage.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bound on learning that answers have arrived.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running subscription of a [`JetStreamSource`](crate::JetStreamSource).
 ///
@@ -41,13 +43,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// does not spin.
 pub struct JetStreamSubscription {
     client: Client,
+    context: Context,
     consumer: PullConsumer,
-    batch: usize,
-    heartbeat: Duration,
-    /// The subscribed event types, if the server sends others too.
-    wanted: Option<HashSet<String>>,
-    /// `None` until the first call, and after trouble.
-    messages: Option<pull::Stream>,
+    prefetch: usize,
+    silence_max: Duration,
+    oracle: Arc<Oracle>,
+    /// `None` until the first call, after trouble, and at the end.
+    pull: Option<Pull>,
     trouble: Trouble,
 }
 
@@ -63,32 +65,21 @@ struct Trouble {
 impl JetStreamSubscription {
     pub(crate) fn new(
         client: Client,
+        context: Context,
         consumer: PullConsumer,
         prefetch: usize,
         heartbeat: Duration,
-        wanted: Option<HashSet<String>>,
+        own: HashSet<String>,
     ) -> Self {
         Self {
             client,
+            context,
+            oracle: Arc::new(Oracle::new(consumer.clone(), own)),
             consumer,
-            // The pull stream asks for the next batch when half of the last one is left, so it holds up to one and a half.
-            batch: (prefetch.saturating_mul(2) / 3).max(1),
-            heartbeat: heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
-            wanted,
-            messages: None,
+            prefetch,
+            silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            pull: None,
             trouble: Trouble::default(),
-        }
-    }
-
-    /// Whether the consumer did not ask for this. What has no type is passed on, for the consumer to judge.
-    fn is_unwanted(&self, message: &jetstream::Message) -> bool {
-        let event_type = message
-            .headers
-            .as_ref()
-            .and_then(|headers| headers.get(HeaderName::from_static("ce-type")));
-        match (&self.wanted, event_type) {
-            (Some(wanted), Some(event_type)) => !wanted.contains(event_type.as_str()),
-            _ => false,
         }
     }
 
@@ -96,9 +87,13 @@ impl JetStreamSubscription {
         &self.consumer.cached_info().name
     }
 
-    /// Drops the pull stream; the next call rebuilds it after a pause.
-    fn give_up_stream(&mut self) {
-        self.messages = None;
+    fn delivery(&self, message: jetstream::Message) -> Result<JetStreamDelivery, SourceError> {
+        JetStreamDelivery::new(message, self.oracle.clone())
+    }
+
+    /// Ends pulling; the next call begins anew after a pause.
+    fn give_up_pull(&mut self) {
+        self.pull = None;
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.trouble.failures.min(10))
             .min(PAUSE_MAX);
@@ -109,13 +104,13 @@ impl JetStreamSubscription {
     /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
     ///
     /// Cancel-safe: each step is repeated by the next call, and the pause ends at a fixed time.
-    async fn open(&mut self) -> Result<(), SourceError> {
+    async fn open(&mut self) -> Result<Pull, SourceError> {
         if let Some(until) = self.trouble.pause_until {
             sleep_until(until).await;
         }
         if self.client.connection_state() != State::Connected {
             // Requests would pile up in the client's buffer and all be sent after the reconnection.
-            self.give_up_stream();
+            self.give_up_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
             return Err(SourceError::Interrupted {
                 context,
@@ -125,22 +120,18 @@ impl JetStreamSubscription {
         if self.trouble.failures > 0
             && let Err(error) = self.consumer.get_info().await
         {
-            self.give_up_stream();
+            self.give_up_pull();
             return Err(self.lost(error));
         }
-        let stream = self.consumer.stream();
-        let stream = stream
-            .max_messages_per_batch(self.batch)
-            .expires(PULL_EXPIRES)
-            .heartbeat(self.heartbeat);
-        match stream.messages().await {
-            Ok(messages) => {
-                self.messages = Some(messages);
+        let (prefetch, silence_max) = (self.prefetch, self.silence_max);
+        let opened = Pull::open(&self.client, &self.context, &self.consumer, prefetch, silence_max).await;
+        match opened {
+            Ok(pull) => {
                 self.trouble.pause_until = None;
-                Ok(())
+                Ok(pull)
             }
             Err(error) => {
-                self.give_up_stream();
+                self.give_up_pull();
                 Err(interrupted(
                     format!("consumer `{}` cannot be pulled from", self.name()),
                     error,
@@ -172,45 +163,27 @@ impl Subscription for JetStreamSubscription {
     type Delivery = JetStreamDelivery;
 
     async fn next(&mut self) -> Result<JetStreamDelivery, SourceError> {
-        if self.messages.is_none() {
-            self.open().await?;
+        if self.pull.is_none() {
+            self.pull = Some(self.open().await?);
         }
-        let received = loop {
-            // Without a pull stream there is nothing to receive, as at its end; after `open` there is one.
-            let received = match &mut self.messages {
-                Some(messages) => messages.next().await,
-                None => None,
-            };
-            match received {
-                // Cancelled here, it comes again after `ack_wait`.
-                Some(Ok(message)) if self.is_unwanted(&message) => {
-                    JetStreamDelivery::new(message)?.ack().await?;
-                }
-                received => break received,
-            }
+        // After the line above there is one.
+        let Some(pull) = &mut self.pull else {
+            return Err(self.gone(None));
         };
-        match received {
-            Some(Ok(message)) => {
+        match pull.next().await {
+            Ok(message) => {
                 self.trouble.failures = 0;
-                JetStreamDelivery::new(message)
+                self.delivery(message)
             }
-            Some(Err(error)) => {
-                self.give_up_stream();
-                if error.kind() == pull::MessagesErrorKind::ConsumerDeleted {
+            Err(error) => {
+                self.give_up_pull();
+                if matches!(error, PullError::Deleted) {
                     return Err(self.gone(Some(error.into())));
                 }
                 Err(interrupted(
                     format!("consumer `{}` was interrupted", self.name()),
                     error,
                 ))
-            }
-            None => {
-                self.give_up_stream();
-                let context = format!("pull stream of consumer `{}` ended", self.name());
-                Err(SourceError::Interrupted {
-                    context,
-                    source: None,
-                })
             }
         }
     }
@@ -221,15 +194,38 @@ impl Subscription for JetStreamSubscription {
             .num_pending
             .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
     }
+
+    /// Takes up to half a second if the stream has nothing more: the last pull request is waited out.
+    async fn stop(&mut self) -> Vec<JetStreamDelivery> {
+        let messages = match &mut self.pull {
+            Some(pull) => pull.finish().await,
+            None => Vec::new(),
+        };
+        self.pull = None;
+        // What is no delivery cannot be given back either.
+        let deliveries = messages.into_iter().map(|message| self.delivery(message));
+        deliveries.filter_map(Result::ok).collect()
+    }
+
+    /// A request behind the answers: the server reads a connection in order.
+    async fn flush(&mut self) -> Result<(), SourceError> {
+        let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
+        let context = || format!("answers for consumer `{}` may not have arrived", self.name());
+        match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(interrupted(context(), error)),
+            Err(error) => Err(interrupted(context(), error)),
+        }
+    }
 }
 
 impl fmt::Debug for JetStreamSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamSubscription")
             .field("consumer", &self.name())
-            .field("batch", &self.batch)
-            .field("heartbeat", &self.heartbeat)
-            .field("pulling", &self.messages.is_some())
+            .field("prefetch", &self.prefetch)
+            .field("silence_max", &self.silence_max)
+            .field("pulling", &self.pull.is_some())
             .field("trouble", &self.trouble)
             .finish_non_exhaustive()
     }
@@ -239,14 +235,22 @@ impl fmt::Debug for JetStreamSubscription {
 ///
 /// Answers are handed to the connection without waiting for the server, as the contract says; while disconnected they are sent after the
 /// reconnection, and if there is no room for them within 5 s, they are [`SourceError::Interrupted`].
-#[derive(Debug)]
 pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
+    oracle: Arc<Oracle>,
+}
+
+impl fmt::Debug for JetStreamDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamDelivery")
+            .field("incoming", &self.incoming)
+            .finish_non_exhaustive()
+    }
 }
 
 impl JetStreamDelivery {
-    fn new(message: jetstream::Message) -> Result<Self, SourceError> {
+    fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SourceError> {
         let (delivery_count, position) = {
             // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
             let info = message.info().map_err(|error| {
@@ -267,7 +271,11 @@ impl JetStreamDelivery {
             delivery_count,
             position,
         };
-        Ok(Self { message, incoming })
+        Ok(Self {
+            message,
+            incoming,
+            oracle,
+        })
     }
 
     async fn answer(&self, kind: AckKind) -> Result<(), SourceError> {
@@ -293,10 +301,25 @@ impl Delivery for JetStreamDelivery {
     }
 
     async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
-        self.answer(AckKind::Nak(Some(delay))).await
+        // Without a delay the server puts it behind what else was given back, in the order in which that happened.
+        self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay)))
+            .await
     }
 
     async fn progress(&self) -> Result<(), SourceError> {
         self.answer(AckKind::Progress).await
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+        let headers = self.message.headers.as_ref();
+        match headers.and_then(|headers| headers.get(HeaderName::from_static("ce-type"))) {
+            Some(event_type) => {
+                self.oracle
+                    .is_asked_for(event_type.as_str(), &self.incoming.subject)
+                    .await
+            }
+            // What has no type is for the consumer to judge.
+            None => Ok(true),
+        }
     }
 }

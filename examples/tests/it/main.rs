@@ -1,4 +1,5 @@
-//! Integration tests of the examples, of the demo, of tormented consumers, and of what takes a database and a broker.
+//! Integration tests of the examples, of the demo, of consumers that are tormented, stopped and deployed, and of what takes a database
+//! and a broker.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,3 +11,6 @@ mod chaos;
 mod demo;
 mod examples;
 mod reconcile;
+#[cfg(unix)]
+mod stops;
+mod versions;

@@ -277,6 +277,12 @@ mod wrong_sources {
         forgets_count: ForgetsCount => unacknowledged_messages_come_again,
         reports_no_backlog: ReportsNoBacklog => the_backlog_counts_down,
         loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_loses_nothing,
+        keeps_what_it_fetched: KeepsWhatItFetched => what_a_stopped_subscription_gives_back_comes_at_once,
+        does_not_stop: DoesNotStop => a_stopped_subscription_is_sent_nothing,
+        flushes_nothing: FlushesNothing => flushed_answers_have_arrived,
+        acks_other_types: AcksOtherTypes => what_another_version_asked_for_is_known,
+        forgets_other_versions: ForgetsOtherVersions => what_another_version_asked_for_is_known,
+        asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
         remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
     ]);
 }
@@ -310,7 +316,8 @@ mod wrong_dedup_stores {
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/dedup_store.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),
-    include_str!("../../src/testing/conformance/source.rs"),
+    include_str!("../../src/testing/conformance/source/mod.rs"),
+    include_str!("../../src/testing/conformance/source/deploys.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),

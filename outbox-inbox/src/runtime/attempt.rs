@@ -52,6 +52,7 @@ impl Consumer {
                     .await
             }
             Route::UnknownVersion => self.unknown_version(incoming, item, &message, stop).await,
+            Route::UnknownEvent => self.unknown_event(incoming, item, &message, stop).await,
             Route::NotWanted | Route::Unreadable if item.letter.is_some() => {
                 let error = format!(
                     "event `{}` has no handler in consumer `{}`",
@@ -169,7 +170,7 @@ impl Consumer {
     }
 
     /// Acknowledges what nobody asked for. Where positions are kept it still counts.
-    async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
+    pub(super) async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
         tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
         let keeper = self.keeper_of_position(message);
         let Some(place) = keeper.as_ref().and_then(Claimant::place) else {

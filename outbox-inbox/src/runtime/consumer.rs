@@ -1,9 +1,9 @@
 //! One consumer of a running inbox: what it handles, and what all its deliveries share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::codec::{self, DecodeError};
@@ -17,6 +17,7 @@ use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::StoredLetter;
 use crate::dedup::attempts::Attempts;
+use crate::dedup::claim::Claimant;
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Order, Registration, StateMap, Strategy};
 use crate::hook::Hooks;
@@ -93,6 +94,10 @@ pub(crate) struct Consumer {
     pub(super) batch_max: usize,
     /// Whether it needs to see every number of an aggregate.
     whole_aggregates: bool,
+    /// Whether numbers are the order of any of its handlers.
+    numbered: bool,
+    /// Event types without a handler that others have asked for, as far as they came.
+    pub(super) unknown_met: Mutex<HashSet<String>>,
 }
 
 impl Consumer {
@@ -107,6 +112,8 @@ impl Consumer {
             order: Order::default(),
             batch_max: 1,
             whole_aggregates: false,
+            numbered: false,
+            unknown_met: Mutex::default(),
         };
         for handler in handlers.iter().filter(|handler| handler.consumer == name) {
             let handler = Arc::new(*handler);
@@ -116,6 +123,7 @@ impl Consumer {
             consumer.batch_max = consumer.batch_max.max(batch_max(&handler));
             consumer.whole_aggregates |=
                 matches!(options.strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
+            consumer.numbered |= matches!(options.strategy, Strategy::Sequence { .. });
             for event in handler.events {
                 consumer
                     .handlers
@@ -210,6 +218,18 @@ impl Consumer {
     /// Whether messages that it has no handler for still count up the position of their aggregate.
     pub(super) fn keeps_positions(&self) -> bool {
         self.whole_aggregates
+    }
+
+    /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing waits for it, and it waits for nothing.
+    pub(super) fn stands_alone(&self, item: &Item) -> bool {
+        matches!(item.route, Route::NotWanted) && !self.numbered
+    }
+
+    /// The place in its aggregate of a message that is for others to handle.
+    pub(super) fn place_of_unknown<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+        let strategy = Strategy::Sequence { gap: None };
+        (self.numbered && message.sequence.is_some())
+            .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
     pub(super) fn attempts(&self, message: &Message, handler: Option<&Registration>) -> Attempts<'_> {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: memory is bounded ([`super::room`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
 //! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it; trouble of the
-//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::room`]).
+//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::room`]),
+//! the end ([`super::wind_up`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,9 +47,9 @@ const QUESTION_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Dispatcher<S: Source> {
     source: Arc<S>,
     pub(super) consumer: Arc<Consumer>,
-    stop: Stop,
+    pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
-    feed: Feed<S>,
+    pub(super) feed: Feed<S>,
     failures: u32,
     heard_at: Instant,
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
@@ -62,7 +63,7 @@ pub(super) struct Dispatcher<S: Source> {
     /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
     pub(super) mean: f64,
     pub(super) predecessors: Predecessors,
-    ended: mpsc::UnboundedReceiver<JobEnded<DeliveryOf<S>>>,
+    pub(super) ended: mpsc::UnboundedReceiver<JobEnded<DeliveryOf<S>>>,
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
     /// Dead letters that were found.
@@ -74,9 +75,9 @@ pub(super) struct Dispatcher<S: Source> {
     idle: Option<(Arc<Idle>, usize)>,
 }
 
-struct JobEnded<D> {
+pub(super) struct JobEnded<D> {
     from: Queue,
-    lanes: Vec<Ended<D>>,
+    pub(super) lanes: Vec<Ended<D>>,
     messages: usize,
     took: Duration,
 }
@@ -341,10 +342,12 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn lane_of(&self, item: &Item) -> LaneKey {
+    pub(super) fn lane_of(&self, item: &Item) -> LaneKey {
         match (self.consumer.order, &item.message) {
             (Order::Strict, _) => LaneKey::All,
-            (Order::Aggregate, Ok(message)) => LaneKey::Aggregate(message.aggregate.clone()),
+            (Order::Aggregate, Ok(message)) if !self.consumer.stands_alone(item) => {
+                LaneKey::Aggregate(message.aggregate.clone())
+            }
             _ => LaneKey::Alone(self.tickets),
         }
     }
@@ -366,7 +369,7 @@ impl<S: Source> Dispatcher<S> {
     }
 
     /// Tells the broker of everything in memory, beside the loop.
-    fn tell_progress(&mut self) {
+    pub(super) fn tell_progress(&mut self) {
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
@@ -439,42 +442,6 @@ impl<S: Source> Dispatcher<S> {
                     self.feed = Feed::Paused(until, Some(subscription));
                 }
             }
-        }
-    }
-
-    /// Gives back what has not begun, and waits for what has.
-    async fn wind_up(mut self, mut progress: Interval) {
-        self.feed = Feed::Paused(Instant::now(), None);
-        for in_flight in self.lanes.drain() {
-            self.consumer.shared.tally.count(Handling::Returned);
-            self.give_back(in_flight, Duration::ZERO).await;
-        }
-        while self.jobs > 0 {
-            tokio::select! {
-                ended = self.ended.recv() => {
-                    let Some(ended) = ended else { break };
-                    self.jobs -= 1;
-                    for lane in ended.lanes {
-                        self.lane_returned(lane).await;
-                    }
-                }
-                _ = progress.tick() => self.tell_progress(),
-            }
-        }
-        tracing::debug!(consumer = self.consumer.name, "consumer stopped");
-    }
-
-    async fn lane_returned(&mut self, lane: Ended<DeliveryOf<S>>) {
-        for (_, handling) in lane.over {
-            self.consumer.shared.tally.count(handling);
-        }
-        if let Some((in_flight, handling)) = lane.stopped {
-            self.consumer.shared.tally.count(handling);
-            self.give_back(in_flight, handling.retry_after()).await;
-        }
-        for in_flight in lane.rest {
-            self.consumer.shared.tally.count(Handling::Returned);
-            self.give_back(in_flight, Duration::ZERO).await;
         }
     }
 }

@@ -35,6 +35,16 @@ pub(super) enum Received<S: Source> {
 }
 
 impl<S: Source> Feed<S> {
+    /// Ends, and leaves the subscription, if there is one.
+    pub(super) fn close(self) -> Option<S::Subscription> {
+        match self {
+            Self::Open(subscription) => Some(subscription),
+            // It has not received anything yet.
+            Self::Subscribing(_) => None,
+            Self::Paused(_, subscription) => subscription,
+        }
+    }
+
     /// Waits for the next step. Cancel-safe.
     pub(super) async fn next(&mut self, with_pauses: bool) -> Received<S> {
         match self {

@@ -31,8 +31,10 @@ pub(crate) enum Route {
     },
     /// Another version of the event type has one.
     UnknownVersion,
-    /// The consumer does not want this event type: filters are wider than asked for.
+    /// No handler here takes this event type. Whether others do is not known yet.
     NotWanted,
+    /// The same, and somebody else has asked for it under the consumer's name.
+    UnknownEvent,
     /// It is no message of an outbox.
     Unreadable,
 }
@@ -130,6 +132,8 @@ pub(crate) enum Handling {
     Later { retry_after: Duration },
     /// Others before it in its aggregate come first.
     Early { retry_after: Duration },
+    /// Another version of the program is to handle it: it goes back to the broker, and nothing here waits for it.
+    SentBack { retry_after: Duration },
     /// A shutdown came first.
     Returned,
 }
@@ -146,9 +150,10 @@ impl Handling {
     /// When it shall run again, if it is not final.
     pub(super) fn retry_after(self) -> Duration {
         match self {
-            Self::Failed { retry_after } | Self::Later { retry_after } | Self::Early { retry_after } => {
-                retry_after
-            }
+            Self::Failed { retry_after }
+            | Self::Later { retry_after }
+            | Self::Early { retry_after }
+            | Self::SentBack { retry_after } => retry_after,
             _ => Duration::ZERO,
         }
     }

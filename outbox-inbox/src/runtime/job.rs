@@ -158,7 +158,11 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             };
             report(consumer, &in_flight.item, handling);
             in_flight.note_health(handling);
-            if handling.is_final() {
+            if let Handling::SentBack { retry_after } = handling {
+                // Nothing was done that a crash here could leave behind.
+                in_flight.origin.give_back(retry_after).await;
+                lane.over.push((in_flight.ticket, handling));
+            } else if handling.is_final() {
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
                 in_flight.origin.acknowledge().await;
                 lane.over.push((in_flight.ticket, handling));
@@ -189,6 +193,13 @@ async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Sto
 }
 
 async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
+    if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.item.route, &in_flight.origin) {
+        match delivery.is_asked_for().await {
+            Ok(true) => in_flight.item.route = Route::UnknownEvent,
+            Ok(false) => {}
+            Err(error) => return consumer.unknown_wishes(&error),
+        }
+    }
     let span = telemetry::handle_span(consumer.name, in_flight.item.message.as_deref().ok());
     let handling = consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.item, stop)
@@ -212,6 +223,7 @@ fn report(consumer: &Consumer, item: &Item, handling: Handling) {
     let event_type = match (&item.message, &item.route) {
         (Err(_), _) => telemetry::UNREADABLE,
         (_, Route::UnknownVersion) => telemetry::UNKNOWN_VERSION,
+        (_, Route::NotWanted) => telemetry::NOT_ASKED_FOR,
         (Ok(message), _) => &message.event_type,
     };
     match handling {
@@ -222,6 +234,10 @@ fn report(consumer: &Consumer, item: &Item, handling: Handling) {
         Handling::Duplicate => telemetry::duplicate(consumer.name, event_type),
         Handling::Failed { .. } => telemetry::retried(consumer.name, event_type),
         Handling::DeadLettered => telemetry::dead_letter(consumer.name, event_type),
-        Handling::Skipped | Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
+        // A dead letter that somebody else has dealt with meanwhile.
+        Handling::Skipped if item.letter.is_some() => {}
+        Handling::Skipped => telemetry::skipped(consumer.name, event_type),
+        Handling::SentBack { .. } => telemetry::sent_back(consumer.name, event_type),
+        Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
     }
 }

@@ -29,6 +29,8 @@ mod report;
 mod room;
 mod slots;
 mod turn;
+mod unknown;
+mod wind_up;
 
 pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};

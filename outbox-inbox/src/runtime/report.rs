@@ -16,8 +16,10 @@ pub struct InboxReport {
     pub failed: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: other event types, and what [`Unreadable::Ignore`](crate::Unreadable::Ignore) ignores.
+    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and what the configuration says to ignore.
     pub skipped: u64,
+    /// Deliveries sent back to the broker because another version of the program is to handle them.
+    pub sent_back: u64,
     /// Deliveries given back to the broker at shutdown, unhandled.
     pub returned: u64,
     /// Deliveries received.
@@ -32,6 +34,7 @@ pub(crate) struct Tally {
     pub(crate) failed: AtomicU64,
     pub(crate) dead_letters: AtomicU64,
     pub(crate) skipped: AtomicU64,
+    pub(crate) sent_back: AtomicU64,
     pub(crate) returned: AtomicU64,
     pub(crate) received: AtomicU64,
 }
@@ -45,6 +48,7 @@ impl Tally {
             failed: read(&self.failed),
             dead_letters: read(&self.dead_letters),
             skipped: read(&self.skipped),
+            sent_back: read(&self.sent_back),
             returned: read(&self.returned),
             received: read(&self.received),
         }
@@ -61,6 +65,7 @@ impl Tally {
             Handling::Failed { .. } => &self.failed,
             Handling::DeadLettered => &self.dead_letters,
             Handling::Skipped => &self.skipped,
+            Handling::SentBack { .. } => &self.sent_back,
             Handling::Returned => &self.returned,
             // It did not run.
             Handling::Later { .. } | Handling::Early { .. } => return,

@@ -430,6 +430,14 @@ impl Subscription for SilentSubscription {
     async fn backlog(&mut self) -> Result<u64, SourceError> {
         self.subscription.backlog().await
     }
+
+    async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        self.subscription.stop().await
+    }
+
+    async fn flush(&mut self) -> Result<(), SourceError> {
+        self.subscription.flush().await
+    }
 }
 
 /// On one thread, so that the clock can be stopped while nothing happens.

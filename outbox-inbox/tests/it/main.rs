@@ -21,5 +21,6 @@ mod operators;
 mod order;
 mod runtime;
 mod start;
+mod stop;
 mod strategies;
 mod ui;

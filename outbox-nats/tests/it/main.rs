@@ -12,6 +12,7 @@ mod private_server;
 mod proxy;
 
 mod abandoning;
+mod asking;
 mod authentication;
 mod cluster;
 mod conformance;

@@ -7,6 +7,7 @@ mod inbox;
 mod processes;
 mod relay;
 mod servers;
+mod stopped;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,9 @@ enum What {
     /// One consumer, for its parent.
     #[command(hide = true)]
     InboxChild(inbox::Child),
+    /// One consumer that is going to be stopped, for a test.
+    #[command(hide = true)]
+    StoppedChild(stopped::Child),
 }
 
 #[tokio::main]
@@ -54,6 +58,7 @@ async fn main() -> ExitCode {
         What::Inbox(options) => inbox::run(&options).await,
         What::RelayChild(options) => relay::child(&options).await.map(|()| true),
         What::InboxChild(options) => inbox::child(&options).await.map(|()| true),
+        What::StoppedChild(options) => stopped::child(&options).await.map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

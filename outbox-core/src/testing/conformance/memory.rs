@@ -251,9 +251,9 @@ impl Default for MemorySourceFixture {
 }
 
 impl<S> MemorySourceFixture<S> {
-    /// A wrapper around a source of a fresh broker.
+    /// A wrapper around a source of a fresh broker, whose subscriptions fetch ahead.
     pub fn wrapping(wrap: impl FnOnce(MemorySource) -> S) -> Self {
-        let broker = MemoryBroker::new();
+        let broker = MemoryBroker::new().with_prefetch();
         Self {
             source: wrap(broker.source()),
             broker,

@@ -122,6 +122,14 @@ impl MemoryBroker {
         self
     }
 
+    /// Has subscriptions fetch up to [`ConsumerSpec::prefetch`](crate::ConsumerSpec::prefetch) messages ahead, as those of a real broker do. Without it
+    /// one is fetched when it is asked for. What a dropped subscription has fetched comes again after `ack_wait`.
+    #[must_use]
+    pub fn with_prefetch(self) -> Self {
+        self.lock().prefetches = true;
+        self
+    }
+
     /// A publisher to this broker.
     #[must_use]
     pub fn publisher(&self) -> MemoryPublisher {

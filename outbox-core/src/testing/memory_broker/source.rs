@@ -3,6 +3,7 @@
 //! Absent here: connection handling. While the broker is down every call answers [`SourceError::Interrupted`] after a moment, so that a
 //! caller that tries again at once does not keep a paused clock from moving.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::{sleep, sleep_until};
@@ -41,10 +42,17 @@ impl Source for MemorySource {
         let generation = self.broker.lock().subscribe(consumer);
         // The consumer may want other types now, or may have more in flight.
         self.broker.notify();
+        let prefetch = if self.broker.lock().prefetches {
+            consumer.prefetch
+        } else {
+            0
+        };
         Ok(MemorySubscription {
             broker: self.broker.clone(),
             consumer: consumer.name.clone(),
             generation,
+            prefetch,
+            fetched: VecDeque::new(),
         })
     }
 
@@ -103,9 +111,36 @@ pub struct MemorySubscription {
     broker: MemoryBroker,
     consumer: String,
     generation: u64,
+    /// How many messages it fetches ahead.
+    prefetch: usize,
+    /// Those that nobody has asked for yet.
+    fetched: VecDeque<Incoming>,
 }
 
 impl MemorySubscription {
+    fn delivery(&self, incoming: Incoming) -> MemoryDelivery {
+        MemoryDelivery {
+            broker: self.broker.clone(),
+            consumer: self.consumer.clone(),
+            incoming,
+        }
+    }
+
+    /// What is fetched, or else the next message; and further ones ahead of being asked for.
+    fn fetch(&mut self) -> Next {
+        let mut state = self.broker.lock();
+        let next = match self.fetched.pop_front() {
+            Some(incoming) => Next::Delivery(incoming),
+            None => state.next(&self.consumer),
+        };
+        while self.fetched.len() < self.prefetch
+            && let Next::Delivery(incoming) = state.next(&self.consumer)
+        {
+            self.fetched.push_back(incoming);
+        }
+        next
+    }
+
     fn check_exists(&self) -> Result<(), SourceError> {
         let exists = self
             .broker
@@ -129,21 +164,15 @@ impl Subscription for MemorySubscription {
     async fn next(&mut self) -> Result<MemoryDelivery, SourceError> {
         loop {
             self.broker.until_up().await?;
-            let changed = self.broker.shared.changed.notified();
+            let shared = self.broker.shared.clone();
+            let changed = shared.changed.notified();
             tokio::pin!(changed);
             // Registered before the look, so that what arrives in between is not missed.
             changed.as_mut().enable();
             self.check_exists()?;
-            let next = self.broker.lock().next(&self.consumer);
+            let next = self.fetch();
             match next {
-                Next::Delivery(incoming) => {
-                    let (broker, consumer) = (self.broker.clone(), self.consumer.clone());
-                    return Ok(MemoryDelivery {
-                        broker,
-                        consumer,
-                        incoming,
-                    });
-                }
+                Next::Delivery(incoming) => return Ok(self.delivery(incoming)),
                 Next::Wait(None) => changed.await,
                 Next::Wait(Some(due)) => tokio::select! {
                     () = changed => {}
@@ -157,6 +186,18 @@ impl Subscription for MemorySubscription {
         self.broker.until_up().await?;
         self.check_exists()?;
         Ok(self.broker.lock().backlog(&self.consumer))
+    }
+
+    async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        let fetched = std::mem::take(&mut self.fetched);
+        fetched
+            .into_iter()
+            .map(|incoming| self.delivery(incoming))
+            .collect()
+    }
+
+    async fn flush(&mut self) -> Result<(), SourceError> {
+        self.broker.until_up().await
     }
 }
 
@@ -202,5 +243,13 @@ impl Delivery for MemoryDelivery {
             .lock()
             .postpone(&self.consumer, self.incoming.position, None);
         Ok(())
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+        self.broker.until_up().await?;
+        Ok(self
+            .broker
+            .lock()
+            .is_asked_for(&self.consumer, self.incoming.position))
     }
 }

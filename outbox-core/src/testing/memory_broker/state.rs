@@ -39,6 +39,7 @@ pub(in crate::testing) struct State {
     pub(super) max_age: Option<Duration>,
     pub(super) message_bytes_max: usize,
     pub(super) latency: Duration,
+    pub(super) prefetches: bool,
     pub(super) publishes: u64,
 }
 
@@ -70,9 +71,10 @@ impl Entry {
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
+    /// What anybody has asked for under its name.
     event_types: HashSet<String>,
     /// Starts of further wanted event types: `order.`.
-    aggregates: Vec<String>,
+    aggregates: HashSet<String>,
     in_flight_max: usize,
     ack_wait: Duration,
     /// The position up to which it has looked.
@@ -112,6 +114,7 @@ impl Default for State {
             max_age: None,
             message_bytes_max: MESSAGE_BYTES_MAX,
             latency: Duration::ZERO,
+            prefetches: false,
             publishes: 0,
         }
     }
@@ -276,16 +279,17 @@ impl State {
 
     /// Creates the consumer, or updates what it wants; returns its generation.
     pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
-        let event_types = spec
+        let event_types: HashSet<_> = spec
             .events
             .iter()
             .map(|descriptor| descriptor.event_type())
             .collect();
         let aggregates = spec.events.iter().filter(|_| spec.whole_aggregates);
-        let aggregates: Vec<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
+        let aggregates: HashSet<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
         if let Some(consumer) = self.consumers.get_mut(&spec.name) {
-            consumer.event_types = event_types;
-            consumer.aggregates = aggregates;
+            // Never less: another version of the program may have asked for more.
+            consumer.event_types.extend(event_types);
+            consumer.aggregates.extend(aggregates);
             consumer.in_flight_max = spec.in_flight_max;
             consumer.ack_wait = spec.ack_wait;
             return consumer.generation;
@@ -326,6 +330,18 @@ impl State {
 
     pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {
         self.consumers.get(name)
+    }
+
+    /// Whether anybody has asked for what is at a position. What has no type is everybody's.
+    pub(super) fn is_asked_for(&self, name: &str, position: u64) -> bool {
+        let event_type = self
+            .log
+            .get(&position)
+            .and_then(|entry| entry.event_type.as_ref());
+        match (self.consumers.get(name), event_type) {
+            (Some(consumer), Some(event_type)) => consumer.event_types.contains(event_type),
+            _ => true,
+        }
     }
 
     pub(super) fn is_idle(&self, name: &str) -> bool {

@@ -1,5 +1,6 @@
 //! Sources with one mistake each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -47,6 +48,18 @@ pub enum SourceMistake {
     LosesDroppedWaits,
     /// Tells of the stream as it was at first.
     RemembersFacts,
+    /// Keeps what it has fetched when it is stopped.
+    KeepsWhatItFetched,
+    /// Goes on receiving after it was stopped.
+    DoesNotStop,
+    /// Sends answers when it finds time, and says that they have arrived.
+    FlushesNothing,
+    /// Acknowledges what its own subscriber did not ask for.
+    AcksOtherTypes,
+    /// Knows of its own subscriber's wishes only.
+    ForgetsOtherVersions,
+    /// Takes everything that comes for something that was asked for.
+    AsksForEverything,
 }
 
 /// A source with one mistake.
@@ -103,6 +116,8 @@ impl Source for WrongSource {
             inner,
             mistake: self.mistake,
             wanted,
+            source: self.inner.clone(),
+            spec,
         })
     }
 
@@ -120,12 +135,28 @@ pub struct WrongSubscription {
     inner: MemorySubscription,
     mistake: SourceMistake,
     wanted: Vec<String>,
+    source: MemorySource,
+    spec: ConsumerSpec,
 }
 
 impl WrongSubscription {
     fn wants(&self, incoming: &Incoming) -> bool {
         let event_type = incoming.headers.iter().find(|(name, _)| name == "ce-type");
         event_type.is_some_and(|(_, event_type)| self.wanted.contains(event_type))
+    }
+
+    fn delivery(&self, inner: MemoryDelivery) -> WrongDelivery {
+        let mut incoming = inner.incoming().clone();
+        if self.mistake == SourceMistake::ForgetsCount {
+            incoming.delivery_count = 1;
+        }
+        let wanted = self.wants(&incoming);
+        WrongDelivery {
+            inner: Arc::new(inner),
+            incoming,
+            mistake: self.mistake,
+            wanted,
+        }
     }
 }
 
@@ -137,23 +168,19 @@ impl Subscription for WrongSubscription {
         while self.mistake == SourceMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
             inner = self.inner.next().await?;
         }
-        let mut incoming = inner.incoming().clone();
+        while self.mistake == SourceMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
+            inner.acknowledge();
+            inner = self.inner.next().await?;
+        }
         match self.mistake {
-            SourceMistake::ForgetsCount => incoming.delivery_count = 1,
-            SourceMistake::AcksOnDelivery => {
-                inner.acknowledge();
-            }
+            SourceMistake::AcksOnDelivery => inner.acknowledge(),
             SourceMistake::LosesDroppedWaits => {
                 inner.acknowledge();
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             _ => {}
         }
-        Ok(WrongDelivery {
-            inner,
-            incoming,
-            mistake: self.mistake,
-        })
+        Ok(self.delivery(inner))
     }
 
     async fn backlog(&mut self) -> Result<u64, SourceError> {
@@ -164,14 +191,33 @@ impl Subscription for WrongSubscription {
             backlog
         })
     }
+
+    async fn stop(&mut self) -> Vec<WrongDelivery> {
+        let fetched = self.inner.stop().await;
+        if self.mistake == SourceMistake::KeepsWhatItFetched {
+            return Vec::new();
+        }
+        if self.mistake == SourceMistake::DoesNotStop
+            && let Ok(mut subscription) = self.source.subscribe(&self.spec).await
+        {
+            tokio::spawn(async move { while subscription.next().await.is_ok() {} });
+        }
+        fetched.into_iter().map(|inner| self.delivery(inner)).collect()
+    }
+
+    async fn flush(&mut self) -> Result<(), SourceError> {
+        self.inner.flush().await
+    }
 }
 
 /// A delivery of a [`WrongSource`].
 #[derive(Debug)]
 pub struct WrongDelivery {
-    inner: MemoryDelivery,
+    inner: Arc<MemoryDelivery>,
     incoming: Incoming,
     mistake: SourceMistake,
+    /// Whether its own subscriber has asked for it.
+    wanted: bool,
 }
 
 impl Delivery for WrongDelivery {
@@ -181,6 +227,14 @@ impl Delivery for WrongDelivery {
 
     async fn ack(&self) -> Result<(), SourceError> {
         if self.mistake == SourceMistake::LosesAcks {
+            return Ok(());
+        }
+        if self.mistake == SourceMistake::FlushesNothing {
+            let inner = self.inner.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                inner.acknowledge();
+            });
             return Ok(());
         }
         self.inner.ack().await
@@ -200,5 +254,13 @@ impl Delivery for WrongDelivery {
             return Ok(());
         }
         self.inner.progress().await
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+        match self.mistake {
+            SourceMistake::ForgetsOtherVersions => Ok(self.wanted),
+            SourceMistake::AsksForEverything => Ok(true),
+            _ => self.inner.is_asked_for().await,
+        }
     }
 }

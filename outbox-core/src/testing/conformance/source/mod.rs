@@ -3,6 +3,8 @@
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not hold. Servers run
 //! these promises in real time, so the waits are small multiples of [`SourceFixture::ack_wait`].
 
+mod deploys;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
@@ -15,6 +17,12 @@ use crate::event::EventDescriptor;
 use crate::message::Message;
 use crate::source::{
     ConsumerSpec, Delivery, Source, SourceError, StreamFacts, StreamRetention, Subscription,
+};
+
+pub use deploys::{
+    a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
+    what_a_stopped_subscription_gives_back_comes_at_once, what_another_version_asked_for_is_known,
+    what_nobody_asked_for_is_known,
 };
 
 /// Brings one broker into the states that the promises talk about.
@@ -459,6 +467,11 @@ macro_rules! source_conformance {
             progress_postpones_redelivery,
             the_backlog_counts_down,
             a_dropped_wait_loses_nothing,
+            what_a_stopped_subscription_gives_back_comes_at_once,
+            a_stopped_subscription_is_sent_nothing,
+            flushed_answers_have_arrived,
+            what_another_version_asked_for_is_known,
+            what_nobody_asked_for_is_known,
             facts_tell_what_is_on_the_stream,
         ]);
     };

@@ -1,0 +1,103 @@
+//! A consumer that is stopped as a deploy does it, in the middle of its work; `tests/it/stops.rs` starts it and draws up the books.
+//!
+//! It prints a line for each event that took effect. With its long `ack_wait`, whatever a stop leaves behind comes too late to be overlooked.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use outbox_core::DomainEvent;
+use outbox_core::retry::Backoff;
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Metadata, Router, idempotent_handler};
+use outbox_nats::{JetStreamSource, SourceConfig, SubjectPrefix};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::servers::{connect, names};
+
+/// Time that a handler takes.
+const WORK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "parcel", name = "moved")]
+struct Moved {
+    #[domain_event(aggregate_id)]
+    parcel: u32,
+    step: u32,
+}
+
+/// What the stop comes into.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum During {
+    Handler,
+    Batch,
+    BackOff,
+}
+
+/// What a child is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Child {
+    #[arg(long)]
+    database_url: String,
+    #[arg(long)]
+    nats_url: String,
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    during: During,
+}
+
+#[idempotent_handler(consumer = "stopped")]
+async fn work(_event: Event<Moved>) -> Result<(), HandlerError> {
+    sleep(WORK).await;
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "stopped-batch", batch = 20)]
+async fn work_together(_events: Vec<Event<Moved>>) -> Result<(), HandlerError> {
+    sleep(WORK).await;
+    Ok(())
+}
+
+/// One event of each parcel fails twice.
+#[idempotent_handler(consumer = "stopped-back-off")]
+async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), HandlerError> {
+    sleep(WORK).await;
+    if event.step == 3 && metadata.attempt() < 3 {
+        return Err(HandlerError::retry("not yet"));
+    }
+    Ok(())
+}
+
+/// One consumer, until it is told to stop.
+pub(crate) async fn child(options: &Child) -> crate::Result<()> {
+    let db = connect(&options.database_url, 10).await?;
+    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
+    let source = SourceConfig::default()
+        .stream(&options.name)
+        .prefix(SubjectPrefix::new(&options.name)?);
+    let pause = Duration::from_secs(2);
+    let config = InboxConfig::default()
+        .ack_wait(Duration::from_secs(120))
+        .backoff(Backoff {
+            min: pause,
+            max: pause,
+        });
+    let router = match options.during {
+        During::Handler => Router::new().handler::<work>(),
+        During::Batch => Router::new().handler::<work_together>(),
+        During::BackOff => Router::new().handler::<fail_first>(),
+    };
+    Inbox::new(db, JetStreamSource::new(client, source))
+        .router(router)
+        .names(names(&options.name)?)
+        .config(config)
+        .on_handled(|handled| {
+            let (parcel, step) = (&handled.message.aggregate.id, handled.message.sequence);
+            // Whoever reads it may have seen enough.
+            let _ = writeln!(std::io::stdout(), "{parcel} {}", step.unwrap_or_default());
+        })
+        .run(outbox_core::shutdown::on_signals())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,485 @@
+//! Two versions of a consumer, one of which knows an event type that the other one does not: deployed beside each other, rolled back, deployed again;
+//! and two programs with different handlers under one name. Whatever each of them is given, what was published is handled, once.
+//!
+//! Method: each strategy, order and batch has a stream of its own on a real server, and the programs of one case share a database in memory. Each order
+//! gets a `placed`, a `cancelled` and a `reopened`, in this order; the old version handles `placed` and `reopened`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::retry::Backoff;
+use outbox_core::testing::{MemoryDedupStore, backend_url};
+use outbox_core::{
+    ConsumerSpec, DomainEvent, EventDescriptor, NewMessage, Publisher as _, Source, SourceError, StreamFacts,
+};
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{
+    Event, HandlerError, Inbox, InboxConfig, InboxReport, Router, State, Tx, UnknownEvent, idempotent_handler,
+};
+use outbox_nats::async_nats::Client;
+use outbox_nats::async_nats::jetstream::{self, consumer::Info};
+use outbox_nats::{
+    JetStreamPublisher, JetStreamSource, JetStreamSubscription, PublisherConfig, SourceConfig, StreamSpec,
+    SubjectPrefix, connect, connect_options, provision_stream,
+};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Orders of each step of a case.
+const ORDERS: u32 = 4;
+
+/// Bound on what must happen.
+const SOON: Duration = Duration::from_secs(60);
+
+macro_rules! events {
+    ($($event:ident: $name:literal,)*) => {$(
+        #[derive(Debug, DomainEvent, Serialize, Deserialize)]
+        #[domain_event(aggregate = "purchase", name = $name)]
+        struct $event {
+            #[domain_event(aggregate_id)]
+            number: u32,
+            key: String,
+        }
+
+        impl $event {
+            fn message(number: u32, sequence: u64) -> outbox_core::Message {
+                let key = format!("{number}-{}", $name);
+                NewMessage::from_event(&Self { number, key })
+                    .unwrap()
+                    .into_message(Some(sequence), OffsetDateTime::now_utc())
+            }
+        }
+    )*};
+}
+
+events! {
+    Placed: "placed",
+    Cancelled: "cancelled",
+    Reopened: "reopened",
+}
+
+/// What took effect, by order number, in its order.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
+
+impl Journal {
+    fn note(&self, number: u32, what: &'static str) {
+        self.0.lock().unwrap().entry(number).or_default().push(what);
+    }
+
+    fn of(&self, number: u32) -> Vec<&'static str> {
+        self.0.lock().unwrap().get(&number).cloned().unwrap_or_default()
+    }
+
+    async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !condition(self) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if tokio::time::timeout(SOON, wait).await.is_err() {
+            panic!("{what}: only {:?}", self.0.lock().unwrap());
+        }
+    }
+}
+
+/// What a handler is given besides the event, and what it does with it.
+macro_rules! handler {
+    (in_transaction, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
+        #[idempotent_handler(consumer = "shop", $($option)*)]
+        pub(super) async fn $handler(event: Event<$event>, tx: Tx<'_>, journal: State<Journal>) -> Result<(), HandlerError> {
+            let sql = format!("INSERT INTO effects (effect) VALUES ('{}')", event.key);
+            tx.execute_unprepared(&sql).await?;
+            journal.note(event.number, $what);
+            Ok(())
+        }
+    };
+    (outside, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
+        #[idempotent_handler(consumer = "shop", $($option)*)]
+        pub(super) async fn $handler(event: Event<$event>, journal: State<Journal>) -> Result<(), HandlerError> {
+            journal.note(event.number, $what);
+            Ok(())
+        }
+    };
+}
+
+/// The programs of each case: its versions, and two that share its work.
+macro_rules! cases {
+    ($($case:ident: $kind:ident [$($option:tt)*];)*) => {
+        $(mod $case {
+            use super::*;
+
+            handler!($kind, placed, Placed, "placed", [$($option)*]);
+            handler!($kind, cancelled, Cancelled, "cancelled", [$($option)*]);
+            handler!($kind, reopened, Reopened, "reopened", [$($option)*]);
+
+            pub(super) fn programs() -> Programs {
+                let old = Router::new().handler::<placed>().handler::<reopened>();
+                Programs {
+                    case: stringify!($case),
+                    new: old.clone().handler::<cancelled>(),
+                    other: Router::new().handler::<cancelled>(),
+                    old,
+                }
+            }
+        })*
+
+        fn all_cases() -> Vec<Programs> {
+            vec![$($case::programs()),*]
+        }
+    };
+}
+
+cases! {
+    message_id: in_transaction [strategy = message_id];
+    message_id_none: in_transaction [strategy = message_id, order = none];
+    message_id_strict: in_transaction [strategy = message_id, order = strict];
+    message_id_batch: in_transaction [strategy = message_id, batch = 10];
+    message_id_none_batch: in_transaction [strategy = message_id, order = none, batch = 10];
+    sequence: in_transaction [strategy = sequence];
+    sequence_strict: in_transaction [strategy = sequence, order = strict];
+    sequence_batch: in_transaction [strategy = sequence, batch = 10];
+    natural: outside [strategy = natural];
+    natural_none: outside [strategy = natural, order = none];
+    natural_strict: outside [strategy = natural, order = strict];
+    natural_batch: outside [strategy = natural, batch = 10];
+    key: in_transaction [strategy = key(key)];
+    key_none: in_transaction [strategy = key(key), order = none];
+    key_strict: in_transaction [strategy = key(key), order = strict];
+    key_batch: in_transaction [strategy = key(key), batch = 10];
+    constraint: in_transaction [strategy = constraint("effects.effect")];
+    constraint_none: in_transaction [strategy = constraint("effects.effect"), order = none];
+    constraint_strict: in_transaction [strategy = constraint("effects.effect"), order = strict];
+    constraint_batch: in_transaction [strategy = constraint("effects.effect"), batch = 10];
+    store: outside [strategy = store];
+    store_none: outside [strategy = store, order = none];
+    store_strict: outside [strategy = store, order = strict];
+}
+
+struct Programs {
+    case: &'static str,
+    old: Router,
+    new: Router,
+    other: Router,
+}
+
+impl Programs {
+    /// Whether later events of an order wait for one that nobody here handles.
+    fn waits(&self) -> bool {
+        self.case.contains("sequence") || self.case.contains("strict")
+    }
+}
+
+/// A stream and a database that nobody else uses.
+struct Place {
+    client: Client,
+    prefix: SubjectPrefix,
+    publisher: JetStreamPublisher,
+    name: String,
+    db: DatabaseConnection,
+    journal: Journal,
+    store: MemoryDedupStore,
+    unknown_event: UnknownEvent,
+    ack_wait: Duration,
+}
+
+/// Says when a subscription is there.
+struct Announced {
+    source: JetStreamSource,
+    subscribed: Arc<Notify>,
+}
+
+impl Source for Announced {
+    type Subscription = JetStreamSubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SourceError> {
+        let subscription = self.source.subscribe(consumer).await?;
+        self.subscribed.notify_one();
+        Ok(subscription)
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        self.source.facts().await
+    }
+}
+
+struct Program {
+    shutdown: CancellationToken,
+    task: JoinHandle<InboxReport>,
+}
+
+impl Program {
+    async fn stop(self) -> InboxReport {
+        self.shutdown.cancel();
+        tokio::time::timeout(SOON, self.task).await.unwrap().unwrap()
+    }
+}
+
+impl Place {
+    async fn new(client: &Client) -> Self {
+        let mut options = ConnectOptions::new("sqlite::memory:");
+        options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+        let db = Database::connect(options).await.unwrap();
+        db.execute_unprepared("CREATE TABLE effects (effect TEXT NOT NULL UNIQUE)")
+            .await
+            .unwrap();
+        outbox_sea_orm::migrate(&db).await.unwrap();
+        outbox_inbox::migrate(&db).await.unwrap();
+        let name = format!(
+            "t{}",
+            &outbox_core::MessageId::fresh().to_string().replace('-', "")[14..]
+        );
+        let prefix = SubjectPrefix::new(name.clone()).unwrap();
+        let spec = StreamSpec::default().name(&name).prefix(prefix.clone());
+        let placed: [&'static EventDescriptor; 1] = [&Placed::DESCRIPTORS[0]];
+        provision_stream(client, &spec, placed).await.unwrap();
+        let config = PublisherConfig::default()
+            .stream(&name)
+            .prefix(prefix.clone())
+            .source("test");
+        Self {
+            client: client.clone(),
+            publisher: JetStreamPublisher::new(client.clone(), config),
+            prefix,
+            name,
+            db,
+            journal: Journal::default(),
+            store: MemoryDedupStore::new(),
+            unknown_event: UnknownEvent::default(),
+            ack_wait: Duration::from_secs(30),
+        }
+    }
+
+    /// Starts a program, and waits until it has subscribed.
+    async fn start(&self, router: &Router) -> Program {
+        let source = SourceConfig::default()
+            .stream(&self.name)
+            .prefix(self.prefix.clone());
+        let config = InboxConfig::default()
+            .backoff(Backoff {
+                min: Duration::from_millis(50),
+                max: Duration::from_millis(400),
+            })
+            .ack_wait(self.ack_wait)
+            .handler_timeout(self.ack_wait / 2)
+            .unknown_event(self.unknown_event);
+        let subscribed = Arc::new(Notify::new());
+        let source = Announced {
+            source: JetStreamSource::new(self.client.clone(), source),
+            subscribed: subscribed.clone(),
+        };
+        let inbox = Inbox::new(self.db.clone(), source)
+            .router(router.clone())
+            .config(config)
+            .dedup_store(self.store.clone())
+            .state(self.journal.clone());
+        let shutdown = CancellationToken::new();
+        let token = shutdown.clone();
+        let task = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+        tokio::time::timeout(SOON, subscribed.notified()).await.unwrap();
+        Program { shutdown, task }
+    }
+
+    async fn info(&self) -> Option<Info> {
+        let stream = jetstream::new(self.client.clone())
+            .get_stream(&self.name)
+            .await
+            .unwrap();
+        stream.consumer_info("shop").await.ok()
+    }
+
+    /// How often the consumer was given something.
+    async fn deliveries(&self) -> u64 {
+        self.info().await.unwrap().delivered.consumer_sequence
+    }
+
+    /// Publishes three events of each order of a step; numbers the orders behind those of the steps before.
+    async fn publish(&self, step: u32) -> Vec<u32> {
+        let numbers: Vec<u32> = (0..ORDERS).map(|order| 10 * step + order).collect();
+        for number in &numbers {
+            for message in [
+                Placed::message(*number, 1),
+                Cancelled::message(*number, 2),
+                Reopened::message(*number, 3),
+            ] {
+                self.publisher.publish(&message).await.unwrap();
+            }
+        }
+        numbers
+    }
+
+    async fn until_handled(&self, case: &str, numbers: &[u32], events: usize) {
+        self.journal
+            .until(case, |journal| {
+                numbers.iter().all(|number| journal.of(*number).len() >= events)
+            })
+            .await;
+    }
+
+    /// All that was published took effect, once, and the broker waits for nothing.
+    async fn check(&self, programs: &Programs, numbers: &[u32]) {
+        let case = programs.case;
+        self.until_handled(case, numbers, 3).await;
+        for number in numbers {
+            let effects = self.journal.of(*number);
+            if case.contains("sequence") {
+                assert_eq!(effects, ["placed", "cancelled", "reopened"], "{case} {number}");
+            }
+            let mut effects = effects;
+            effects.sort_unstable();
+            assert_eq!(effects, ["cancelled", "placed", "reopened"], "{case} {number}");
+        }
+        let idle = async {
+            loop {
+                let info = self.info().await.unwrap();
+                if info.num_pending == 0 && info.num_ack_pending == 0 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, idle).await.unwrap();
+        assert_eq!(dead_letters(&self.db, "shop").await.unwrap().len(), 0, "{case}");
+    }
+
+    async fn remove(self) {
+        let stream = jetstream::new(self.client);
+        stream.delete_stream(&self.name).await.unwrap();
+    }
+}
+
+/// The old version runs, the new one is deployed beside it, rolled back, and deployed again.
+async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
+    let mut place = Place::new(client).await;
+    if programs.case == "sequence" {
+        // A gap is waited for twice as long, but what is asked for is none.
+        place.ack_wait = Duration::from_secs(1);
+    }
+    let old = place.start(&programs.old).await;
+    let mut numbers = Vec::new();
+    let new = place.start(&programs.new).await;
+    numbers.extend(place.publish(1).await);
+    place.check(programs, &numbers).await;
+    assert_eq!(new.stop().await.skipped, 0);
+    let while_rolled_back = place.publish(2).await;
+    if programs.waits() {
+        // Each is sent back for 400 ms at most, and for 200 ms at least in the end: longer than a gap is waited for.
+        let before = place.deliveries().await;
+        let sent_back = async {
+            while place.deliveries().await < before + 60 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, sent_back).await.unwrap();
+    } else {
+        // Nothing waits for what it does not know.
+        place.until_handled(programs.case, &while_rolled_back, 2).await;
+    }
+    assert_eq!(old.stop().await.skipped, 0);
+    // Rolled back is also: a process that starts with the old program.
+    let old = place.start(&programs.old).await;
+    numbers.extend(while_rolled_back);
+    numbers.extend(place.publish(3).await);
+    let report = old.stop().await;
+    assert_eq!(report.skipped, 0, "{}", programs.case);
+    let new = place.start(&programs.new).await;
+    place.check(programs, &numbers).await;
+    assert_eq!(new.stop().await.skipped, 0);
+    place.remove().await;
+}
+
+/// Two programs that know nothing of each other, under one name.
+async fn shared(client: &Client, programs: &Programs) {
+    let place = Place::new(client).await;
+    let one = place.start(&programs.old).await;
+    let two = place.start(&programs.other).await;
+    let numbers = place.publish(1).await;
+    place.check(programs, &numbers).await;
+    for program in [one, two] {
+        assert_eq!(program.stop().await.skipped, 0, "{}", programs.case);
+    }
+    place.remove().await;
+}
+
+async fn connected(nats: &'static str) -> Option<Client> {
+    Some(connect(backend_url(nats)?, connect_options()).await.unwrap())
+}
+
+async fn nothing_is_lost_between_versions(nats: &'static str) {
+    let Some(client) = connected(nats).await else {
+        return;
+    };
+    let cases = all_cases();
+    join_all(
+        cases
+            .iter()
+            .map(|programs| deployed_rolled_back_and_deployed_again(&client, programs)),
+    )
+    .await;
+}
+
+async fn nothing_is_lost_between_programs(nats: &'static str) {
+    let Some(client) = connected(nats).await else {
+        return;
+    };
+    let cases = all_cases();
+    join_all(cases.iter().map(|programs| shared(&client, programs))).await;
+}
+
+/// What is not wanted any more goes if the configuration says so, and is counted.
+async fn what_nobody_will_handle_can_be_skipped_or_kept(nats: &'static str) {
+    let Some(client) = connected(nats).await else {
+        return;
+    };
+    let programs = message_id::programs();
+    for (unknown_event, skipped, letters) in [
+        (UnknownEvent::Skip, u64::from(ORDERS), 0),
+        (UnknownEvent::DeadLetter, 0, ORDERS as usize),
+    ] {
+        let mut place = Place::new(&client).await;
+        place.start(&programs.new).await.stop().await;
+        place.unknown_event = unknown_event;
+        let old = place.start(&programs.old).await;
+        let numbers = place.publish(1).await;
+        place.until_handled(programs.case, &numbers, 2).await;
+        let acknowledged = async {
+            while place.info().await.unwrap().num_ack_pending > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, acknowledged).await.unwrap();
+        let report = old.stop().await;
+        assert_eq!((report.skipped, report.sent_back), (skipped, 0));
+        assert_eq!(dead_letters(&place.db, "shop").await.unwrap().len(), letters);
+        place.remove().await;
+    }
+}
+
+macro_rules! on_both_servers {
+    ($($test:ident,)*) => {
+        mod current {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test("OUTBOX_TEST_NATS_URL").await;
+            })*
+        }
+        mod old {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test("OUTBOX_TEST_NATS_OLD_URL").await;
+            })*
+        }
+    };
+}
+
+on_both_servers! {
+    nothing_is_lost_between_versions,
+    nothing_is_lost_between_programs,
+    what_nobody_will_handle_can_be_skipped_or_kept,
+}

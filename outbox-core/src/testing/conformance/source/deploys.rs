@@ -1,0 +1,134 @@
+//! What a deploy relies on: processes that stop keep nothing from others, and versions of a consumer leave each other's event types alone.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{
+    NEVER, NOTED, OBSERVED, SOON, SourceFixture, ack, assert_quiet, consumer, count, next, next_within,
+    publish, read, subscribe,
+};
+use crate::source::{ConsumerSpec, Delivery, Subscription};
+
+/// The next delivery, of whatever type.
+async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
+    next_within(subscription, &[NOTED, OBSERVED], SOON)
+        .await
+        .expect("a delivery arrives")
+}
+
+/// A subscription that stops hands out what it has fetched; given back, all of it comes to the next one at once and in order.
+pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SourceFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 20).await;
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    held.extend(subscription.stop().await);
+    let positions: Vec<_> = held.iter().map(|delivery| delivery.incoming().position).collect();
+    assert!(positions.is_sorted(), "handed out of order: {positions:?}");
+    for delivery in held {
+        delivery
+            .retry_after(Duration::ZERO)
+            .await
+            .expect("the answer is sent");
+    }
+    subscription.flush().await.expect("the answers arrive");
+    let mut subscription = subscribe(fixture, &spec).await;
+    for expected in expected {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(read(&delivery), expected);
+        ack(delivery).await;
+    }
+}
+
+/// A subscription that has stopped is sent nothing: what is published then comes to others, for the first time.
+pub async fn a_stopped_subscription_is_sent_nothing<F: SourceFixture>(fixture: &F) {
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut stopped = subscribe(fixture, &spec).await;
+    // So that it waits at the broker for what comes.
+    assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
+    let early = stopped.stop().await;
+    assert_eq!(early.len(), 0, "nothing was published");
+    let expected = publish(fixture, NOTED, "a", 10).await;
+    // Time to be sent what it must not be sent.
+    sleep(fixture.ack_wait() / 5).await;
+    let mut subscription = subscribe(fixture, &spec).await;
+    for expected in expected {
+        let delivery = next(&mut subscription).await;
+        assert_eq!((read(&delivery), count(&delivery)), (expected, 1));
+        ack(delivery).await;
+    }
+    drop(stopped);
+}
+
+/// After a flush the broker has all answers.
+pub async fn flushed_answers_have_arrived<F: SourceFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 20).await;
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut onlooker = subscribe(fixture, &spec).await;
+    for _ in 0..20 {
+        ack(next(&mut subscription).await).await;
+    }
+    assert_eq!(subscription.stop().await.len(), 0);
+    subscription.flush().await.expect("the answers arrive");
+    assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
+}
+
+/// What one version of a consumer has asked for stays for it while another one runs that does not know it: nothing takes it off the stream but
+/// an answer, and whoever is given it can find out that it is not his to skip.
+pub async fn what_another_version_asked_for_is_known<F: SourceFixture>(fixture: &F) {
+    let (old, new) = (
+        consumer("c", &[NOTED], NEVER),
+        consumer("c", &[NOTED, OBSERVED], NEVER),
+    );
+    // Deployed beside the old version, and rolled back.
+    let running = subscribe(fixture, &old).await;
+    drop(subscribe(fixture, &new).await);
+    for version in [running, subscribe(fixture, &old).await] {
+        let mut version = version;
+        let expected = publish(fixture, OBSERVED, "a", 1).await;
+        let delivery = next_delivery(&mut version).await;
+        assert_eq!(read(&delivery), expected[0]);
+        assert!(
+            delivery.is_asked_for().await.expect("the broker answers"),
+            "another version has asked for it"
+        );
+        delivery
+            .retry_after(Duration::ZERO)
+            .await
+            .expect("the answer is sent");
+        for delivery in version.stop().await {
+            delivery
+                .retry_after(Duration::ZERO)
+                .await
+                .expect("the answer is sent");
+        }
+        let mut again = subscribe(fixture, &new).await;
+        let delivery = next_delivery(&mut again).await;
+        assert_eq!(read(&delivery), expected[0]);
+        ack(delivery).await;
+        again.flush().await.expect("the answers arrive");
+        assert_eq!(again.stop().await.len(), 0);
+    }
+}
+
+/// What a consumer is sent although nobody has asked for it says so.
+pub async fn what_nobody_asked_for_is_known<F: SourceFixture>(fixture: &F) {
+    let spec = ConsumerSpec {
+        whole_aggregates: true,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    publish(fixture, OBSERVED, "a", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    for asked_for in [false, true] {
+        let delivery = next_delivery(&mut subscription).await;
+        let is_asked_for = delivery.is_asked_for().await.expect("the broker answers");
+        assert_eq!(is_asked_for, asked_for, "{}", read(&delivery).event_type);
+        ack(delivery).await;
+    }
+}

@@ -1,0 +1,197 @@
+//! The end of a consumer: what it has not handled goes back to the broker, in order, and nothing stays on its way.
+//!
+//! Invariants: nothing of an aggregate goes back while a message of it still runs here, or another process would overtake that one; what goes back, goes in the
+//! order of the stream, and without a delay; at the end the broker has every answer. All of it is bounded, whatever database and broker do: what could not be
+//! given back comes again after `ack_wait`. Absent here: cancelling what runs ([`super::inbox`]).
+
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::{Source, Subscription};
+use tokio::time::{Interval, sleep, timeout};
+
+use super::dispatch::Dispatcher;
+use super::feed::{DeliveryOf, Feed};
+use super::item::Handling;
+use super::job::{Ended, InFlight, Origin};
+use super::lanes::LaneKey;
+use crate::handler::describe;
+
+/// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than the inbox waits.
+const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
+
+/// Longest wait for the database to take back attempts that did not happen, of all messages together.
+const BOOKS_MAX: Duration = Duration::from_secs(1);
+
+/// Longest wait for the connection to take the answers of all messages together.
+const ANSWERS_MAX: Duration = Duration::from_secs(2);
+
+/// What has no answer yet at the end.
+struct Rest<D> {
+    /// Not begun, or ended without an effect.
+    held: Vec<InFlight<D>>,
+    /// Tickets of what runs, and their lanes.
+    running: HashMap<u64, LaneKey>,
+}
+
+impl<S: Source> Dispatcher<S> {
+    /// Waits for what runs, and gives back the rest.
+    pub(super) async fn wind_up(mut self, mut progress: Interval) {
+        let feed = std::mem::replace(&mut self.feed, Feed::Paused(tokio::time::Instant::now(), None));
+        let mut rest = self.rest();
+        let mut subscription = None;
+        {
+            let mut stopping = pin!(stop::<S>(feed.close()));
+            let hard = self.stop.hard.clone();
+            let mut late = pin!(async {
+                hard.cancelled().await;
+                sleep(ROLLED_BACK_AFTER).await;
+            });
+            let mut is_stopped = false;
+            loop {
+                if is_stopped {
+                    // Not earlier: what the subscription had fetched may come before what is here.
+                    self.give_back_what_is_free(&mut rest).await;
+                    if self.jobs == 0 {
+                        break;
+                    }
+                }
+                tokio::select! {
+                    (stopped, fetched) = &mut stopping, if !is_stopped => {
+                        is_stopped = true;
+                        subscription = stopped;
+                        self.take_in(fetched, &mut rest);
+                    }
+                    ended = self.ended.recv(), if self.jobs > 0 => {
+                        self.jobs -= 1;
+                        for lane in ended.map(|ended| ended.lanes).into_iter().flatten() {
+                            self.lane_returned(lane, &mut rest);
+                        }
+                    }
+                    _ = progress.tick() => self.tell_progress(),
+                    () = &mut late => break,
+                }
+            }
+        }
+        // Those that still run, too: their transactions are cancelled, and whoever is given the message waits for the end of its claim.
+        self.give_back_all(rest).await;
+        if let Some(mut subscription) = subscription
+            && let Err(error) = subscription.flush().await
+        {
+            tracing::debug!(consumer = self.consumer.name, error = %describe(&error), "the last answers may be lost; their messages come again");
+        }
+        tracing::debug!(consumer = self.consumer.name, "consumer stopped");
+    }
+
+    /// What waits here, and what runs.
+    fn rest(&mut self) -> Rest<DeliveryOf<S>> {
+        let held = self.lanes.drain();
+        for _ in &held {
+            self.consumer.shared.tally.count(Handling::Returned);
+        }
+        let waiting: HashSet<u64> = held.iter().map(|in_flight| in_flight.ticket).collect();
+        let running = self
+            .unanswered
+            .iter()
+            .filter(|(ticket, _)| !waiting.contains(ticket))
+            .map(|(ticket, origin)| (*ticket, self.lane_of(&self.consumer.item(origin.incoming()))))
+            .collect();
+        Rest { held, running }
+    }
+
+    fn take_in(&mut self, fetched: Vec<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
+        for delivery in fetched {
+            self.consumer.shared.tally.received();
+            self.consumer.shared.tally.count(Handling::Returned);
+            let origin = Origin::Broker(std::sync::Arc::new(delivery));
+            let item = self.consumer.item(origin.incoming());
+            rest.held.push(self.enter(origin, item).1);
+        }
+    }
+
+    fn lane_returned(&mut self, lane: Ended<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
+        let tally = &self.consumer.shared.tally;
+        for (ticket, handling) in lane.over {
+            tally.count(handling);
+            self.unanswered.remove(&ticket);
+            rest.running.remove(&ticket);
+        }
+        if let Some((in_flight, handling)) = lane.stopped {
+            tally.count(handling);
+            rest.running.remove(&in_flight.ticket);
+            rest.held.push(in_flight);
+        }
+        for in_flight in lane.rest {
+            tally.count(Handling::Returned);
+            rest.running.remove(&in_flight.ticket);
+            rest.held.push(in_flight);
+        }
+    }
+
+    /// Gives back what waits for nothing that runs here.
+    async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
+        let busy: HashSet<&LaneKey> = rest.running.values().collect();
+        let (wait, free) = std::mem::take(&mut rest.held)
+            .into_iter()
+            .partition(|in_flight| busy.contains(&self.lane_of(&in_flight.item)));
+        rest.held = wait;
+        self.give_back_in_order(free, HashMap::new()).await;
+    }
+
+    async fn give_back_all(&mut self, rest: Rest<DeliveryOf<S>>) {
+        self.give_back_in_order(rest.held, rest.running).await;
+    }
+
+    async fn give_back_in_order(
+        &mut self,
+        mut held: Vec<InFlight<DeliveryOf<S>>>,
+        running: HashMap<u64, LaneKey>,
+    ) {
+        if held.is_empty() && running.is_empty() {
+            return;
+        }
+        // Before it goes back, or the next process may find its attempts used up. A crash here, or an outage: they stay counted.
+        let books = held.iter_mut().filter_map(|in_flight| {
+            let item = &mut in_flight.item;
+            let message = item.message.as_ref().ok()?.clone();
+            let consumer = &self.consumer;
+            Some(async move { consumer.take_back(item, &message).await })
+        });
+        if timeout(BOOKS_MAX, join_all(books)).await.is_err() {
+            tracing::debug!(
+                consumer = self.consumer.name,
+                "the database does not answer; attempts stay counted that did not happen"
+            );
+        }
+        let tickets = held.iter().map(|in_flight| in_flight.ticket);
+        let mut origins: Vec<_> = tickets
+            .chain(running.into_keys())
+            .filter_map(|ticket| self.unanswered.remove(&ticket))
+            .collect();
+        origins.sort_by_key(|origin| origin.incoming().position);
+        let answers = async {
+            for origin in origins {
+                origin.give_back(Duration::ZERO).await;
+            }
+        };
+        if timeout(ANSWERS_MAX, answers).await.is_err() {
+            tracing::debug!(
+                consumer = self.consumer.name,
+                "the connection takes no answers; the rest comes again after ack_wait"
+            );
+        }
+    }
+}
+
+/// Ends a subscription; what it had fetched.
+async fn stop<S: Source>(
+    subscription: Option<S::Subscription>,
+) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
+    let Some(mut subscription) = subscription else {
+        return (None, Vec::new());
+    };
+    let fetched = subscription.stop().await;
+    (Some(subscription), fetched)
+}

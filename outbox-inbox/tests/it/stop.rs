@@ -1,0 +1,108 @@
+//! What a stop leaves: everything that was not handled is with the broker again, in an order that nobody can invert, whatever the database does.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::testing::{MemoryBroker, MemorySubscription};
+use outbox_core::{ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Source as _, Subscription as _};
+use outbox_inbox::Router;
+use sea_orm::TransactionTrait as _;
+
+use crate::runtime::within;
+use crate::support::{Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, slow};
+
+fn event(order_id: u64, line: u32) -> OrderPlaced {
+    OrderPlaced {
+        line,
+        ..placed(order_id)
+    }
+}
+
+/// Another process of the consumer, which takes what it is given.
+async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
+    let spec = ConsumerSpec {
+        name: "books".to_owned(),
+        events: vec![&OrderPlaced::DESCRIPTORS[0]],
+        ack_wait: SOON * 4,
+        whole_aggregates: false,
+        in_flight_max: 1_000,
+        prefetch: 0,
+    };
+    broker.source().subscribe(&spec).await.unwrap()
+}
+
+fn read(incoming: &Incoming) -> (u64, u32) {
+    let event: OrderPlaced = serde_json::from_slice(&incoming.payload).unwrap();
+    (event.order_id, event.line)
+}
+
+async fn next(subscription: &mut MemorySubscription) -> (u64, u32) {
+    let delivery = within(subscription.next()).await.unwrap();
+    read(delivery.incoming())
+}
+
+#[tokio::test]
+async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
+    let test = TestDb::open(Backend::SqliteMemory, "stop_order").await.unwrap();
+    let broker = MemoryBroker::new().with_prefetch();
+    for (order, line) in [(1, 0), (1, 1), (2, 0), (1, 2), (2, 1)] {
+        publish(&broker, &event(order, line)).await;
+    }
+    let script = Script::new([Step::Gate], Step::Ok);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(slow().concurrency(1).in_flight_max(3))
+        .state(script.clone());
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    script.started().await;
+    shutdown.cancel();
+    let mut other = onlooker(&broker).await;
+    assert_eq!(next(&mut other).await, (2, 0));
+    assert_eq!(next(&mut other).await, (2, 1));
+    assert!(
+        other.next().now_or_never().is_none(),
+        "the first of order 1 still runs"
+    );
+    script.release(1);
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.returned), (1, 4), "{report:?}");
+    assert_eq!(next(&mut other).await, (1, 1));
+    assert_eq!(next(&mut other).await, (1, 2));
+}
+
+/// Jobs that wait for a connection cannot be rolled back before they have one.
+#[tokio::test]
+async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
+    let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
+    let broker = MemoryBroker::new().with_prefetch();
+    publish(&broker, &event(1, 0)).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(slow().shutdown_timeout(Duration::from_millis(50)))
+        .state(Script::ok());
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    within(broker.until_idle("books")).await;
+    let only_connection = test.db.begin().await.unwrap();
+    let lines = [(2, 0), (2, 1), (3, 0), (4, 0)];
+    for (order, line) in lines {
+        publish(&broker, &event(order, line)).await;
+    }
+    within(async {
+        while broker.deliveries("books") < 5 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(report.handled, 1, "{report:?}");
+    let mut other = onlooker(&broker).await;
+    for expected in lines {
+        assert_eq!(next(&mut other).await, expected);
+    }
+    only_connection.rollback().await.unwrap();
+}
