@@ -15,6 +15,7 @@ mod follow_up;
 mod http;
 mod layers;
 mod letters;
+mod lost_acks;
 mod migration;
 mod operators;
 mod order;
