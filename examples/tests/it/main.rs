@@ -9,4 +9,5 @@
 mod chaos;
 mod demo;
 mod examples;
+mod lost_acks;
 mod reconcile;
