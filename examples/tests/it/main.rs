@@ -10,6 +10,7 @@
 mod chaos;
 mod demo;
 mod examples;
+mod lost_acks;
 mod reconcile;
 #[cfg(unix)]
 mod stops;

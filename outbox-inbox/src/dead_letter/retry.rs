@@ -89,18 +89,27 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
+/// What a letter and its message are to the transaction that wants to try them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Its own. `given_up`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
+    /// no such row.
+    Mine { given_up: bool },
+    /// The message was handled in another way.
+    Handled,
+    /// Somebody else is trying the letter, or has handled or discarded it.
+    Gone,
+}
+
 /// Takes a letter and its message for the transaction: deletes the letter and makes the inbox row handled, whatever it was before. `message` is what
-/// the letter's bytes were decoded to.
-///
-/// False: there is nothing to do. Somebody else is trying it, has handled or discarded it; or the message was handled in another way, and then the
-/// letter is deleted. **Commit in both cases**: on false that deletes the letter of a handled message, or nothing.
+/// the letter's bytes were decoded to. To end a letter whose message took effect, **commit** what this has done.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
     consumer: &str,
     letter: &StoredLetter,
     message: &Message,
-) -> Result<bool, DbErr> {
+) -> Result<Taken, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
         // The row's lock, without waiting for one who runs the handler (primary key). SQLite's transaction has the only write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
@@ -108,25 +117,31 @@ pub(crate) async fn claim(
             .bind(letter.id)
             .push(" FOR UPDATE SKIP LOCKED");
         if tx.query_one_raw(sql.statement()).await?.is_none() {
-            return Ok(false);
+            return Ok(Taken::Gone);
         }
     }
     let mut sql = inbox.sql(format!("DELETE FROM {} WHERE id = ", inbox.dead_letters()));
     sql.bind(letter.id);
     if tx.execute_raw(sql.statement()).await?.rows_affected() == 0 {
-        return Ok(false);
+        return Ok(Taken::Gone);
     }
     let key = Key {
         consumer,
         id: message.event_id.as_uuid(),
     };
     if inbox.revive(tx, key).await? {
-        return Ok(true);
+        return Ok(Taken::Mine { given_up: true });
     }
-    // No row (what could not be decoded left none), or a handled one. Primary key: waits for an open transaction with the same key.
-    inbox
-        .insert(tx, key, Status::Handled, letter.attempts, None)
-        .await
+    // No row (what could not be decoded left none), one of a failed attempt, or a handled one. Primary key: waits for an open transaction with the
+    // same key.
+    let taken = inbox.claim(tx, key).await?
+        || inbox
+            .insert(tx, key, Status::Handled, letter.attempts, None)
+            .await?;
+    Ok(match taken {
+        true => Taken::Mine { given_up: false },
+        false => Taken::Handled,
+    })
 }
 
 /// Records why a letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the

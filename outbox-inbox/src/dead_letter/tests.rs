@@ -3,6 +3,7 @@
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};
 
+use super::retry::Taken;
 use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
@@ -33,6 +34,8 @@ fn message() -> Message {
         created_at: OffsetDateTime::UNIX_EPOCH,
     }
 }
+
+const GIVEN_UP: Taken = Taken::Mine { given_up: true };
 
 fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
     let letter = Letter {
@@ -135,7 +138,7 @@ impl TestDb {
         row.map(|row| (row.status, row.attempts))
     }
 
-    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredLetter, message: &Message) -> bool {
+    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredLetter, message: &Message) -> Taken {
         retry::claim(tx, &self.sql, "billing", letter, message)
             .await
             .unwrap()
@@ -175,19 +178,23 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
-        assert!(test.claim(&tx, &letter, &message).await);
+        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
         // The handler fails, or the process ends.
         tx.rollback().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
         assert_eq!(test.due().await.len(), 1);
 
         let tx = test.begin().await;
-        assert!(test.claim(&tx, &letter, &message).await);
+        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
         let tx = test.begin().await;
-        assert!(!test.claim(&tx, &letter, &message).await, "a second effect");
+        assert_eq!(
+            test.claim(&tx, &letter, &message).await,
+            Taken::Gone,
+            "a second effect"
+        );
         tx.commit().await.unwrap();
         test.fail(&letter, "late").await;
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
@@ -254,7 +261,7 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
         test.letters().retry(&Selection::all()).await.unwrap();
         assert_eq!(test.letters().discard(&Selection::all()).await.unwrap(), 1);
         let tx = test.begin().await;
-        assert!(!test.claim(&tx, &letter, &message).await);
+        assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Gone);
         tx.commit().await.unwrap();
         assert_eq!(
             test.row(&message).await,
@@ -276,10 +283,10 @@ async fn two_processes_do_not_try_one_letter_at_a_time() {
         test.letters().retry(&Selection::all()).await.unwrap();
         let letters = test.due().await;
         let running = test.begin().await;
-        assert!(test.claim(&running, &letters[0], &message).await);
+        assert_eq!(test.claim(&running, &letters[0], &message).await, GIVEN_UP);
         let second = test.begin().await;
-        assert!(!test.claim(&second, &letters[0], &message).await);
-        assert!(test.claim(&second, &letters[1], &other).await);
+        assert_eq!(test.claim(&second, &letters[0], &message).await, Taken::Gone);
+        assert_eq!(test.claim(&second, &letters[1], &other).await, GIVEN_UP);
         for change in [
             test.letters().retry(&Selection::all()).await,
             test.letters().cancel_retry(&Selection::all()).await,
@@ -314,7 +321,7 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
                 .unwrap()
         );
         let tx = test.begin().await;
-        assert!(!test.claim(&tx, &letter, &message).await);
+        assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Handled);
         tx.commit().await.unwrap();
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
     }
@@ -332,7 +339,8 @@ async fn what_was_unreadable_can_be_handled_later() {
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
-        assert!(test.claim(&tx, &letter, &message).await);
+        let taken = test.claim(&tx, &letter, &message).await;
+        assert_eq!(taken, Taken::Mine { given_up: false });
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);

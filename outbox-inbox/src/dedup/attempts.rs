@@ -32,8 +32,10 @@ pub(crate) struct Attempts<'a> {
 pub(crate) enum Start {
     /// Yes, and this is the attempt's number.
     Attempt(u32),
-    /// It was handled or given up.
-    Done,
+    /// It was handled.
+    Handled,
+    /// It was given up.
+    GivenUp,
     /// All attempts are used up, and the last one left no word: the last error that is known, if any.
     Exhausted {
         attempts: u32,
@@ -85,7 +87,8 @@ impl Attempts<'_> {
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
             // A crash here costs this attempt: it was counted and did not run.
             return Ok(match self.sql.row(db, key).await? {
-                Some(row) if row.status != Status::Failed => Start::Done,
+                Some(row) if row.status == Status::Handled => Start::Handled,
+                Some(row) if row.status == Status::Dead => Start::GivenUp,
                 Some(row) if counted => Start::Attempt(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
                     // Deliveries of one message that start at the same moment in several processes are each counted. None of them must be
@@ -110,8 +113,14 @@ impl Attempts<'_> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
+    /// Ends a row that was counted for a message which has taken effect. One statement that commits by itself: what is true of the message stays
+    /// true, so a crash before it only leaves the same to be found out again by the next delivery.
+    pub(crate) async fn end(&self) -> Result<(), DbErr> {
+        self.sql.claim(self.database.pool(), self.key()).await.map(drop)
+    }
+
     /// Records a failed attempt after its transaction was rolled back; at the limit, or if `fatal`, the dead letter goes into the same
-    /// transaction.
+    /// transaction, unless the strategy knows that the message took effect.
     pub(crate) async fn fail(
         &self,
         count: Count,
@@ -144,14 +153,19 @@ impl Attempts<'_> {
     ) -> Result<Failure, DbErr> {
         let (key, add) = (self.key(), count == Count::Add);
         let ran = u32::from(count != Count::Nothing);
-        let recorded = self.sql.fail(tx, key, letter.error, add).await?
+        let fail = || self.sql.fail(tx, key, letter.error, add);
+        // A row may appear between the first two, so that neither finds what it needs; it is there the third time.
+        let recorded = fail().await?
             || self
                 .sql
                 .insert(tx, key, Status::Failed, ran, Some(letter.error))
-                .await?;
-        let row = self.sql.row(tx, key).await?;
-        let Some(row) = row.filter(|row| recorded && row.status == Status::Failed) else {
-            return Ok(Failure::Done);
+                .await?
+            || fail().await?;
+        let row = match self.sql.row(tx, key).await? {
+            Some(row) if row.status != Status::Failed => return Ok(Failure::Done),
+            Some(row) if recorded => row,
+            // The caller tries again: calling it done would acknowledge a message that is not.
+            _ => return Err(DbErr::RecordNotUpdated),
         };
         let attempts = match count {
             Count::Counted(attempt) => attempt,
@@ -163,13 +177,20 @@ impl Attempts<'_> {
             }
             return Ok(Failure::Retry { attempts });
         }
-        if !self.sql.bury(tx, key, letter.error).await? {
+        // A dead letter may be tried again, so there is none of a message that took effect.
+        if let Some(claimant) = claimant
+            && !claimant.give_up(tx).await?
+        {
+            self.sql.claim(tx, key).await?;
             return Ok(Failure::Done);
         }
-        if let Some(claimant) = claimant {
-            claimant.give_up(tx).await?;
+        if !self.sql.bury(tx, key, letter.error).await? {
+            return Ok(Failure::Done);
         }
         dead_letter::insert(tx, self.sql, &Letter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,10 @@ pub(crate) struct Claimant<'a> {
 pub(crate) enum Claim {
     /// Ours: it may take effect in this transaction.
     Mine,
-    /// It was handled or given up.
+    /// It took effect before.
     Done,
+    /// It was given up.
+    GivenUp,
     /// It failed before: count the attempt, then claim again.
     CountFirst,
     /// Messages of its aggregate are missing before it, from this number on. `failing`: one of them is being tried again.
@@ -60,11 +62,7 @@ impl Claimant<'_> {
                 if self.sql.insert(tx, self.key(), Status::Handled, 0, None).await? {
                     return Ok(Claim::Mine);
                 }
-                Ok(match self.sql.row(tx, self.key()).await? {
-                    Some(row) if row.status != Status::Failed => Claim::Done,
-                    // Failed before; or purged in between, which counting sorts out.
-                    _ => Claim::CountFirst,
-                })
+                Ok(over(self.sql.row(tx, self.key()).await?.as_ref()))
             }
             Strategy::Sequence { .. } => {
                 let Some(place) = self.place() else {
@@ -72,12 +70,7 @@ impl Claimant<'_> {
                         "a message without a sequence has no position".to_owned(),
                     ));
                 };
-                Ok(match place.claim(tx, gaps).await? {
-                    Turn::Mine => Claim::Mine,
-                    Turn::Stale => Claim::Done,
-                    Turn::Late => Claim::Late,
-                    Turn::Early { expected, failing } => Claim::Early { expected, failing },
-                })
+                Ok(turned(place.claim(tx, gaps).await?))
             }
             Strategy::Natural | Strategy::Constraint(_) | Strategy::Store => {
                 if tx.get_database_backend() != DbBackend::Postgres {
@@ -94,27 +87,32 @@ impl Claimant<'_> {
             return Ok(Claim::Mine);
         }
         Ok(match self.sql.row(tx, key).await? {
-            Some(row) if row.status != Status::Failed => Claim::Done,
-            Some(_) => Claim::CountFirst,
             // It was counted before an outage so long that the row has expired meanwhile.
             None if self.sql.insert(tx, key, Status::Handled, 0, None).await? => Claim::Mine,
-            None => Claim::CountFirst,
+            row => over(row.as_ref()),
         })
     }
 
-    /// Takes the message of a dead letter for the transaction, after its inbox row was.
-    pub(crate) async fn claim_again(&self, tx: &DatabaseTransaction) -> Result<Claim, DbErr> {
+    /// Takes the message of a dead letter for the transaction, after its inbox row was. `given_up`: that row said so, so it did not take effect.
+    pub(crate) async fn claim_again(
+        &self,
+        tx: &DatabaseTransaction,
+        given_up: bool,
+        gaps: Gaps,
+    ) -> Result<Claim, DbErr> {
         match self.strategy {
             Strategy::MessageId => Ok(Claim::Mine),
             Strategy::Sequence { .. } => match self.place() {
                 None => Ok(Claim::Mine),
-                Some(place) => Ok(match place.claim_again(tx).await? {
-                    Turn::Early { expected, failing } => Claim::Early { expected, failing },
-                    _ => Claim::Mine,
-                }),
+                Some(place) => Ok(turned(place.claim_again(tx, given_up, gaps).await?)),
             },
-            _ => self.claim(tx, false, Gaps::Wait).await,
+            _ => self.claim(tx, false, gaps).await,
         }
+    }
+
+    /// Whether the strategy can say that a message took effect, without running its handler.
+    pub(crate) fn can_tell(&self) -> bool {
+        matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
     /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed: PostgreSQL then answers
@@ -169,11 +167,17 @@ impl Claimant<'_> {
         }
     }
 
-    /// The message was given up: those behind it need not wait for it.
-    pub(super) async fn give_up(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
-        match self.place() {
-            Some(place) => place.pass(tx).await,
-            None => Ok(()),
+    /// The message is given up: those behind it need not wait for it. False, and nothing has changed: it took effect, as far as the strategy can
+    /// tell. [`Strategy::MessageId`] has said so with the row that the caller holds; the strategies without rows cannot tell.
+    pub(super) async fn give_up(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
+        match self.strategy {
+            Strategy::Sequence { .. } => match self.place() {
+                Some(place) => place.pass(tx).await,
+                None => Ok(true),
+            },
+            // Another copy may take effect beside this; the letter that is then written ends without an effect, because it is asked again.
+            Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
+            _ => Ok(true),
         }
     }
 
@@ -200,6 +204,25 @@ impl Claimant<'_> {
             consumer: self.consumer,
             id: self.message.event_id.as_uuid(),
         }
+    }
+}
+
+/// What the row of a message says that is not ours.
+fn over(row: Option<&Row>) -> Claim {
+    match row.map(|row| row.status) {
+        Some(Status::Handled) => Claim::Done,
+        Some(Status::Dead) => Claim::GivenUp,
+        // Failed before; or purged in between, which counting sorts out.
+        Some(Status::Failed) | None => Claim::CountFirst,
+    }
+}
+
+fn turned(turn: Turn) -> Claim {
+    match turn {
+        Turn::Mine => Claim::Mine,
+        Turn::Stale => Claim::Done,
+        Turn::Late => Claim::Late,
+        Turn::Early { expected, failing } => Claim::Early { expected, failing },
     }
 }
 

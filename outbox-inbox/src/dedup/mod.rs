@@ -14,8 +14,27 @@
 //!     └──► dead      attempts used up, or a fatal error
 //! ```
 //!
-//! Invariant: `handled` is only ever written in the transaction of the effect, everything else only outside of it. Absent here:
-//! running handlers.
+//! With the other strategies the row is only that of the attempts. Before one is counted the strategy is asked (`key` and `sequence` in a transaction that is
+//! rolled back, the store by a claim that is released), so what is done, early or running elsewhere leaves no row. Who counts also ends the row:
+//!
+//! | how a counted delivery ends | row |
+//! |---|---|
+//! | handled in a transaction | handled, by its commit |
+//! | handled without one (`natural`, `store`) | handled, by a statement after the run, before the acknowledgement |
+//! | a duplicate: the claim, the store or the handler's constraint says so; another process was first | handled, by a statement after the rollback |
+//! | failed, panicked, timed out | failed, with the attempt and its error; the message comes again |
+//! | attempts used up, or fatal | dead, with the letter, unless the strategy knows of an effect: then handled |
+//! | interrupted, blocked, runs elsewhere | failed, still counted for this delivery; the message comes again |
+//! | shutdown, given back unrun | failed, the attempt taken back; the message comes again |
+//! | given up or discarded meanwhile | dead |
+//! | its process ends | as it was; the next delivery finds out and ends it |
+//!
+//! So a failed row always has a delivery that nobody has acknowledged. One case is left: a slow first delivery, which has written no row, is acknowledged while
+//! the process that got it again has counted it and is killed; that row stays failed until it expires, and means nothing.
+//!
+//! Invariant: `handled` is written in the transaction of the effect, or later by who knows of the effect; everything else only outside of it. A row becomes
+//! `dead` only after the strategy was asked, in the transaction that passes the message's position: that is how a retry of strategy `sequence` tells a
+//! number that was given up from one that took effect. Absent here: running handlers.
 
 pub(crate) mod attempts;
 pub(crate) mod claim;

@@ -96,17 +96,23 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// Takes the turn for a dead letter that is tried again: not only if it has come, but also if it has passed. The number is not missing
-    /// any more then. Whether the letter was tried again already is for its own row to say.
-    pub(crate) async fn claim_again<C: ConnectionTrait>(&self, tx: &C) -> Result<Turn, DbErr> {
+    /// Takes the turn for a dead letter that is tried again. A number that was passed took effect, unless it is one of the missing, or was passed
+    /// because it was given up: `given_up`, which its inbox row remembers, since positions do not. It is not missing any more then.
+    pub(crate) async fn claim_again<C: ConnectionTrait>(
+        &self,
+        tx: &C,
+        given_up: bool,
+        gaps: Gaps,
+    ) -> Result<Turn, DbErr> {
         let mut turn = Turn::Mine;
         self.change(tx, |position| {
-            if self.sequence > position.last {
-                turn = self.turn(position, Gaps::Wait);
+            turn = if self.sequence > position.last {
+                self.turn(position, gaps)
+            } else if position.missing.remove(self.sequence) || given_up {
+                Turn::Mine
             } else {
-                turn = Turn::Mine;
-                position.missing.remove(self.sequence);
-            }
+                Turn::Stale
+            };
             turn == Turn::Mine
         })
         .await?;
@@ -136,11 +142,14 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Goes on without this message, which was given up: its dead letter is in the same transaction. Earlier ones that are missing are
+    /// Goes on without this message, which is given up: its dead letter is in the same transaction. Earlier ones that are missing are
     /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
-    /// instead of being dropped).
-    pub(crate) async fn pass<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
+    /// instead of being dropped). Returns false, and changes nothing, if the number took effect; to know that, it waits for a transaction that
+    /// holds the position.
+    pub(crate) async fn pass<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
+        let mut passed = true;
         self.change(tx, |position| {
+            passed = self.sequence > position.last || position.missing.contains(self.sequence);
             if self.sequence <= position.last {
                 return false;
             }
@@ -151,7 +160,8 @@ impl Place<'_> {
             self.go_on(position);
             true
         })
-        .await
+        .await?;
+        Ok(passed)
     }
 
     /// Whose turn it is at this position, which goes on if it is ours.

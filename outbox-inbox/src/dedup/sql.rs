@@ -277,7 +277,7 @@ impl InboxSql {
         .await
     }
 
-    /// Turns a failed or dead row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the
+    /// Turns a dead row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the
     /// row, and then looks at what it left (primary key).
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let mut sql = self.sql("UPDATE ");
@@ -287,7 +287,7 @@ impl InboxSql {
         ));
         self.push_expiry(&mut sql);
         self.push_where(&mut sql, key);
-        sql.push(&format!(" AND status <> {HANDLED}"));
+        sql.push(&format!(" AND status = {DEAD}"));
         changed(db, sql).await
     }
 

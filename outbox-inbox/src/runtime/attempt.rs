@@ -13,14 +13,14 @@ use super::call::text_of_unfinished;
 use super::consumer::{Consumer, Stop};
 use super::fail::TROUBLE;
 use super::item::{Handling, Item, Route};
-use super::pass::{Pass, pass_of};
+use super::pass::{Pass, pass_of, runs_in_transaction};
 use crate::config::{UnknownVersion, Unreadable};
 use crate::dead_letter::{self, Letter, retry};
 use crate::dedup::attempts::{Count, Start};
 use crate::dedup::claim::Claimant;
 use crate::dedup::key;
 use crate::dedup::sequence::Turn;
-use crate::handler::{HandlerError, OnDuplicate, Registration, Strategy, describe};
+use crate::handler::{HandlerError, Registration, Strategy, describe};
 use crate::hook::Handled;
 
 /// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
@@ -172,7 +172,9 @@ impl Consumer {
     /// Acknowledges what nobody asked for. Where positions are kept it still counts.
     pub(super) async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
         tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
-        let keeper = self.keeper_of_position(message);
+        let keeper = self
+            .keeper_of_position(message)
+            .filter(|_| self.keeps_positions());
         let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
             return Handling::Skipped;
         };
@@ -198,54 +200,18 @@ impl Consumer {
         stop: &Stop,
     ) -> Handling {
         let prepared = self.prepare(message, handler, upcast_to);
-        let (input, claimant) = match &prepared {
-            Ok((input, id)) => (input, Some(self.claimant(message, handler.options.strategy, *id))),
+        let claimant = match &prepared {
+            Ok((_, id)) => Some(self.claimant(message, handler.options.strategy, *id)),
             // It cannot be handled; it is given up when its turn has come.
             Err(_) => match self.wait_for_turn(item, message, Some(handler)).await {
                 Some(handling) => return handling,
-                None => (message, self.keeper_of_position(message)),
+                None => self.keeper_of_position(message),
             },
         };
-        let attempts = self.attempts(message, Some(handler));
-        let mut redo = true;
-        let pass = loop {
-            if item.memory.count_first && item.memory.counted.is_none() {
-                match attempts.start().await {
-                    Ok(Start::Attempt(attempt)) => item.memory.counted = Some(attempt),
-                    Ok(Start::Done) => break Pass::Duplicate,
-                    Ok(Start::Exhausted { attempts, last_error }) => {
-                        let error = text_of_unfinished(attempts, last_error.as_deref());
-                        let count = Count::Counted(attempts);
-                        return self
-                            .failed(
-                                incoming,
-                                item,
-                                message,
-                                claimant.as_ref(),
-                                count,
-                                true,
-                                &error,
-                                stop,
-                            )
-                            .await;
-                    }
-                    Ok(Start::Running) => break Pass::Busy(self.timeout(Some(handler))),
-                    Err(error) => break Pass::Blocked(describe(&error)),
-                }
-            }
-            let pass = match (&prepared, &claimant) {
-                (Ok(_), Some(claimant)) => self.pass(item, input, handler, claimant, stop).await,
-                (Err(error), _) => pass_of(error),
-                (Ok(_), None) => break Pass::Duplicate,
-            };
-            match pass {
-                Pass::CountFirst if redo => {
-                    item.memory.count_first = true;
-                    redo = false;
-                }
-                pass => break pass,
-            }
-        };
+        let ready = prepared.as_ref().map(|(input, _)| input);
+        let pass = self
+            .counted_pass(item, message, handler, ready, claimant.as_ref(), stop)
+            .await;
         let count = item.memory.counted.map_or(Count::Add, Count::Counted);
         let pass = match pass {
             Pass::TimedOut(error) if self.shared.database.responds().await => {
@@ -254,57 +220,96 @@ impl Consumer {
             Pass::TimedOut(error) => Pass::Interrupted(error),
             pass => pass,
         };
-        match pass {
+        let (count, fatal, error) = match pass {
             Pass::Handled { result } => {
+                // Without a transaction nothing has ended the row that was counted. A crash before it: the message comes again, and may run again.
+                if item.memory.counted.is_some() && !runs_in_transaction(item, handler) {
+                    let end = async || self.attempts(message, None).end().await;
+                    if let Err(handling) = self.until_done(item, end, stop).await {
+                        return handling;
+                    }
+                }
                 self.shared.hooks.handled(Handled {
                     consumer: self.name,
                     message,
                     duplicate: false,
                     result: result.as_deref(),
                 });
-                Handling::Handled
+                return Handling::Handled;
             }
-            Pass::Duplicate => self.duplicate(item, message, handler, claimant.as_ref()).await,
-            Pass::Early { expected, failing } => self.early(item, message, Some(handler), expected, failing),
-            Pass::Failed { error, fatal } => {
-                self.failed(
-                    incoming,
-                    item,
-                    message,
-                    claimant.as_ref(),
-                    count,
-                    fatal,
-                    &error,
-                    stop,
-                )
-                .await
+            Pass::Duplicate => return self.duplicate(item, message, handler, claimant.as_ref()).await,
+            Pass::GivenUp => return Handling::Duplicate,
+            Pass::Early { expected, failing } => {
+                return self.early(item, message, Some(handler), expected, failing);
             }
+            Pass::Failed { error, fatal } => (count, fatal, error),
+            Pass::Exhausted { attempts, error } => (Count::Counted(attempts), true, error),
             Pass::Interrupted(error) | Pass::TimedOut(error) => {
                 item.memory.interruptions += 1;
-                if item.memory.interruptions > INTERRUPTIONS_MAX {
-                    item.memory.interruptions = 0;
-                    return self
-                        .failed(
-                            incoming,
-                            item,
-                            message,
-                            claimant.as_ref(),
-                            count,
-                            false,
-                            &error,
-                            stop,
-                        )
-                        .await;
+                if item.memory.interruptions <= INTERRUPTIONS_MAX {
+                    return self.later(item, &error);
                 }
-                self.later(item, &error)
+                item.memory.interruptions = 0;
+                (count, false, error)
             }
-            Pass::Blocked(error) => self.later(item, &error),
-            Pass::Busy(retry_after) => Handling::Later { retry_after },
-            Pass::CountFirst => Handling::Later {
-                retry_after: TROUBLE.min,
-            },
-            Pass::Gone => Handling::Skipped,
-            Pass::Stopped => Handling::Returned,
+            Pass::Blocked(error) => return self.later(item, &error),
+            Pass::Busy(retry_after) => return Handling::Later { retry_after },
+            Pass::CountFirst => {
+                let retry_after = TROUBLE.min;
+                return Handling::Later { retry_after };
+            }
+            Pass::Gone => return Handling::Skipped,
+            Pass::Stopped => return Handling::Returned,
+        };
+        let claimant = claimant.as_ref();
+        self.failed(incoming, item, message, claimant, count, fatal, &error, stop)
+            .await
+    }
+
+    /// Runs the handler once, counted first if it may have failed before. `ready`: its input, or why there is none.
+    async fn counted_pass(
+        &self,
+        item: &mut Item,
+        message: &Arc<Message>,
+        handler: &Registration,
+        ready: Result<&Arc<Message>, &HandlerError>,
+        claimant: Option<&Claimant<'_>>,
+        stop: &Stop,
+    ) -> Pass {
+        let mut redo = true;
+        loop {
+            if item.memory.count_first && item.memory.counted.is_none() {
+                if let (Ok(_), Some(claimant)) = (ready, claimant)
+                    && let Some(pass) = self.ask(item, handler, claimant).await
+                {
+                    return pass;
+                }
+                match self.attempts(message, Some(handler)).start().await {
+                    Ok(Start::Attempt(attempt)) => item.memory.counted = Some(attempt),
+                    Ok(Start::Handled) => return Pass::Duplicate,
+                    Ok(Start::GivenUp) => return Pass::GivenUp,
+                    Ok(Start::Exhausted { attempts, last_error }) => {
+                        let error = text_of_unfinished(attempts, last_error.as_deref());
+                        return Pass::Exhausted { attempts, error };
+                    }
+                    Ok(Start::Running) => return Pass::Busy(self.timeout(Some(handler))),
+                    Err(error) => return Pass::Blocked(describe(&error)),
+                }
+            }
+            let pass = match (ready, claimant) {
+                (Ok(input), Some(claimant)) => self.pass(item, input, handler, claimant, stop).await,
+                (Err(error), _) => pass_of(error),
+                // What has an input has a claimant.
+                (Ok(_), None) => return Pass::Duplicate,
+            };
+            match pass {
+                // The attempts of a letter are counted in the letter.
+                Pass::CountFirst if redo && item.letter.is_none() => {
+                    item.memory.count_first = true;
+                    redo = false;
+                }
+                pass => return pass,
+            }
         }
     }
 
@@ -334,49 +339,5 @@ impl Consumer {
             strategy,
             id,
         }
-    }
-
-    /// A message that took effect before is acknowledged, and does what its handler asks for.
-    pub(super) async fn duplicate(
-        &self,
-        item: &mut Item,
-        message: &Arc<Message>,
-        handler: &Registration,
-        claimant: Option<&Claimant<'_>>,
-    ) -> Handling {
-        let wanted = handler.options.on_duplicate;
-        if wanted == OnDuplicate::Skip {
-            return Handling::Duplicate;
-        }
-        let Some(claimant) = claimant else {
-            return Handling::Duplicate;
-        };
-        let row = match claimant.row(self.shared.database.pool()).await {
-            Ok(row) => row,
-            Err(error) => return self.later(item, &describe(&error)),
-        };
-        let Some(row) = row else {
-            return Handling::Duplicate;
-        };
-        match wanted {
-            OnDuplicate::Result => {
-                if let Some(result) = &row.result {
-                    self.shared.hooks.handled(Handled {
-                        consumer: self.name,
-                        message,
-                        duplicate: true,
-                        result: Some(result),
-                    });
-                }
-            }
-            _ => {
-                let ids = row.follow_ups.unwrap_or_default();
-                // A crash in the middle: some are published once more than others. They are the same events, which consumers know.
-                if let Err(error) = self.reemit(&ids).await {
-                    return self.later(item, &error);
-                }
-            }
-        }
-        Handling::Duplicate
     }
 }

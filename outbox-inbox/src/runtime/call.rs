@@ -7,17 +7,19 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::store::{OutboxAdmin as _, Selection};
-use outbox_core::{DedupKey, Events, Message, MessageContext, MessageId, StoreClaim, wake};
+use outbox_core::{DedupKey, DedupStoreError, Events, Message, MessageContext, MessageId, StoreClaim, wake};
 use outbox_sea_orm::SqlStore;
 use sea_orm::DatabaseTransaction;
+use tokio::time::Instant;
 
 use super::consumer::{Consumer, Stop};
+use super::fail::TROUBLE;
 use super::item::Item;
-use super::pass::{Pass, needs_transaction, pass_of};
+use super::pass::{Pass, pass_of, runs_in_transaction};
 use crate::dedup::claim::Claimant;
 use crate::dedup::constraint;
 use crate::handler::{
@@ -27,7 +29,7 @@ use crate::layer::{Next, TimedOut, Timeout};
 use crate::telemetry::{self, Ran};
 
 /// Added to the handler's timeout for the time that its transaction takes beside it.
-const STORE_LEASE_MARGIN: Duration = Duration::from_secs(10);
+pub(super) const STORE_LEASE_MARGIN: Duration = Duration::from_secs(10);
 
 /// What a handler has done with its transaction and in its outbox.
 #[derive(Debug, Default)]
@@ -174,6 +176,7 @@ impl Consumer {
         };
         let key = DedupKey::new(self.name, claimant.message.event_id);
         let lease = self.timeout(Some(handler)) + STORE_LEASE_MARGIN;
+        let claimed = Instant::now();
         // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
         let token = match store.claim(&key, lease).await {
             Ok(StoreClaim::Mine(token)) => token,
@@ -181,7 +184,7 @@ impl Consumer {
             Ok(StoreClaim::InProgress) => return Pass::Busy(lease / 4),
             Err(error) => return Pass::Blocked(describe(&error)),
         };
-        let pass = if needs_transaction(handler) || item.letter.is_some() {
+        let pass = if runs_in_transaction(item, handler) {
             self.pass_in_transaction(item, input, handler, claimant, stop)
                 .await
         } else {
@@ -197,7 +200,8 @@ impl Consumer {
         };
         let closed = match pass {
             Pass::Handled { .. } | Pass::Duplicate => {
-                store.complete(&key, token, self.shared.config.keep).await
+                let complete = || store.complete(&key, token, self.shared.config.keep);
+                until_completed(complete, claimed + lease, stop).await
             }
             _ => store.release(&key, token).await.map(|()| true),
         };
@@ -217,6 +221,34 @@ impl Consumer {
             ),
         }
         pass
+    }
+}
+
+/// Tells the store, again and again while the lease lasts: the effect has happened, and completing may be repeated.
+async fn until_completed<F>(
+    mut complete: impl FnMut() -> F,
+    end: Instant,
+    stop: &Stop,
+) -> Result<bool, DedupStoreError>
+where
+    F: Future<Output = Result<bool, DedupStoreError>>,
+{
+    let mut tries = 0;
+    loop {
+        let error = match complete().await {
+            Err(error @ DedupStoreError::Unavailable { .. }) => error,
+            closed => return closed,
+        };
+        tries += 1;
+        let delay = TROUBLE.delay(tries, &mut fastrand::Rng::new());
+        if Instant::now() + delay >= end {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the deduplication store is told again");
+        let sleep = tokio::time::sleep(delay);
+        if stop.hard.run_until_cancelled(sleep).await.is_none() {
+            return Err(error);
+        }
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Consumer {
     pub(super) order: Order,
     /// Most messages in one transaction.
     pub(super) batch_max: usize,
+    /// Whether its messages take their turn by number.
+    pub(super) sequenced: bool,
     /// Whether it needs to see every number of an aggregate.
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
@@ -111,6 +113,7 @@ impl Consumer {
             events: Vec::new(),
             order: Order::default(),
             batch_max: 1,
+            sequenced: false,
             whole_aggregates: false,
             numbered: false,
             unknown_met: Mutex::default(),
@@ -121,6 +124,7 @@ impl Consumer {
             let options = &handler.options;
             consumer.order = options.order;
             consumer.batch_max = consumer.batch_max.max(batch_max(&handler));
+            consumer.sequenced |= matches!(options.strategy, Strategy::Sequence { .. });
             consumer.whole_aggregates |=
                 matches!(options.strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
             consumer.numbered |= matches!(options.strategy, Strategy::Sequence { .. });

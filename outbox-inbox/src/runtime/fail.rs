@@ -81,7 +81,10 @@ impl Consumer {
                 self.given_up(&Letter { attempts, ..letter }).await;
                 Handling::DeadLettered
             }
-            Failure::Done => Handling::Duplicate,
+            Failure::Done => match handler {
+                Some(handler) => self.duplicate(item, message, &handler, claimant).await,
+                None => Handling::Duplicate,
+            },
         }
     }
 

@@ -15,6 +15,7 @@ mod batch;
 mod call;
 mod consumer;
 mod dispatch;
+mod duplicate;
 mod fail;
 mod feed;
 mod idle;

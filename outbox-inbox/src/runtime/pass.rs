@@ -14,8 +14,10 @@ use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
 use super::item::Item;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
-use crate::dead_letter::{StoredLetter, retry};
+use crate::dead_letter::StoredLetter;
+use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
+use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, HandlerError, OnDuplicate, Registration, Strategy, describe};
 
 /// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
@@ -26,7 +28,15 @@ pub(super) enum Pass {
     Handled {
         result: Option<Vec<u8>>,
     },
+    /// It took effect before.
     Duplicate,
+    /// It was given up before.
+    GivenUp,
+    /// It has no attempt left, and the last one left no word.
+    Exhausted {
+        attempts: u32,
+        error: String,
+    },
     /// The attempt must be counted before the handler may run.
     CountFirst,
     /// Messages before it are missing.
@@ -64,7 +74,7 @@ impl Consumer {
     ) -> Pass {
         match handler.options.strategy {
             Strategy::Store => self.pass_with_store(item, input, handler, claimant, stop).await,
-            Strategy::Natural if !needs_transaction(handler) && item.letter.is_none() => {
+            Strategy::Natural if !runs_in_transaction(item, handler) => {
                 let recorded = Recorded::default();
                 let attempt = item.memory.counted.unwrap_or(1);
                 let messages = std::slice::from_ref(input);
@@ -98,13 +108,6 @@ impl Consumer {
         // From here to the commit a crash rolls back row, effects and follow-up events together.
         match self.claim(&tx, item, handler, claimant).await {
             None => {}
-            // What a handled or discarded letter leaves to be deleted goes now.
-            Some(pass @ (Pass::Gone | Pass::Duplicate)) if item.letter.is_some() => {
-                return match tx.commit().await {
-                    Ok(()) => pass,
-                    Err(error) => Pass::Blocked(describe(&error)),
-                };
-            }
             Some(pass) => {
                 roll_back(tx).await;
                 return pass;
@@ -142,7 +145,8 @@ impl Consumer {
         claimant: &Claimant<'_>,
     ) -> Option<Pass> {
         if let Some(letter) = &item.letter {
-            return self.claim_letter(tx, letter, claimant).await;
+            let gaps = self.gaps(item, Some(handler));
+            return self.claim_letter(tx, letter, claimant, gaps).await;
         }
         let counted = item.memory.counted.is_some();
         let claimed = async {
@@ -167,16 +171,13 @@ impl Consumer {
         tx: &DatabaseTransaction,
         letter: &StoredLetter,
         claimant: &Claimant<'_>,
+        gaps: Gaps,
     ) -> Option<Pass> {
-        let claimed = async {
-            if retry::claim(tx, &self.shared.sql, self.name, letter, claimant.message).await? {
-                return claimant.claim_again(tx).await.map(Some);
-            }
-            Ok::<_, DbErr>(None)
-        };
-        match claimed.await {
-            Ok(Some(claim)) => unclaimed(Ok(claim)),
-            Ok(None) => Some(Pass::Gone),
+        let taken = retry::claim(tx, &self.shared.sql, self.name, letter, claimant.message);
+        match taken.await {
+            Ok(Taken::Mine { given_up }) => unclaimed(claimant.claim_again(tx, given_up, gaps).await),
+            Ok(Taken::Handled) => Some(Pass::Duplicate),
+            Ok(Taken::Gone) => Some(Pass::Gone),
             Err(error) => unclaimed(Err(error)),
         }
     }
@@ -238,6 +239,7 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
     match claim {
         Ok(Claim::Mine) => None,
         Ok(Claim::Done) => Some(Pass::Duplicate),
+        Ok(Claim::GivenUp) => Some(Pass::GivenUp),
         Ok(Claim::CountFirst) => Some(Pass::CountFirst),
         Ok(Claim::Early { expected, failing }) => Some(Pass::Early { expected, failing }),
         Ok(Claim::Late) => Some(Pass::Failed {
@@ -247,6 +249,12 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
         }),
         Err(error) => Some(Pass::Blocked(describe(&error))),
     }
+}
+
+/// Whether the handler runs in a transaction of ours, which says what became of the message.
+pub(super) fn runs_in_transaction(item: &Item, handler: &Registration) -> bool {
+    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::Store);
+    !may_do_without || needs_transaction(handler) || item.letter.is_some()
 }
 
 /// Whether a handler of a strategy without bookkeeping runs in a transaction all the same.

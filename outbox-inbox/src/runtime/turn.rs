@@ -21,10 +21,10 @@ use crate::telemetry;
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
 impl Consumer {
-    /// The place of a message that no handler takes, where positions are kept.
+    /// The place of a message that no handler takes, or that is given up before one could.
     pub(super) fn keeper_of_position<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
-        (self.keeps_positions() && message.sequence.is_some())
+        (self.sequenced && message.sequence.is_some())
             .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
@@ -50,7 +50,10 @@ impl Consumer {
             Ok(Claim::Early { expected, failing }) => {
                 Some(self.early(item, message, handler, expected, failing))
             }
-            Ok(Claim::Done) => Some(Handling::Duplicate),
+            Ok(Claim::Done) => Some(match self.end(item, message).await {
+                Ok(()) => Handling::Duplicate,
+                Err(handling) => handling,
+            }),
             Ok(_) => None,
             Err(error) => Some(self.later(item, &describe(&error))),
         }
@@ -77,6 +80,7 @@ impl Consumer {
         }
         let wait = self.gap_wait(handler);
         if let Some(early) = waits
+            && !failing
             && !early.given_up
             && early.since + wait <= now
         {
@@ -94,7 +98,11 @@ impl Consumer {
             };
         }
         Handling::Early {
-            retry_after: CLAIM_AGAIN.min(wait / 4),
+            retry_after: match wait {
+                // Gaps are normal, so it waits for one that fails.
+                Duration::ZERO => CLAIM_AGAIN / 4,
+                _ => CLAIM_AGAIN.min(wait / 4),
+            },
         }
     }
 
@@ -102,6 +110,8 @@ impl Consumer {
     pub(super) fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
+            // Those of its handlers are zero.
+            None if !self.keeps_positions() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }
     }

@@ -10,7 +10,10 @@ use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{Inbox, Router};
 use tokio_util::sync::CancellationToken;
 
+use crate::lost_acks::{failed_rows, lost_constraint, lost_key, lost_natural, lost_patient};
 use crate::on_every_backend;
+use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
 use crate::support::{SOON, Script, Step, TestDb, book, message, placed, publish, quick, slow};
 
 /// Runs an inbox in a process of its own, which ends as soon as the handler has written its effect.
@@ -115,7 +118,67 @@ async fn a_message_that_ends_the_process_is_given_up(test: TestDb) {
     assert_eq!(test.row().await, Some((2, 2)));
 }
 
-on_every_backend!(without memory: a_crash_before_the_commit_leaves_nothing, a_message_that_ends_the_process_is_given_up);
+/// One process after the other is killed while it handles the lines of several orders, another one runs beside them to the end. Whatever each had counted,
+/// waited for or committed without an answer: no row says afterwards that it will be tried again.
+async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
+    prepare(&test).await;
+    let broker = MemoryBroker::new();
+    for (order_id, line) in (1..=6).flat_map(|order_id| (1..=5).map(move |line| (order_id, line))) {
+        put(&broker, &numbered(order_id, line)).await;
+    }
+    let router = || {
+        Router::new()
+            .handler::<lost_patient>()
+            .handler::<lost_key>()
+            .handler::<lost_natural>()
+            .handler::<lost_constraint>()
+    };
+    let beside = Inbox::new(test.connect_again().await, broker.source())
+        .router(router())
+        .config(quick().concurrency(1))
+        .state(Orders::default());
+    let (shutdown, run) = spawn(beside);
+    for _ in 0..4 {
+        // Of what it commits no answer arrives.
+        broker.lose_consumer_acks(8);
+        let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
+        crash_after(move || async move {
+            let inbox = Inbox::new(connect().await, broker.source())
+                .router(router())
+                .config(quick())
+                .state(orders.clone());
+            let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
+            let runs = orders.until("runs", |state| state.runs.len() >= 6);
+            // The other process may have been faster.
+            let idle = broker.until_idle("lost_patient");
+            futures_util::future::select(std::pin::pin!(runs), std::pin::pin!(idle)).await;
+            std::mem::forget(run);
+        })
+        .await;
+    }
+    for consumer in ["lost_patient", "lost_key", "lost_natural", "lost_constraint"] {
+        within(broker.until_idle(consumer)).await;
+    }
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
+    assert_eq!(failed_rows(&test).await, 0);
+    for order_id in 1..=6 {
+        for consumer in ["lost_patient", "lost_key", "lost_constraint"] {
+            let mut lines = lines(&test, consumer, order_id).await;
+            if consumer != "lost_patient" {
+                lines.sort_unstable();
+            }
+            assert_eq!(lines, [1, 2, 3, 4, 5], "{consumer}, order {order_id}");
+        }
+    }
+}
+
+on_every_backend!(without memory:
+    a_crash_before_the_commit_leaves_nothing,
+    a_message_that_ends_the_process_is_given_up,
+    kills_leave_no_row_of_a_handled_message_failed,
+);
 
 /// C1: delivered and not begun. Nobody answers, so it comes again.
 async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {

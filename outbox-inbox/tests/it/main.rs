@@ -16,6 +16,7 @@ mod http;
 mod isolation;
 mod layers;
 mod letters;
+mod lost_acks;
 mod migration;
 mod operators;
 mod order;

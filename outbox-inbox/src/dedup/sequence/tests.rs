@@ -69,9 +69,15 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// As [`Self::claim_again_of`], for a number that was given up.
     async fn claim_again(&self, sequence: u64) -> Turn {
+        self.claim_again_of(sequence, true).await
+    }
+
+    async fn claim_again_of(&self, sequence: u64, given_up: bool) -> Turn {
         let tx = self.begin().await;
-        let turn = self.at(sequence).claim_again(&tx).await.unwrap();
+        let place = self.at(sequence);
+        let turn = place.claim_again(&tx, given_up, Wait).await.unwrap();
         tx.commit().await.unwrap();
         turn
     }
@@ -82,10 +88,11 @@ impl<'a> Lane<'a> {
         tx.commit().await.unwrap();
     }
 
-    async fn pass(&self, sequence: u64) {
+    async fn pass(&self, sequence: u64) -> bool {
         let tx = self.begin().await;
-        self.at(sequence).pass(&tx).await.unwrap();
+        let passed = self.at(sequence).pass(&tx).await.unwrap();
         tx.commit().await.unwrap();
+        passed
     }
 
     async fn row(&self) -> Option<Position> {
@@ -151,7 +158,7 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
     assert_eq!(lane.claim(3, Wait).await, Late);
     assert_eq!(lane.claim(5, Wait).await, Late);
     assert_eq!(lane.claim_again(3).await, Mine);
-    assert_eq!(lane.claim_again(5).await, Mine);
+    assert_eq!(lane.claim_again_of(5, false).await, Mine, "missing");
     assert_eq!(lane.row().await.unwrap().missing, Default::default());
     db.close().await;
 }
@@ -248,11 +255,12 @@ async fn a_message_that_was_given_up_is_passed(db: TestDb) {
     lane.pass(5).await;
     assert_eq!(lane.claim(4, Wait).await, Late);
     lane.claim_all([6]).await;
-    lane.pass(5).await;
-    lane.pass(3).await;
+    assert!(lane.pass(3).await, "it is missing, so it did not take effect");
+    assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
     // An operator tries a letter again, whose turn has passed; and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Mine);
+    assert_eq!(lane.claim_again_of(6, false).await, Stale, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));
     assert_eq!(lane.claim_again(7).await, Mine);
     db.close().await;

@@ -37,6 +37,24 @@ async fn announce(event: Event<OrderPlaced>) -> Result<Emit<Vec<ReceiptIssued>>,
     }]))
 }
 
+#[idempotent_handler(
+    consumer = "cashier_by_key",
+    strategy = key(OrderPlaced::number),
+    on_duplicate = result,
+    attempts = 1
+)]
+async fn issue_by_key(event: Event<OrderPlaced>) -> Result<Reply<Receipt>, HandlerError> {
+    Ok(Reply(Receipt {
+        number: event.order_id * 10,
+    }))
+}
+
+impl OrderPlaced {
+    fn number(&self) -> String {
+        self.order_id.to_string()
+    }
+}
+
 /// Handles one message as often as the broker delivers it.
 async fn deliver_twice(test: &TestDb, router: Router) -> Vec<(bool, Option<Vec<u8>>)> {
     let broker = MemoryBroker::new();
@@ -59,6 +77,31 @@ async fn a_duplicate_gets_the_stored_result(test: TestDb) {
     let result = Some(br#"{"number":70}"#.to_vec());
     assert_eq!(seen, [(false, result.clone()), (true, result)]);
     assert_eq!(test.follow_ups().await, 1, "returned events are recorded once");
+}
+
+/// Acknowledgements are lost more often than there are attempts.
+async fn every_duplicate_gets_the_stored_result(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(7)).await;
+    broker.lose_consumer_acks(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = seen.clone();
+    let router = Router::new().handler::<issue_by_key>();
+    let inbox = test.inbox(&broker, router).on_handled(move |handled| {
+        let result = handled.result.map(<[u8]>::to_vec);
+        told.lock().unwrap().push((handled.duplicate, result));
+    });
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!(
+        (report.handled, report.duplicates, report.dead_letters),
+        (1, 3, 0)
+    );
+    let result = Some(br#"{"number":70}"#.to_vec());
+    let again = (true, result.clone());
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(false, result), again.clone(), again.clone(), again]
+    );
 }
 
 /// The follow-up event was published and is kept: a duplicate publishes it again, as the same event.
@@ -84,5 +127,6 @@ async fn a_duplicate_publishes_the_follow_ups_again(test: TestDb) {
 
 on_every_backend!(
     a_duplicate_gets_the_stored_result,
+    every_duplicate_gets_the_stored_result,
     a_duplicate_publishes_the_follow_ups_again,
 );

@@ -1,0 +1,403 @@
+//! A consumer whose acknowledgements the server refuses, more often than a message has attempts: nothing becomes a dead letter, and what an operator
+//! retries afterwards takes effect once.
+//!
+//! The server is the test's own, on both versions, with a user that may not publish on `$JS.ACK.>`; so progress and refusals are lost as well. The
+//! consumers run as that user first, and then as one that may.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outbox_core::testing::backend_url;
+use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
+use outbox_inbox::{
+    DeadLetters, Event, HandlerError, Inbox, InboxConfig, Router, Selection, State, Tx, idempotent_handler,
+};
+use outbox_nats::async_nats::{Client, jetstream};
+use outbox_nats::{
+    DedupBucketSpec, JetStreamPublisher, JetStreamSource, KvDedupStore, PublisherConfig, SourceConfig,
+    StreamSpec, connect, connect_options, provision_stream,
+};
+use outbox_sea_orm::TableNames;
+use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+const STREAM: &str = "EVENTS";
+const SOON: Duration = Duration::from_secs(60);
+const ACK_WAIT: Duration = Duration::from_millis(1500);
+const ATTEMPTS: u32 = 4;
+/// Parcels that take effect at once, and one whose handler fails until somebody mends it.
+const PARCELS: [u64; 3] = [1, 2, 3];
+const BROKEN: u64 = 4;
+
+#[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "parcel", name = "sent")]
+struct Sent {
+    #[domain_event(aggregate_id)]
+    parcel: u64,
+}
+
+fn number(event: &Sent) -> String {
+    event.parcel.to_string()
+}
+
+/// What handlers write to, and whether the broken parcel still is.
+#[derive(Debug, Clone)]
+struct Depot {
+    db: DatabaseConnection,
+    effects: String,
+    markers: String,
+    mended: bool,
+}
+
+impl Depot {
+    /// One row per effect, without a key: a second one shows.
+    async fn note<C>(&self, db: &C, consumer: &str, event: &Sent) -> Result<(), HandlerError>
+    where
+        C: sea_orm::ConnectionTrait,
+    {
+        if event.parcel == BROKEN && !self.mended {
+            return Err(HandlerError::fatal("no address"));
+        }
+        let (effects, parcel) = (&self.effects, event.parcel);
+        db.execute_unprepared(&format!("INSERT INTO {effects} VALUES ('{consumer}', {parcel})"))
+            .await?;
+        Ok(())
+    }
+
+    /// How often each parcel took effect, the broken one last.
+    async fn effects(&self, consumer: &str) -> Vec<i64> {
+        let mut counts = Vec::new();
+        for parcel in PARCELS.into_iter().chain([BROKEN]) {
+            let of = format!(
+                "{} WHERE consumer = '{consumer}' AND parcel = {parcel}",
+                self.effects
+            );
+            counts.push(count(&self.db, &of).await);
+        }
+        counts
+    }
+}
+
+async fn count(db: &DatabaseConnection, of: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {of}");
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db.query_one_raw(statement).await.unwrap().unwrap();
+    row.try_get_by_index(0).unwrap()
+}
+
+macro_rules! handlers {
+    ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
+        #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($key)*))?)]
+        async fn $name(event: Event<Sent>, tx: Tx<'_>, depot: State<Depot>) -> Result<(), HandlerError> {
+            depot.note(&tx, $consumer, &event).await
+        }
+    )*};
+}
+
+handlers! {
+    by_message_id: "by_message_id", message_id;
+    by_sequence: "by_sequence", sequence;
+    by_key: "by_key", key(self::number);
+    by_nature: "by_nature", natural;
+}
+
+#[idempotent_handler(consumer = "by_nature_outside", strategy = natural)]
+async fn by_nature_outside(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+    depot.note(&depot.db, "by_nature_outside", &event).await
+}
+
+/// The bucket is the record; the database plays the system outside.
+#[idempotent_handler(consumer = "by_store", strategy = store)]
+async fn by_store(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+    depot.note(&depot.db, "by_store", &event).await
+}
+
+#[idempotent_handler(consumer = "by_constraint", strategy = constraint("markers_pkey", "PRIMARY"))]
+async fn by_constraint(event: Event<Sent>, tx: Tx<'_>, depot: State<Depot>) -> Result<(), HandlerError> {
+    let (markers, parcel) = (&depot.markers, event.parcel);
+    tx.execute_unprepared(&format!("INSERT INTO {markers} (id) VALUES ({parcel})"))
+        .await?;
+    depot.note(&tx, "by_constraint", &event).await
+}
+
+const CONSUMERS: [&str; 7] = [
+    "by_message_id",
+    "by_sequence",
+    "by_key",
+    "by_nature",
+    "by_nature_outside",
+    "by_store",
+    "by_constraint",
+];
+
+fn router() -> Router {
+    Router::new()
+        .handler::<by_message_id>()
+        .handler::<by_sequence>()
+        .handler::<by_key>()
+        .handler::<by_nature>()
+        .handler::<by_nature_outside>()
+        .handler::<by_store>()
+        .handler::<by_constraint>()
+}
+
+/// A server with a user `free` and a user `mute`, who cannot acknowledge.
+struct Server {
+    process: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Server {
+    async fn start(binary: &Path) -> Self {
+        let folder = TempDir::new().unwrap();
+        let config = folder.path().join("nats.conf");
+        let users = "{ user: free, password: secret }, \
+                     { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
+        std::fs::write(&config, format!("authorization {{ users = [{users}] }}")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let process = Command::new(binary)
+            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .arg(folder.path())
+            .arg("-c")
+            .arg(&config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self {
+            process,
+            port,
+            _folder: folder,
+        };
+        let listening = async {
+            while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(SOON, listening).await.unwrap();
+        server
+    }
+
+    async fn connect(&self, user: &str) -> Client {
+        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
+        connect(format!("nats://127.0.0.1:{}", self.port), options)
+            .await
+            .unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Tables that nobody else uses.
+async fn depot(database_url: &str) -> (Depot, TableNames) {
+    let name = format!("t{}", &MessageId::fresh().to_string().replace('-', "")[14..]);
+    let db = Database::connect(database_url).await.unwrap();
+    let (names, prefix) = match db.get_database_backend() {
+        DbBackend::Postgres => {
+            let schema = format!("CREATE SCHEMA {name}");
+            db.execute_unprepared(&schema).await.unwrap();
+            (TableNames::new().with_schema(&name).unwrap(), format!("{name}."))
+        }
+        _ => (
+            TableNames::new().with_prefix(format!("{name}_")).unwrap(),
+            format!("{name}_"),
+        ),
+    };
+    outbox_inbox::migration::migrate_with(&db, &names).await.unwrap();
+    let (effects, markers) = (format!("{prefix}effects"), format!("{prefix}markers"));
+    for table in [
+        format!("{effects} (consumer VARCHAR(64), parcel BIGINT)"),
+        format!("{markers} (id BIGINT PRIMARY KEY)"),
+    ] {
+        db.execute_unprepared(&format!("CREATE TABLE {table}"))
+            .await
+            .unwrap();
+    }
+    let depot = Depot {
+        db,
+        effects,
+        markers,
+        mended: false,
+    };
+    (depot, names)
+}
+
+async fn inbox(
+    depot: &Depot,
+    names: &TableNames,
+    client: Client,
+    config: InboxConfig,
+) -> Inbox<JetStreamSource> {
+    let store = KvDedupStore::open(client.clone(), &DedupBucketSpec::default())
+        .await
+        .unwrap();
+    Inbox::new(
+        depot.db.clone(),
+        JetStreamSource::new(client, SourceConfig::default().stream(STREAM)),
+    )
+    .router(router())
+    .names(names.clone())
+    .config(config)
+    .dedup_store(store)
+    .state(depot.clone())
+}
+
+async fn publish(client: &Client) {
+    let sent: [&'static EventDescriptor; 1] = [&Sent::DESCRIPTORS[0]];
+    provision_stream(client, &StreamSpec::default().name(STREAM), sent)
+        .await
+        .unwrap();
+    let config = PublisherConfig::default().stream(STREAM).source("test");
+    let publisher = JetStreamPublisher::new(client.clone(), config);
+    for parcel in PARCELS.into_iter().chain([BROKEN]) {
+        let message = NewMessage::from_event(&Sent { parcel }).unwrap();
+        let message = message.into_message(Some(1), OffsetDateTime::now_utc());
+        publisher.publish(&message).await.unwrap();
+    }
+}
+
+/// Runs until the server has delivered each message more often than so many times to each consumer, and shuts down.
+async fn run_until_delivered(inbox: Inbox<JetStreamSource>, client: &Client, times: u32, limit: Duration) {
+    let shutdown = CancellationToken::new();
+    let run = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { inbox.run(shutdown).await.unwrap() }
+    });
+    let stream = jetstream::new(client.clone()).get_stream(STREAM).await.unwrap();
+    let messages = 1 + PARCELS.len() as u64;
+    let delivered = async {
+        for consumer in CONSUMERS {
+            loop {
+                // The sequence of deliveries counts repeated ones.
+                if let Ok(info) = stream.consumer_info(consumer).await
+                    && info.delivered.consumer_sequence > messages * u64::from(times)
+                {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    tokio::time::timeout(limit, delivered).await.unwrap();
+    shutdown.cancel();
+    run.await.unwrap();
+}
+
+async fn denied_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
+    let config = InboxConfig::default()
+        .ack_wait(ACK_WAIT)
+        .handler_timeout(ACK_WAIT / 2)
+        .attempts_max(ATTEMPTS);
+    check(binary, database_url, config, ATTEMPTS, SOON).await;
+}
+
+async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts: u32, limit: Duration) {
+    let server = Server::start(binary).await;
+    let free = server.connect("free").await;
+    publish(&free).await;
+    let (mut depot, names) = depot(database_url).await;
+    let letters = DeadLetters::new(depot.db.clone()).names(names.clone());
+    let rows = match depot.db.get_database_backend() {
+        DbBackend::Postgres => depot.effects.replace(".effects", ".inbox_messages"),
+        _ => depot.effects.replace("_effects", "_inbox_messages"),
+    };
+
+    let mute = server.connect("mute").await;
+    let refused = inbox(&depot, &names, mute, config.clone()).await;
+    run_until_delivered(refused, &free, attempts + 2, limit).await;
+    // What is broken is given up at once, by each consumer. Nothing else is.
+    let given_up = letters.list(&Selection::all(), 100).await.unwrap();
+    assert!(
+        given_up.iter().all(|letter| letter.error == "no address"),
+        "{given_up:#?}"
+    );
+    assert_eq!(given_up.len(), CONSUMERS.len());
+
+    depot.mended = true;
+    let mended = inbox(&depot, &names, free.clone(), config).await;
+    mended.drain_until_idle().await.unwrap();
+    assert_eq!(
+        letters.retry(&Selection::all()).await.unwrap(),
+        CONSUMERS.len() as u64
+    );
+    let shutdown = CancellationToken::new();
+    let run = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { mended.run(shutdown).await.unwrap() }
+    });
+    let ended = async {
+        while letters.count(&Selection::all()).await.unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(SOON, ended).await.unwrap();
+    shutdown.cancel();
+    run.await.unwrap();
+
+    for consumer in CONSUMERS {
+        // A natural handler runs a second time: the first delivery leaves no trace.
+        let expected = if consumer.starts_with("by_nature") { 2 } else { 1 };
+        assert_eq!(
+            depot.effects(consumer).await,
+            [expected, expected, expected, 1],
+            "{consumer}"
+        );
+    }
+    let failed = format!("{rows} WHERE status = 0");
+    assert_eq!(
+        count(&depot.db, &failed).await,
+        0,
+        "failed rows of handled messages"
+    );
+}
+
+/// The version that the tests are written against.
+fn current() -> Option<PathBuf> {
+    backend_url("OUTBOX_TEST_NATS_CLUSTER_BIN").map(PathBuf::from)
+}
+
+/// The oldest version that is supported, of the variable or the PATH; else the test is skipped as if a server were missing.
+fn old() -> Option<PathBuf> {
+    let is_old = |binary: &PathBuf| {
+        let output = Command::new(binary).arg("--version").output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("v2.9."))
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|folder| folder.join("nats-server"))
+        .find(is_old);
+    found.or_else(|| backend_url("OUTBOX_TEST_NATS_BIN").map(PathBuf::from))
+}
+
+#[tokio::test]
+async fn denied_acknowledgements_on_postgres() {
+    if let (Some(binary), Some(url)) = (current(), backend_url("OUTBOX_TEST_POSTGRES_URL")) {
+        denied_acknowledgements_leave_one_effect_each(&binary, &url).await;
+    }
+}
+
+#[tokio::test]
+async fn denied_acknowledgements_on_mariadb() {
+    if let (Some(binary), Some(url)) = (current(), backend_url("OUTBOX_TEST_MARIADB_URL")) {
+        denied_acknowledgements_leave_one_effect_each(&binary, &url).await;
+    }
+}
+
+#[tokio::test]
+async fn denied_acknowledgements_by_an_old_server() {
+    if let (Some(binary), Some(url)) = (old(), backend_url("OUTBOX_TEST_POSTGRES_URL")) {
+        denied_acknowledgements_leave_one_effect_each(&binary, &url).await;
+    }
+}

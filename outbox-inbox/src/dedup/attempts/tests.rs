@@ -1,0 +1,156 @@
+//! What is recorded of a failure while others do something with the same message.
+
+use std::time::Duration;
+
+use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
+use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+use time::OffsetDateTime;
+
+use super::*;
+use crate::dedup::sequence::Gaps;
+use crate::dedup::test_db::{TestDb, on_every_database};
+use crate::handler::Strategy;
+
+fn message() -> Message {
+    Message {
+        id: MessageId::fresh(),
+        event_id: MessageId::fresh().into(),
+        event_type: "order.placed".to_owned(),
+        event_version: 1,
+        aggregate: Aggregate::new("order", "1"),
+        sequence: Some(1),
+        subject: None,
+        content_type: String::new(),
+        payload: Default::default(),
+        headers: Headers::default(),
+        created_at: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+fn incoming() -> Incoming {
+    Incoming {
+        subject: "events.order.1.placed".to_owned(),
+        headers: Vec::new(),
+        payload: Default::default(),
+        delivery_count: 2,
+        position: 1,
+    }
+}
+
+fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> Letter<'a> {
+    Letter {
+        consumer: "billing",
+        message: Some(message),
+        incoming,
+        error: "declined",
+        attempts: 0,
+    }
+}
+
+fn inbox_sql(db: &TestDb) -> InboxSql {
+    let names = outbox_sea_orm::TableNames::default();
+    InboxSql::new(db.pool.get_database_backend(), &names, Duration::from_secs(3600))
+}
+
+fn attempts<'a>(db: &'a TestDb, sql: &'a InboxSql, message: &Message) -> Attempts<'a> {
+    Attempts {
+        sql,
+        database: &db.database,
+        consumer: "billing",
+        event_id: message.event_id,
+        attempts_max: 3,
+        run_max: Duration::ZERO,
+    }
+}
+
+fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
+    Claimant {
+        sql,
+        consumer: "billing",
+        message,
+        strategy: Strategy::Sequence { gap: None },
+        id: message.event_id.as_uuid(),
+    }
+}
+
+/// Between the look of the one that gives up and its decision, another process handled the message.
+async fn what_took_effect_is_not_buried(db: TestDb) {
+    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
+    let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
+    assert_eq!(attempts.start().await.unwrap(), Start::Attempt(1));
+    let other = db.database.begin().await.unwrap();
+    let claim = claimant.claim(&other, false, Gaps::Wait).await.unwrap();
+    assert_eq!(claim, crate::dedup::claim::Claim::Mine);
+    other.commit().await.unwrap();
+    let failure = attempts
+        .fail(
+            Count::Counted(3),
+            true,
+            &letter(&message, &incoming),
+            Some(&claimant),
+        )
+        .await
+        .unwrap();
+    assert_eq!(failure, Failure::Done);
+    let row = sql.row(&db.pool, attempts.key()).await.unwrap().unwrap();
+    assert_eq!(row.status, Status::Handled);
+    let letters = Statement::from_string(sql.backend(), "SELECT id FROM inbox_dead_letters");
+    assert!(db.pool.query_all_raw(letters).await.unwrap().is_empty());
+    db.close().await;
+}
+
+/// Two processes have the message. The failure of one waits for the other, which counts its own attempt: the row that appears must not be taken for one
+/// that says that the message is done, or it would be acknowledged.
+async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
+    let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
+    let first = attempts(&db, &sql, &message);
+    let Some((pid, waiting)) = who_waits(sql.backend()) else {
+        // One writer at a time: nothing comes in between.
+        return db.close().await;
+    };
+    let other = db.database.begin().await.unwrap();
+    assert!(
+        sql.insert(&other, first.key(), Status::Failed, 1, None)
+            .await
+            .unwrap()
+    );
+    let letter = letter(&message, &incoming);
+    let fail = first.fail(Count::Add, false, &letter, None);
+    let pid = other.query_one_raw(Statement::from_string(sql.backend(), pid));
+    let pid: i64 = pid.await.unwrap().unwrap().try_get_by_index(0).unwrap();
+    let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
+    let go_on = async {
+        // Asked outside of the transaction, which would only see who was connected when it first looked.
+        while db.pool.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        other.commit().await.unwrap();
+    };
+    let (failure, ()) = futures_util::future::join(fail, go_on).await;
+    assert_eq!(failure.unwrap(), Failure::Retry { attempts: 2 });
+    let row = sql.row(&db.pool, first.key()).await.unwrap().unwrap();
+    assert_eq!((row.status, row.attempts), (Status::Failed, 2));
+    db.close().await;
+}
+
+/// How a transaction learns its own name, and how to find those who wait for it.
+fn who_waits(backend: DbBackend) -> Option<(&'static str, &'static str)> {
+    match backend {
+        DbBackend::Postgres => Some((
+            "SELECT pg_backend_pid()::int8",
+            "SELECT pid FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid))",
+        )),
+        DbBackend::MySql => Some((
+            "SELECT CAST(connection_id() AS SIGNED)",
+            "SELECT w.requesting_trx_id FROM information_schema.innodb_lock_waits w \
+             JOIN information_schema.innodb_trx t ON t.trx_id = w.blocking_trx_id \
+             WHERE t.trx_mysql_thread_id = {pid}",
+        )),
+        _ => None,
+    }
+}
+
+on_every_database!(
+    what_took_effect_is_not_buried,
+    a_start_elsewhere_does_not_hide_a_failure
+);

@@ -1,0 +1,477 @@
+//! Messages that take effect and whose acknowledgements are lost: none is given up, none takes effect again, and no row calls one failed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outbox_core::dedup::DedupFuture;
+use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
+use outbox_core::{ClaimToken, DedupKey, DedupStore, DedupStoreError, Message, StoreClaim};
+use outbox_inbox::testing::{Harness, Outcome, dead_letters};
+use outbox_inbox::{
+    DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State, Tx, idempotent_handler,
+};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend};
+use tokio_util::sync::CancellationToken;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, copy, crash_after, eventually, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{OrderPlaced, TestDb, quick, slow};
+
+macro_rules! handlers {
+    ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
+        #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($key)*))?)]
+        pub(crate) async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+            orders.note($consumer, &event, &tx).await
+        }
+    )*};
+}
+
+fn number(event: &OrderPlaced) -> String {
+    format!("{}/{}", event.order_id, event.line)
+}
+
+handlers! {
+    lost_message_id: "lost_message_id", message_id;
+    lost_sequence: "lost_sequence", sequence;
+    lost_latest: "lost_latest", sequence(gap = "0s");
+    lost_patient: "lost_patient", sequence(gap = "1h");
+    lost_key: "lost_key", key(self::number);
+    lost_natural: "lost_natural", natural;
+    lost_store_tx: "lost_store_tx", store;
+}
+
+/// Its own table knows the line.
+#[idempotent_handler(
+    consumer = "lost_constraint",
+    strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
+)]
+pub(crate) async fn lost_constraint(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: State<Orders>,
+) -> Result<(), HandlerError> {
+    let id = event.order_id * 1000 + u64::from(event.line);
+    tx.execute_unprepared(&format!("INSERT INTO markers (id) VALUES ({id})"))
+        .await?;
+    orders.note("lost_constraint", &event, &tx).await
+}
+
+/// An effect outside of the database.
+#[idempotent_handler(consumer = "lost_natural_outside", strategy = natural)]
+async fn lost_natural_outside(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
+    orders.follow(&event).await
+}
+
+#[idempotent_handler(consumer = "lost_store", strategy = store)]
+async fn lost_store(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
+    orders.follow(&event).await
+}
+
+/// Calls a generic function with each handler.
+macro_rules! with_every_handler {
+    ($run:ident($($argument:expr),*)) => {
+        $run::<lost_message_id>($($argument),*).await;
+        $run::<lost_sequence>($($argument),*).await;
+        $run::<lost_latest>($($argument),*).await;
+        $run::<lost_key>($($argument),*).await;
+        $run::<lost_natural>($($argument),*).await;
+        $run::<lost_natural_outside>($($argument),*).await;
+        $run::<lost_constraint>($($argument),*).await;
+        $run::<lost_store>($($argument),*).await;
+        $run::<lost_store_tx>($($argument),*).await;
+    };
+}
+
+/// The rows that say that a message will be tried again.
+pub(crate) async fn failed_rows(test: &TestDb) -> i64 {
+    test.int("SELECT count(*) FROM inbox_messages WHERE status = 0")
+        .await
+}
+
+/// What a handler has done: in its table, or outside of the database.
+async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
+    match consumer {
+        "lost_natural_outside" | "lost_store" => orders.seen().runs_of(1),
+        _ => lines(test, consumer, 1).await.len(),
+    }
+}
+
+/// `natural` says that it may run again, so it does, once: the first delivery leaves no trace.
+fn expected_effects(consumer: &str) -> usize {
+    match consumer {
+        "lost_natural" | "lost_natural_outside" => 2,
+        _ => 1,
+    }
+}
+
+/// Lets the last attempt be long ago, so that nobody takes it for one that still runs.
+async fn age_rows(test: &TestDb) {
+    let earlier = match test.sql_backend() {
+        DbBackend::Postgres => "processed_at - interval '1 hour'",
+        DbBackend::MySql => "TIMESTAMPADD(HOUR, -1, processed_at)",
+        _ => "processed_at - 3600000000",
+    };
+    test.execute(&format!("UPDATE inbox_messages SET processed_at = {earlier}"))
+        .await;
+}
+
+fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) -> Harness {
+    Harness::new(db)
+        .state(orders.clone())
+        .dedup_store(store.clone())
+        .config(slow())
+}
+
+/// The default settings: 10 attempts. The broker delivers more often than that, because it never hears that the message is done.
+async fn what_took_effect_is_never_given_up(test: TestDb) {
+    prepare(&test).await;
+    with_every_handler!(deliver_often(&test));
+}
+
+async fn deliver_often<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (orders, message) = (Orders::default(), numbered(1, 1));
+    let harness = Harness::new(test.db.clone())
+        .state(orders.clone())
+        .dedup_store(MemoryDedupStore::new());
+    for delivery in 1..=14 {
+        let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
+        let handled = usize::try_from(delivery).unwrap() <= expected_effects(consumer);
+        let expected = if handled {
+            Outcome::Handled
+        } else {
+            Outcome::Duplicate
+        };
+        assert_eq!(outcome, expected, "{consumer}, delivery {delivery}");
+        age_rows(test).await;
+    }
+    assert_eq!(
+        effects(test, consumer, &orders).await,
+        expected_effects(consumer),
+        "{consumer}"
+    );
+    assert!(dead_letters(&test.db, consumer).await.unwrap().is_empty());
+    assert_eq!(failed_rows(test).await, 0, "{consumer}");
+}
+
+/// All consumers of one inbox, and a broker that hears of nothing that they handle until it has delivered each message more often than there are attempts.
+async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
+    prepare(&test).await;
+    let consumers = [
+        "lost_message_id",
+        "lost_sequence",
+        "lost_latest",
+        "lost_key",
+        "lost_natural",
+        "lost_natural_outside",
+        "lost_constraint",
+        "lost_store",
+        "lost_store_tx",
+    ];
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let router = Router::new()
+        .handler::<lost_message_id>()
+        .handler::<lost_sequence>()
+        .handler::<lost_latest>()
+        .handler::<lost_key>()
+        .handler::<lost_natural>()
+        .handler::<lost_natural_outside>()
+        .handler::<lost_constraint>()
+        .handler::<lost_store>()
+        .handler::<lost_store_tx>();
+    broker.lose_consumer_acks(usize::MAX);
+    for line in 1..=3 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    // Handlers that do nothing but insert a row, and may take a second for it: those that ran last are soon taken for ended.
+    let inbox = test
+        .inbox(&broker, router)
+        .config(quick().attempts_max(2))
+        .dedup_store(MemoryDedupStore::new())
+        .state(orders.clone());
+    let (shutdown, run) = spawn(inbox);
+    eventually("five deliveries of each message", async || {
+        consumers.iter().all(|consumer| broker.deliveries(consumer) >= 15)
+    })
+    .await;
+    broker.lose_consumer_acks(0);
+    for consumer in consumers {
+        within(broker.until_idle(consumer)).await;
+    }
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
+    assert_eq!(failed_rows(&test).await, 0);
+    let letters = DeadLetters::new(test.db.clone());
+    assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 0);
+    for consumer in consumers
+        .iter()
+        .filter(|name| !name.ends_with("outside") && **name != "lost_store")
+    {
+        let mut lines = lines(&test, consumer, 1).await;
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines, [1, 2, 3], "{consumer}");
+        let sql = format!("SELECT count(*) FROM noted WHERE consumer = '{consumer}'");
+        let effects = usize::try_from(test.int(&sql).await).unwrap();
+        assert_eq!(effects, 3 * expected_effects(consumer), "{consumer}");
+    }
+}
+
+/// The first process notes the failure and ends, the second ends while its handler runs, the third handles the message.
+async fn a_failure_is_over_when_another_process_handles_the_message(test: TestDb) {
+    prepare(&test).await;
+    with_every_handler!(fail_and_succeed_elsewhere(&test));
+}
+
+async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (message, store) = (numbered(1, 1), MemoryDedupStore::new());
+    let orders = Orders::default();
+    orders.rule(1, Rule::Fail);
+    let first = harness(test.connect_again().await, &orders, &store);
+    let outcome = first.redeliver_message::<H>(&message, 1).await.unwrap();
+    assert_eq!(
+        (outcome, failed_rows(test).await),
+        (Outcome::Failed, 1),
+        "{consumer}"
+    );
+    drop(first);
+    // The claim of a process that ended stands in a store until its lease has passed, longer than a test may wait.
+    if !consumer.starts_with("lost_store") {
+        let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
+        orders.rule(1, Rule::Wait);
+        crash_after(move || async move {
+            let harness = harness(connect().await, &orders, &MemoryDedupStore::new());
+            let run = tokio::spawn(async move { harness.redeliver_message::<H>(&crashing, 2).await });
+            orders
+                .until("the second attempt", |state| state.runs.len() == 1)
+                .await;
+            // Not dropped: that would be an orderly end.
+            std::mem::forget(run);
+        })
+        .await;
+        assert_eq!(failed_rows(test).await, 1, "{consumer}");
+    }
+    let orders = Orders::default();
+    let third = harness(test.connect_again().await, &orders, &store);
+    let outcome = third.redeliver_message::<H>(&message, 3).await.unwrap();
+    assert_eq!(
+        (outcome, failed_rows(test).await),
+        (Outcome::Handled, 0),
+        "{consumer}"
+    );
+    let outcome = third.redeliver_message::<H>(&message, 4).await.unwrap();
+    assert_eq!(
+        (outcome, failed_rows(test).await),
+        (Outcome::Duplicate, 0),
+        "{consumer}"
+    );
+    assert_eq!(effects(test, consumer, &orders).await, 1, "{consumer}");
+}
+
+/// One process notes the failure; a copy takes effect in another one, which has nothing to do with that row.
+async fn a_failure_is_over_when_a_copy_has_taken_effect(test: TestDb) {
+    prepare(&test).await;
+    with_every_handler!(fail_and_succeed_by_a_copy(&test));
+}
+
+async fn fail_and_succeed_by_a_copy<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (message, store, orders) = (numbered(1, 1), MemoryDedupStore::new(), Orders::default());
+    let harness = harness(test.db.clone(), &orders, &store);
+    orders.rule(1, Rule::Fail);
+    harness.redeliver_message::<H>(&message, 1).await.unwrap();
+    orders.rule(1, None);
+    let failures = orders.seen().runs.len();
+    assert_eq!(
+        harness.deliver_message::<H>(&copy(&message)).await.unwrap(),
+        Outcome::Handled,
+        "{consumer}"
+    );
+    let again = harness.redeliver_message::<H>(&message, 2).await.unwrap();
+    let runs_again = expected_effects(consumer) == 2;
+    let expected = if runs_again {
+        Outcome::Handled
+    } else {
+        Outcome::Duplicate
+    };
+    assert_eq!(again, expected, "{consumer}");
+    assert_eq!(failed_rows(test).await, 0, "{consumer}");
+    if consumer != "lost_natural_outside" && consumer != "lost_store" {
+        assert_eq!(lines(test, consumer, 1).await.len(), expected_effects(consumer));
+    } else {
+        assert_eq!(orders.seen().runs.len() - failures, expected_effects(consumer));
+    }
+}
+
+/// A message that waits in one process after the other, each of which is killed. No handler was ever started.
+async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
+    prepare(&test).await;
+    let (store, orders) = (MemoryDedupStore::new(), Orders::default());
+    let harness = harness(test.db.clone(), &orders, &store);
+    let messages = [numbered(1, 1), numbered(1, 2)];
+    for delivery in 2..=14 {
+        let outcome = harness
+            .redeliver_message::<lost_sequence>(&messages[1], delivery)
+            .await;
+        assert_eq!(outcome.unwrap(), Outcome::Later, "delivery {delivery}");
+        age_rows(&test).await;
+    }
+    assert_eq!(test.row().await, None);
+    for message in &messages {
+        let outcome = harness.redeliver_message::<lost_sequence>(message, 15).await;
+        assert_eq!(outcome.unwrap(), Outcome::Handled);
+    }
+    assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
+}
+
+/// A process that does not know the version gets what one that does has handled. A dead letter of it would take effect again.
+async fn an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter(test: TestDb) {
+    prepare(&test).await;
+    handled_by_another_version::<lost_sequence>(&test).await;
+    handled_by_another_version::<lost_latest>(&test).await;
+}
+
+async fn handled_by_another_version<H: Handler>(test: &TestDb) {
+    let (store, orders) = (MemoryDedupStore::new(), Orders::default());
+    let harness = harness(test.db.clone(), &orders, &store);
+    let message = numbered(1, 1);
+    assert_eq!(
+        harness.deliver_message::<H>(&message).await.unwrap(),
+        Outcome::Handled
+    );
+    let unknown = Message {
+        event_version: 9,
+        ..message
+    };
+    let outcome = harness.redeliver_message::<H>(&unknown, 2).await.unwrap();
+    assert_eq!(outcome, Outcome::Duplicate, "{}", H::REGISTRATION.consumer);
+}
+
+/// A store that does not hear of the first completions.
+#[derive(Debug, Clone)]
+struct Deaf {
+    store: MemoryDedupStore,
+    deaf_for: Arc<AtomicUsize>,
+}
+
+impl DedupStore for Deaf {
+    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
+        self.store.claim(key, lease)
+    }
+
+    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
+        let left = |left: usize| left.checked_sub(1);
+        if self
+            .deaf_for
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+            .is_ok()
+        {
+            return Box::pin(async { Err(DedupStoreError::unavailable("a blip", None)) });
+        }
+        self.store.complete(key, token, keep)
+    }
+
+    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
+        self.store.release(key, token)
+    }
+
+    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>> {
+        self.store.preflight(keep)
+    }
+}
+
+/// The effect has happened, and its claim stands for seconds: the store is told again.
+async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
+    let (orders, message) = (Orders::default(), numbered(1, 1));
+    let store = Deaf {
+        store: MemoryDedupStore::new(),
+        deaf_for: Arc::new(AtomicUsize::new(3)),
+    };
+    let harness = Harness::new(test.db.clone())
+        .state(orders.clone())
+        .dedup_store(store.clone())
+        .config(slow());
+    let outcome = harness.deliver_message::<lost_store>(&message).await.unwrap();
+    assert_eq!(outcome, Outcome::Handled);
+    assert!(
+        store
+            .store
+            .is_done(&DedupKey::new("lost_store", message.event_id))
+    );
+    let outcome = harness
+        .deliver_message::<lost_store>(&copy(&message))
+        .await
+        .unwrap();
+    assert_eq!((outcome, orders.seen().runs_of(1)), (Outcome::Duplicate, 1));
+}
+
+/// A true letter, of a message that took effect in another way before an operator retries it.
+async fn a_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
+    prepare(&test).await;
+    retry_what_is_there::<lost_key>(&test).await;
+    retry_what_is_there::<lost_constraint>(&test).await;
+    retry_what_is_there::<lost_store>(&test).await;
+    retry_what_is_there::<lost_store_tx>(&test).await;
+}
+
+async fn retry_what_is_there<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders, store) = (MemoryBroker::new(), Orders::default(), MemoryDedupStore::new());
+    let message = numbered(1, 1);
+    let inbox = |db| {
+        Inbox::new(db, broker.source())
+            .router(Router::new().handler::<H>())
+            .config(slow())
+            .dedup_store(store.clone())
+            .state(orders.clone())
+    };
+    orders.rule(1, Rule::Fatal);
+    put(&broker, &message).await;
+    let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
+    assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
+    orders.rule(1, None);
+    // These strategies do not look at the row that says that the event was given up.
+    put(&broker, &copy(&message)).await;
+    let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
+    assert_eq!(report.handled, 1, "{consumer}: {report:?}");
+    let effects = orders.seen().runs_of(1);
+
+    let letters = DeadLetters::new(test.db.clone());
+    let of_consumer = Selection::consumer(consumer);
+    assert_eq!(letters.retry(&of_consumer).await.unwrap(), 1);
+    let (shutdown, run): (CancellationToken, _) = spawn(inbox(test.db.clone()));
+    eventually("an end of the letter", async || {
+        letters.count(&of_consumer).await.unwrap() == 0
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.duplicates, report.handled),
+        (1, 0),
+        "{consumer}: {report:?}"
+    );
+    let sql = format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND status <> 1");
+    assert_eq!(test.int(&sql).await, 0, "{consumer}: its row says handled");
+    match consumer {
+        // It finds out by its own insert.
+        "lost_constraint" => assert_eq!(lines(test, consumer, 1).await, [1]),
+        "lost_store" => assert_eq!(orders.seen().runs_of(1), effects),
+        _ => assert_eq!(lines(test, consumer, 1).await, [1], "{consumer}"),
+    }
+}
+
+on_every_backend!(
+    what_took_effect_is_never_given_up,
+    lost_acknowledgements_use_no_attempts,
+    a_failure_is_over_when_a_copy_has_taken_effect,
+    what_waits_for_its_turn_uses_no_attempts,
+    an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter,
+    a_store_that_was_away_for_a_moment_is_told_again,
+    a_letter_whose_effect_is_there_ends_without_another,
+);
+on_every_backend!(without memory: a_failure_is_over_when_another_process_handles_the_message);
