@@ -235,7 +235,8 @@ impl<S: Source> Dispatcher<S> {
             self.consumer.shared.tally.count(handling);
         }
         let Some((in_flight, handling)) = lane.stopped else {
-            self.lanes.finish(&lane.key, Vec::new(), None, now);
+            let until = self.wait_for_number(&lane.key, lane.over_to, now);
+            self.lanes.finish(&lane.key, Vec::new(), until, now);
             return;
         };
         self.consumer.shared.tally.count(handling);

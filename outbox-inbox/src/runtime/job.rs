@@ -129,6 +129,8 @@ pub(super) struct Ended<D> {
     pub(super) key: Arc<LaneKey>,
     /// Those the broker can forget; it has been told.
     pub(super) over: Vec<(u64, Handling)>,
+    /// The highest rank among them.
+    pub(super) over_to: u64,
     /// The one that did not end.
     pub(super) stopped: Option<(InFlight<D>, Handling)>,
     /// Those behind it, which did not run.
@@ -144,6 +146,7 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
         let mut lane = Ended {
             key,
             over: Vec::with_capacity(items.len()),
+            over_to: 0,
             stopped: None,
             rest: Vec::new(),
         };
@@ -166,6 +169,7 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
                 in_flight.origin.acknowledge().await;
                 lane.over.push((in_flight.ticket, handling));
+                lane.over_to = lane.over_to.max(in_flight.rank);
             } else {
                 lane.stopped = Some((in_flight, handling));
             }

@@ -261,6 +261,11 @@ impl<T: Queued> Lanes<T> {
             .min()
     }
 
+    /// Rank of the first item that waits in a lane.
+    pub(super) fn first_rank(&self, key: &LaneKey) -> Option<u64> {
+        self.lanes.get(key)?.queue.front().map(Queued::rank)
+    }
+
     /// Rank of the first item of a lane that is blocked.
     pub(super) fn blocked_rank(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;

@@ -18,7 +18,7 @@ use super::lanes::LaneKey;
 use crate::handler::describe;
 
 /// Pause between two looks while something moves; it doubles with each look in vain.
-const LOOK_MIN: Duration = Duration::from_millis(4);
+const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Most aggregates in one look.
 const LANES_MAX: usize = 128;
@@ -75,6 +75,18 @@ impl Predecessors {
 }
 
 impl<S: Source> Dispatcher<S> {
+    /// After a number took effect: whether the next one in the lane comes too early, because other processes have those between them, and until when it does not
+    /// claim its turn then.
+    pub(super) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
+        let is_numbered = self.consumer.keeps_positions() && matches!(**key, LaneKey::Aggregate(_));
+        // Nothing took effect that tells where the aggregate is.
+        let next = self.lanes.first_rank(key).filter(|_| is_numbered && done > 0)?;
+        (next > done + 1).then(|| {
+            self.predecessors.await_those_of(key, now);
+            now + LOOK_MAX
+        })
+    }
+
     /// Looks how far the aggregates have come that something waits for, beside the loop.
     pub(super) fn look_for_predecessors(&mut self) {
         let waiting = &mut self.predecessors;
