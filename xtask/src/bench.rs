@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 pub(crate) enum What {
     /// Writers, relay and latency: groups drain, backlog, hot, latency, write.
     Relay(Options),
-    /// Consumers, their latency and memory: groups consume, strategies, latency, memory.
+    /// Consumers, their latency and memory, and what failures cost: groups consume, strategies, latency, memory, failing.
     Inbox(Options),
 }
 

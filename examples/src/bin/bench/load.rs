@@ -40,6 +40,15 @@ pub(crate) struct Seen {
     note: String,
 }
 
+/// An event of the same aggregates that waits for something that never comes.
+#[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
+#[domain_event(aggregate = "account", name = "stuck")]
+pub(crate) struct Stuck {
+    #[domain_event(aggregate_id)]
+    pub(crate) account_id: i64,
+    note: String,
+}
+
 /// The id of the n-th aggregate, from 0.
 pub(crate) fn account_id(n: u64) -> i64 {
     FIRST_ID + i64::try_from(n).unwrap_or_default()
@@ -72,9 +81,14 @@ impl Seen {
     }
 }
 
-/// The subject of an aggregate's events below a prefix, as the publisher makes it.
-pub(crate) fn subject(prefix: &str, aggregate: u64) -> String {
-    format!("{prefix}.account.{}.moved", account_id(aggregate))
+impl Stuck {
+    /// As large as the others.
+    pub(crate) fn new(account_id: i64) -> Self {
+        Self {
+            account_id,
+            note: note(),
+        }
+    }
 }
 
 /// Fills an empty outbox with `messages` messages of `aggregates` aggregates, in turns.

@@ -62,6 +62,9 @@ enum What {
     /// One inbox, for its parent.
     #[command(hide = true)]
     InboxChild(Place),
+    /// One inbox that keeps order across processes, for its parent.
+    #[command(hide = true)]
+    SequenceChild(Place),
 }
 
 /// What to measure, and how.
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
             }
             What::RelayChild(options) => relay::child(&options).await,
             What::InboxChild(place) => inbox::child(&place).await,
+            What::SequenceChild(place) => inbox::sequence_child(&place).await,
         }
     });
     match result {

@@ -5,19 +5,21 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, Subject};
-use outbox_core::{NewMessage, codec};
+use outbox_core::{DomainEvent, NewMessage, codec};
+use outbox_nats::SubjectPrefix;
 use time::OffsetDateTime;
 use tokio_util::bytes::Bytes;
 use uuid::Uuid;
 
 use crate::Result;
-use crate::load::{AGGREGATES, Moved, PAYLOAD_BYTES, account_id, subject};
+use crate::load::{AGGREGATES, Moved, PAYLOAD_BYTES, account_id};
 use crate::servers::{Servers, Stream};
 
 /// Most unacknowledged messages.
@@ -56,9 +58,8 @@ pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra:
 }
 
 /// Publishes messages that an inbox can handle, as many and as fast as possible.
-pub(crate) async fn fill(stream: &Stream, messages: u64) -> Result<()> {
+pub(crate) async fn fill(stream: &Stream, maker: &Messages, messages: u64) -> Result<()> {
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
-    let maker = Messages::new(stream)?;
     publish(&context, messages, WINDOW, |n| maker.event(n)).await
 }
 
@@ -90,7 +91,7 @@ async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     Ok(())
 }
 
-/// Makes messages of the usual aggregates in turns, each with an id of its own.
+/// Makes messages of some aggregates in turns, each with an id of its own.
 #[derive(Debug)]
 pub(crate) struct Messages {
     stream: String,
@@ -107,25 +108,32 @@ struct Aggregate {
 }
 
 impl Messages {
-    /// For a stream.
+    /// For a stream, of the usual aggregates.
     pub(crate) fn new(stream: &Stream) -> Result<Self> {
-        let aggregate = |n| {
-            let (headers, payload) = encoded(n)?;
-            Ok(Aggregate {
-                subject: subject(stream.prefix(), n).into(),
-                headers,
-                payload,
-            })
-        };
+        Self::of(stream, 0..AGGREGATES, |id| Moved::new(id, 0))
+    }
+
+    /// For a stream, of these aggregates, counted from 0; each repeats the event that is made of its id.
+    pub(crate) fn of<E: DomainEvent>(
+        stream: &Stream,
+        aggregates: Range<u64>,
+        event: impl Fn(i64) -> E,
+    ) -> Result<Self> {
+        let prefix = SubjectPrefix::new(stream.prefix())?;
+        let aggregate = |n| encoded(&prefix, &event(account_id(n)));
         Ok(Self {
             stream: stream.name.clone(),
-            aggregates: (0..AGGREGATES).map(aggregate).collect::<Result<_>>()?,
+            aggregates: aggregates.map(aggregate).collect::<Result<_>>()?,
             filler: Bytes::from(vec![b'n'; usize::try_from(PAYLOAD_BYTES)?]),
         })
     }
 
     fn aggregate(&self, n: u64) -> &Aggregate {
-        &self.aggregates[(n % AGGREGATES) as usize]
+        &self.aggregates[(n % self.count()) as usize]
+    }
+
+    fn count(&self) -> u64 {
+        self.aggregates.len() as u64
     }
 
     /// The n-th message, with a payload that nobody reads.
@@ -151,19 +159,19 @@ impl Messages {
     }
 
     fn headers(&self, aggregate: &Aggregate, id: &str, n: u64) -> Result<HeaderMap> {
-        let sequence = i64::try_from(n / AGGREGATES + 1)?;
+        let sequence = i64::try_from(n / self.count() + 1)?;
         header_map(&aggregate.headers, id, sequence, &self.stream)
     }
 }
 
 /// Names and values of a message of an aggregate, as the library encodes them.
 pub(crate) fn our_headers(aggregate: u64) -> Result<Headers> {
-    Ok(encoded(aggregate)?.0)
+    Ok(encoded(&SubjectPrefix::default(), &Moved::new(account_id(aggregate), 0))?.headers)
 }
 
-fn encoded(aggregate: u64) -> Result<(Headers, Bytes)> {
-    let message = NewMessage::from_event(&Moved::new(account_id(aggregate), 0))?
-        .into_message(Some(1), OffsetDateTime::now_utc());
+fn encoded<E: DomainEvent>(prefix: &SubjectPrefix, event: &E) -> Result<Aggregate> {
+    let message = NewMessage::from_event(event)?.into_message(Some(1), OffsetDateTime::now_utc());
+    let subject = prefix.subject(&message)?;
     let encoded = codec::encode(&message, "outbox");
     let parsed = encoded.headers.into_iter().map(|(name, value)| {
         let parsed = match &name {
@@ -172,7 +180,11 @@ fn encoded(aggregate: u64) -> Result<(Headers, Bytes)> {
         };
         Ok((name, parsed, value))
     });
-    Ok((parsed.collect::<Result<_>>()?, encoded.payload))
+    Ok(Aggregate {
+        subject: subject.into(),
+        headers: parsed.collect::<Result<_>>()?,
+        payload: encoded.payload,
+    })
 }
 
 /// The headers of one message.

@@ -2,11 +2,11 @@
 //!
 //! Invariant: each effect adds one to a balance, so that effects can be counted.
 
-use outbox_inbox::{Event, HandlerError, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, Metadata, Tx, idempotent_handler};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
-use crate::load::Moved;
+use crate::load::{AGGREGATES, Moved, Stuck, account_id};
 
 /// Room in the pages, so that an update finds it beside the row.
 pub(super) const ACCOUNTS: &str =
@@ -26,6 +26,22 @@ pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Resul
     ))
     .await?;
     Ok(())
+}
+
+/// The effect of one message, provided that all before it in its aggregate, and nothing else, took effect.
+async fn credit_in_turn<C: ConnectionTrait>(
+    db: &C,
+    event: &Moved,
+    about: &Metadata,
+) -> Result<(), HandlerError> {
+    let number = i64::try_from(about.sequence().unwrap_or_default()).map_err(HandlerError::fatal)?;
+    let sql = "UPDATE accounts SET balance = $2 WHERE id = $1 AND balance = $2 - 1";
+    let values = [event.account_id.into(), number.into()];
+    let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
+    if db.execute_raw(statement).await?.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(HandlerError::fatal("the message is out of turn"))
 }
 
 /// One message per transaction.
@@ -67,4 +83,57 @@ pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), Handl
 pub(super) async fn sequence(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
+}
+
+/// One message per transaction; those of other aggregates than the usual ones always fail.
+#[idempotent_handler(consumer = "picky")]
+pub(super) async fn picky(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    if event.account_id >= account_id(AGGREGATES) {
+        return Err(HandlerError::retry("no such account"));
+    }
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+/// One message per transaction, beside [`wait_for_ever`].
+#[idempotent_handler(consumer = "mixed")]
+pub(super) async fn mixed(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit(&tx, event.account_id).await?;
+    Ok(())
+}
+
+/// Waits for another system that never answers.
+#[idempotent_handler(consumer = "mixed", timeout = "500ms")]
+pub(super) async fn wait_for_ever(_event: Event<Stuck>, _tx: Tx<'_>) -> Result<(), HandlerError> {
+    std::future::pending().await
+}
+
+/// One message per transaction, in order.
+#[idempotent_handler(consumer = "in_turn")]
+pub(super) async fn in_turn(event: Event<Moved>, about: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
+    credit_in_turn(&tx, &event, &about).await
+}
+
+/// The same, but some messages fail at their first attempt.
+#[idempotent_handler(consumer = "stumbling")]
+pub(super) async fn stumbling(event: Event<Moved>, about: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
+    if about.attempt() == 1 && stumbles(event.account_id, about.sequence().unwrap_or_default()) {
+        return Err(HandlerError::retry("not now"));
+    }
+    credit_in_turn(&tx, &event, &about).await
+}
+
+/// One message in a hundred, at other places in each aggregate.
+pub(super) fn stumbles(account_id: i64, number: u64) -> bool {
+    (account_id.unsigned_abs() * 7 + number).is_multiple_of(100)
+}
+
+/// One message per transaction, in order also across processes.
+#[idempotent_handler(consumer = "sequence_in_turn", strategy = sequence)]
+pub(super) async fn sequence_in_turn(
+    event: Event<Moved>,
+    about: Metadata,
+    tx: Tx<'_>,
+) -> Result<(), HandlerError> {
+    credit_in_turn(&tx, &event, &about).await
 }

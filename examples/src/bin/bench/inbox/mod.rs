@@ -5,6 +5,7 @@
 
 mod consume;
 mod duties;
+mod failing;
 mod latency;
 mod memory;
 mod plain;
@@ -19,10 +20,10 @@ use tokio::time::{sleep, timeout};
 use crate::child::{Child, Place, serve};
 use crate::figure::Figure;
 use crate::load::AGGREGATES;
-use crate::raw::{self, per_second};
+use crate::raw::{self, Messages, per_second};
 use crate::servers::{Schema, Servers, Stream, count, pool, source};
 use crate::{Options, Result, check};
-use duties::{ACCOUNTS, FILL_ACCOUNTS, one};
+use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn};
 
 /// Figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -31,6 +32,7 @@ pub(crate) enum Group {
     Strategies,
     Latency,
     Memory,
+    Failing,
 }
 
 /// Longest wait for a consumer to have handled everything.
@@ -57,6 +59,9 @@ pub(crate) async fn figures(
     if is_wanted(Group::Memory) {
         figures.extend(memory::figures(servers, options).await?);
     }
+    if is_wanted(Group::Failing) {
+        figures.extend(failing::figures(servers, options).await?);
+    }
     Ok(figures)
 }
 
@@ -70,37 +75,63 @@ struct World {
 
 impl World {
     async fn make(servers: &Servers, messages: u64) -> Result<Self> {
-        let schema = tables(servers).await?;
-        let stream = servers.stream().await?;
-        raw::fill(&stream, messages).await?;
+        let mut world = Self::empty(servers).await?;
+        world.fill(&Messages::new(&world.stream)?, messages).await?;
+        Ok(world)
+    }
+
+    /// With nothing on the stream.
+    async fn empty(servers: &Servers) -> Result<Self> {
         Ok(Self {
-            schema,
-            stream,
-            messages,
+            schema: tables(servers).await?,
+            stream: servers.stream().await?,
+            messages: 0,
         })
+    }
+
+    /// Publishes messages.
+    async fn fill(&mut self, maker: &Messages, messages: u64) -> Result<()> {
+        raw::fill(&self.stream, maker, messages).await?;
+        self.messages += messages;
+        Ok(())
     }
 
     /// Lets an inbox with this handler alone handle everything that is on the stream, and returns messages per second.
     async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
-        let db = self.schema.pool(u32::try_from(config.concurrency)?).await?;
+        let connections = config.concurrency;
+        let router = Router::new().handler::<H>();
+        let handled = async {
+            let start = Instant::now();
+            self.until_left(H::REGISTRATION.consumer, 0).await?;
+            Ok(start.elapsed())
+        };
+        let (elapsed, report) = self.during(router, config, connections, handled).await?;
+        Ok((per_second(self.messages, elapsed), report))
+    }
+
+    /// Runs an inbox for as long as something else takes.
+    async fn during<T>(
+        &self,
+        router: Router,
+        config: InboxConfig,
+        connections: usize,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<(T, InboxReport)> {
+        let db = self.schema.pool(u32::try_from(connections)?).await?;
         let inbox = Inbox::new(db.clone(), self.stream.source().await?)
-            .router(Router::new().handler::<H>())
+            .router(router)
             .config(config);
         let shutdown = outbox_core::shutdown::CancellationToken::new();
-        let start = Instant::now();
         let run = inbox.run(shutdown.clone());
         tokio::pin!(run);
-        let elapsed = tokio::select! {
+        let done = tokio::select! {
             ended = &mut run => return Err(format!("the inbox ended by itself: {:?}", ended?).into()),
-            done = self.until_left(H::REGISTRATION.consumer, 0) => {
-                done?;
-                start.elapsed()
-            }
+            done = work => done?,
         };
         shutdown.cancel();
         let report = run.await?;
         db.close().await?;
-        Ok((per_second(self.messages, elapsed), report))
+        Ok((done, report))
     }
 
     /// Waits until a consumer has no more than so many messages left to acknowledge.
@@ -154,12 +185,18 @@ async fn effects(schema: &Schema) -> Result<u64> {
 
 /// The inbox of a process of its own.
 pub(crate) async fn child(place: &Place) -> Result<()> {
-    let config = InboxConfig::default();
-    let connections = u32::try_from(config.concurrency)?;
+    serve_inbox::<one>(place, InboxConfig::default().concurrency).await
+}
+
+/// The inbox of one process of several; its consumer is that of [`sequence_in_turn`].
+pub(crate) async fn sequence_child(place: &Place) -> Result<()> {
+    serve_inbox::<sequence_in_turn>(place, failing::connections()).await
+}
+
+async fn serve_inbox<H: Handler>(place: &Place, connections: usize) -> Result<()> {
+    let connections = u32::try_from(connections)?;
     let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;
     let source = source(&place.nats_url, &place.stream, &place.prefix).await?;
-    let inbox = Inbox::new(db, source)
-        .router(Router::new().handler::<one>())
-        .config(config);
+    let inbox = Inbox::new(db, source).router(Router::new().handler::<H>());
     serve(async |shutdown| Ok(inbox.run(shutdown).await?.handled)).await
 }
