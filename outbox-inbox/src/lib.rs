@@ -124,6 +124,8 @@ pub mod http;
 #[cfg(feature = "migration")]
 pub mod migration;
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod test_db;
 #[cfg(feature = "testing")]
 pub mod testing;
