@@ -37,7 +37,11 @@ fn purges(test: &TestDb) -> Vec<Purge> {
             index: "inbox_messages_expires_at",
             columns: "consumer, id, status, attempts, processed_at",
             values: |backend, text| {
-                let cast = if backend == DbBackend::Postgres { "::uuid" } else { "" };
+                let cast = if backend == DbBackend::Postgres {
+                    "::uuid"
+                } else {
+                    ""
+                };
                 format!("'billing', {}{cast}, 1, 0, {}", key(backend, text), now(backend))
             },
             expired: crate::retention::expired(&test.sql, 1_000),
@@ -52,7 +56,10 @@ fn purges(test: &TestDb) -> Vec<Purge> {
                     DbBackend::Postgres => format!("{}::bytea", key(backend, text)),
                     _ => key(backend, text),
                 };
-                format!("{id}, '', '', '', '', '12345678901234567890123456789012', {}", now(backend))
+                format!(
+                    "{id}, '', '', '', '', '12345678901234567890123456789012', {}",
+                    now(backend)
+                )
             },
             expired: crate::http::expired_ids(test.sql.backend(), &test.names),
         },
@@ -133,13 +140,19 @@ async fn check_mysql(tx: &DatabaseTransaction, purge: &Purge) {
     );
     let row = tx.query_one_raw(read).await.unwrap().unwrap();
     let read: i64 = row.try_get_by_index(0).unwrap();
-    assert!(read < 10 * i64::from(EXPIRED), "{read} entries for {EXPIRED} rows");
+    assert!(
+        read < 10 * i64::from(EXPIRED),
+        "{read} entries for {EXPIRED} rows"
+    );
 }
 
 async fn check_sqlite(tx: &DatabaseTransaction, purge: &Purge) {
     let explained = with_prefix(purge.expired.clone(), "EXPLAIN QUERY PLAN");
     let rows = tx.query_all_raw(explained).await.unwrap();
-    let plan: Vec<String> = rows.iter().map(|row| row.try_get("", "detail").unwrap()).collect();
+    let plan: Vec<String> = rows
+        .iter()
+        .map(|row| row.try_get("", "detail").unwrap())
+        .collect();
     let range = format!("USING INDEX {} (expires_at<?)", purge.index);
     assert!(
         plan.len() == 1 && plan[0].starts_with("SEARCH") && plan[0].ends_with(&range),
