@@ -169,7 +169,7 @@ impl Attempts<'_> {
         if let Some(claimant) = claimant {
             claimant.give_up(tx).await?;
         }
-        dead_letter::insert(tx, self.sql, &Letter { attempts, ..*letter }).await?;
+        dead_letter::insert_in(tx, self.sql, &Letter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
     }
 }
