@@ -112,6 +112,7 @@ mod dead_letter;
 mod dedup;
 mod hook;
 mod layer;
+mod panics;
 #[cfg(feature = "redis")]
 mod redis;
 mod retention;

@@ -19,6 +19,7 @@ mod letters;
 mod migration;
 mod operators;
 mod order;
+mod panics;
 mod runtime;
 mod start;
 mod strategies;
