@@ -29,16 +29,17 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     published_at   DATETIME(6) NULL,
     failures       INT NOT NULL DEFAULT 0,
     event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',
-    -- Of a waiting row: its aggregate (empty if it is unsequenced), and the time of an unsequenced one. Null otherwise, which keeps the index
-    -- narrow and untouched when an ordinary row is settled.
+    -- Of a waiting row: its aggregate, or its partition and one as a byte if it is unsequenced; and the time of an unsequenced one. Null otherwise,
+    -- which keeps the index narrow and untouched when an ordinary row is settled.
     waiting_key    VARBINARY(1085) GENERATED ALWAYS AS
-        (IF(status = 3, IF(sequence IS NULL, x'', CONCAT(aggregate_type, x'00', aggregate_id)), NULL)) STORED,
+        (IF(status = 3, IF(sequence IS NULL, CHAR(partition_no + 1), CONCAT(aggregate_type, x'00', aggregate_id)), NULL)) STORED,
     waiting_until  DATETIME(6) GENERATED ALWAYS AS (IF(status = 3 AND sequence IS NULL, available_at, NULL)) STORED,
     PRIMARY KEY (seq),
     UNIQUE KEY outbox_messages_id (id),
     UNIQUE KEY outbox_messages_dedup_key (dedup_key),
-    -- What relays read, in their order (there are no partial indexes). The partition is checked inside the index.
-    KEY outbox_messages_status (status, seq, partition_no),
+    -- What relays read, in their order (there are no partial indexes): one that owns all partitions, and one that shares them with others.
+    KEY outbox_messages_status (status, seq),
+    KEY outbox_messages_status_own (status, partition_no, seq),
     -- Waiting rows: by aggregate, to fetch those of a due hold in their order, and unsequenced ones by their own time.
     KEY outbox_messages_waiting (waiting_key, waiting_until, seq)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
@@ -61,7 +62,8 @@ CREATE TABLE IF NOT EXISTS outbox_holds (
     due_at         DATETIME(6) NULL COMMENT 'null: halted',
     halted_by      BIGINT NULL COMMENT 'seq of the parked message',
     PRIMARY KEY (aggregate_type, aggregate_id),
-    KEY outbox_holds_due (due_at, partition_no),
+    KEY outbox_holds_due (due_at),
+    KEY outbox_holds_own (partition_no, due_at),
     KEY outbox_holds_halted (halted_by),
     CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

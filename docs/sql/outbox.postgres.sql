@@ -38,20 +38,25 @@ CREATE TABLE outbox_messages (
 CREATE UNIQUE INDEX outbox_messages_dedup_key
     ON outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
 
--- What relays read, in their order. Its size is the backlog, not the history. The partition is checked inside the index.
+-- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
 CREATE INDEX outbox_messages_pending
-    ON outbox_messages (seq, partition_no) WHERE status = 0;
+    ON outbox_messages (seq) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by their own time; and by key, to settle them. All
+-- What a relay reads that shares the partitions with others. The predicate says the same in other words, so that a query decides by its own words
+-- which of the two indexes it reads.
+CREATE INDEX outbox_messages_pending_own
+    ON outbox_messages (partition_no, seq) WHERE status::int4 = 0;
+
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to settle them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX outbox_messages_waiting
     ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX outbox_messages_waiting_until
-    ON outbox_messages (available_at) WHERE status = 3 AND sequence IS NULL;
+    ON outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;
 
 CREATE INDEX outbox_messages_waiting_seq
-    ON outbox_messages (seq, partition_no) WHERE status = 3;
+    ON outbox_messages (seq) WHERE status = 3;
 
 CREATE INDEX outbox_messages_parked
     ON outbox_messages (seq) WHERE status = 2;
@@ -93,8 +98,12 @@ INSERT INTO outbox_holds (aggregate_type, aggregate_id, partition_no, due_at)
 SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
 DELETE FROM outbox_holds;
 
+-- What is due: for a relay that owns all partitions, and for one that shares them.
 CREATE INDEX outbox_holds_due
-    ON outbox_holds (due_at, partition_no) WHERE due_at IS NOT NULL;
+    ON outbox_holds (due_at) WHERE due_at IS NOT NULL;
+
+CREATE INDEX outbox_holds_own
+    ON outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
 
 CREATE INDEX outbox_holds_halted
     ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;

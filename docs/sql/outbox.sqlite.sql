@@ -34,20 +34,23 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_id ON outbox_messages (id);
 CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_dedup_key
     ON outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
 
--- What relays read, in their order. Its size is the backlog, not the history. The partition is checked inside the index.
+-- What relays read, in their order: one that owns all partitions, and one that shares them with others. Their size is the backlog, not the history.
 CREATE INDEX IF NOT EXISTS outbox_messages_pending
-    ON outbox_messages (seq, partition_no) WHERE status = 0;
+    ON outbox_messages (seq) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by their own time; and by key, to count them. All
+CREATE INDEX IF NOT EXISTS outbox_messages_pending_own
+    ON outbox_messages (partition_no, seq) WHERE status = 0;
+
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to count them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting
     ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting_until
-    ON outbox_messages (available_at) WHERE status = 3 AND sequence IS NULL;
+    ON outbox_messages (partition_no, available_at) WHERE status = 3 AND sequence IS NULL;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting_seq
-    ON outbox_messages (seq, partition_no) WHERE status = 3;
+    ON outbox_messages (seq) WHERE status = 3;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_parked ON outbox_messages (seq) WHERE status = 2;
 
@@ -72,7 +75,10 @@ CREATE TABLE IF NOT EXISTS outbox_holds (
 ) WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS outbox_holds_due
-    ON outbox_holds (due_at, partition_no) WHERE due_at IS NOT NULL;
+    ON outbox_holds (due_at) WHERE due_at IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS outbox_holds_own
+    ON outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
 
 CREATE INDEX IF NOT EXISTS outbox_holds_halted
     ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;

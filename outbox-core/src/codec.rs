@@ -20,6 +20,9 @@
 //! | `ce-correlationid`, `ce-causationid`, `traceparent`, `tracestate` | where it comes from |
 //!
 //! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as the CloudEvents HTTP binding asks.
+//!
+//! Anybody may publish, so what is decoded obeys the limits of what is recorded: whoever reads a [`Message`] can store its fields wherever a recorded one's
+//! can be. Its names may have other letters, because they are only compared.
 
 use std::borrow::Cow;
 
@@ -29,7 +32,7 @@ use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::headers::Headers;
-use crate::message::{Aggregate, EventId, Message, MessageId};
+use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
 /// A message ready for the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +99,7 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if this is no message of an outbox.
+/// [`DecodeError`] if this is no message of an outbox, or if a field of it is beyond the limits of what can be recorded.
 pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
     let get = |wanted: &'static str| {
         headers
@@ -127,7 +130,10 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
         .filter(|v| *v > 0)
         .ok_or_else(malformed("ce-eventversion"))?;
     let sequence = get("ce-sequence")?
-        .map(|sequence| sequence.parse().ok().ok_or_else(malformed("ce-sequence")))
+        .map(|text| {
+            let sequence = text.parse().ok().ok_or_else(malformed("ce-sequence"))?;
+            within(SEQUENCE, &text, (1..=i64::MAX as u64).contains(&sequence)).map(|()| sequence)
+        })
         .transpose()?;
     let created_at = OffsetDateTime::parse(&require("ce-time")?, &Rfc3339)
         .ok()
@@ -143,18 +149,55 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
             }
         }
     }
+    let text = |limit: Limit, max: usize, length: fn(&str) -> usize| {
+        let text = require(limit.header)?;
+        let fits = (1..=max).contains(&length(&text)) && !text.contains('\0');
+        within(limit, &text, fits).map(|()| text)
+    };
+    let chars = |text: &str| text.chars().count();
     Ok(Message {
         id: MessageId::from(id),
         event_id: EventId::from(event_id),
-        aggregate: Aggregate::new(require("ce-aggregatetype")?, require("ce-subject")?),
+        aggregate: Aggregate::new(
+            text(AGGREGATE_TYPE, NAME_BYTES_MAX, str::len)?,
+            text(SUBJECT, KEY_CHARS_MAX, chars)?,
+        ),
         sequence,
-        event_type: require("ce-type")?,
+        event_type: text(EVENT_TYPE, 2 * NAME_BYTES_MAX + 1, str::len)?,
         event_version,
         subject: None,
-        content_type: require("content-type")?,
+        content_type: text(CONTENT_TYPE, KEY_CHARS_MAX, chars)?,
         payload,
         headers: kept,
         created_at,
+    })
+}
+
+/// What a header may hold: as much as can be recorded.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    header: &'static str,
+    allowed: &'static str,
+}
+
+const fn limit(header: &'static str, allowed: &'static str) -> Limit {
+    Limit { header, allowed }
+}
+
+const AGGREGATE_TYPE: Limit = limit("ce-aggregatetype", "1 to 64 bytes without NUL");
+const EVENT_TYPE: Limit = limit("ce-type", "1 to 129 bytes without NUL");
+const SUBJECT: Limit = limit("ce-subject", "1 to 255 characters without NUL");
+const CONTENT_TYPE: Limit = limit("content-type", "1 to 255 characters without NUL");
+const SEQUENCE: Limit = limit("ce-sequence", "a number from 1 to 9223372036854775807");
+
+fn within(limit: Limit, value: &str, fits: bool) -> Result<(), DecodeError> {
+    if fits {
+        return Ok(());
+    }
+    Err(DecodeError::Limit {
+        header: limit.header,
+        allowed: limit.allowed,
+        chars: value.chars().count(),
     })
 }
 
@@ -226,6 +269,18 @@ pub enum DecodeError {
     Malformed {
         /// The header.
         header: &'static str,
+    },
+    /// A header holds what no outbox can record.
+    #[error(
+        "header `{header}` holds a value of {chars} characters that cannot be stored; allowed is {allowed}"
+    )]
+    Limit {
+        /// The header.
+        header: &'static str,
+        /// What it may hold.
+        allowed: &'static str,
+        /// Length of the value in characters. The value itself may be personal data.
+        chars: usize,
     },
 }
 
@@ -323,6 +378,51 @@ mod tests {
                     "{bad:?}"
                 );
             }
+        }
+    }
+
+    /// Whoever stores a decoded field relies on it.
+    #[test]
+    fn what_cannot_be_recorded_is_refused_with_the_limit_and_without_the_value() {
+        let (headers, payload) = encode(&message("1"), "shop").received();
+        let decode = |header: &str, value: &str| {
+            let replaced = |(name, old): &(String, String)| {
+                let value = if name == header { value } else { old };
+                (name.clone(), value.to_owned())
+            };
+            decode(&headers.iter().map(replaced).collect::<Vec<_>>(), payload.clone())
+        };
+        let long = |length| "x".repeat(length);
+        for (header, value, chars) in [
+            ("ce-subject", String::new(), 0),
+            ("ce-subject", "a%00b".to_owned(), 3),
+            ("ce-subject", long(256), 256),
+            ("ce-subject", "%C3%BC".repeat(256), 256),
+            ("ce-aggregatetype", String::new(), 0),
+            ("ce-aggregatetype", "%00".to_owned(), 1),
+            ("ce-aggregatetype", long(65), 65),
+            ("ce-aggregatetype", "%C3%BC".repeat(33), 33),
+            ("ce-type", String::new(), 0),
+            ("ce-type", "a.%00".to_owned(), 3),
+            ("ce-type", long(130), 130),
+            ("content-type", "%00".to_owned(), 1),
+            ("content-type", long(256), 256),
+            ("ce-sequence", "0".to_owned(), 1),
+            ("ce-sequence", "9223372036854775808".to_owned(), 19),
+        ] {
+            let error = decode(header, &value).unwrap_err();
+            assert!(
+                matches!(error, DecodeError::Limit { header: named, chars: counted, .. } if (named, counted) == (header, chars)),
+                "{header}: {error:?}"
+            );
+        }
+        for (header, value) in [
+            ("ce-subject", "%C3%BC".repeat(255)),
+            ("ce-aggregatetype", long(64)),
+            ("ce-type", long(129)),
+            ("ce-sequence", i64::MAX.to_string()),
+        ] {
+            decode(header, &value).unwrap();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the application wants to be told.
 //!
 //! Invariant: a hook is called after the commit that it speaks of, never instead of a record. A crash in between loses the call, so hooks
-//! are for alarms and replies, not for effects. Absent here: the records themselves.
+//! are for alarms and replies, not for effects; that one panics is logged and changes nothing. Absent here: the records themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink, Incoming, Message};
 use uuid::Uuid;
 
 use crate::handler::describe;
+use crate::panics::{Panicked, guard, guard_async};
 
 /// A message took effect, now or before.
 #[derive(Clone, Copy)]
@@ -90,13 +91,15 @@ impl fmt::Debug for Hooks {
 impl Hooks {
     pub(crate) fn handled(&self, handled: Handled<'_>) {
         if let Some(hook) = &self.on_handled {
-            hook(handled);
+            let told = guard("on_handled", || hook(handled));
+            log(handled.consumer, told);
         }
     }
 
     pub(crate) async fn given_up(&self, given_up: GivenUp<'_>, id: Uuid) {
         if let Some(hook) = &self.on_dead_letter {
-            hook(given_up);
+            let told = guard("on_dead_letter", || hook(given_up));
+            log(given_up.consumer, told);
         }
         let Some(sink) = &self.sink else { return };
         let copy = DeadLetterCopy {
@@ -108,8 +111,15 @@ impl Hooks {
             incoming: given_up.incoming.clone(),
         };
         // A crash before this loses the copy; the table has the letter.
-        if let Err(error) = sink.send(&copy).await {
+        let sent = guard_async("dead letter sink", || sink.send(&copy)).await;
+        if let Some(Err(error)) = log(given_up.consumer, sent) {
             tracing::warn!(consumer = given_up.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");
         }
     }
+}
+
+/// What it speaks of is written down, so nothing follows from it but this line.
+fn log<T>(consumer: &str, told: Result<T, Panicked>) -> Option<T> {
+    told.map_err(|error| tracing::error!(consumer, %error, "a hook of the application panicked"))
+        .ok()
 }

@@ -32,7 +32,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error of a middleware is an error of the handler: it rolls back and uses an attempt.
+/// An error of a middleware is an error of the handler, and so is a panic: it rolls back and uses an attempt.
 pub trait Middleware: Send + Sync + 'static {
     /// Runs what is inside, or not.
     fn call<'a>(

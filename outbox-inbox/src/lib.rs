@@ -112,6 +112,7 @@ mod dead_letter;
 mod dedup;
 mod hook;
 mod layer;
+mod panics;
 #[cfg(feature = "redis")]
 mod redis;
 mod retention;
@@ -123,6 +124,8 @@ pub mod telemetry;
 pub mod http;
 #[cfg(feature = "migration")]
 pub mod migration;
+#[cfg(test)]
+mod plans;
 #[cfg(test)]
 mod test_db;
 #[cfg(feature = "testing")]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use outbox_sea_orm::TableNames;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, Value};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -74,23 +74,7 @@ pub(crate) async fn purge_batch(
 
 /// Returns how many rows it deleted, and how many had expired.
 async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) -> Result<(u64, usize), DbErr> {
-    // Index on `expires_at`. Row locks without waiting; a row that somebody is claiming is his, and its expiry moves. SQLite's transaction has
-    // the only write lock.
-    let mut expired = sql.sql(format!(
-        "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
-        sql.messages(),
-        // Without its order all that is sorted would be locked.
-        if sql.backend() == DbBackend::MySql {
-            " FORCE INDEX (inbox_messages_expires_at)"
-        } else {
-            ""
-        },
-        sql.now()
-    ));
-    if sql.backend() != DbBackend::Sqlite {
-        expired.push(" FOR UPDATE SKIP LOCKED");
-    }
-    let rows = tx.query_all_raw(expired.statement()).await?;
+    let rows = tx.query_all_raw(expired(sql, batch)).await?;
     let (mut doomed, mut dead): (Groups, BTreeMap<Uuid, (Value, Uuid)>) = Default::default();
     for row in &rows {
         let id: Uuid = row.try_get("", "id")?;
@@ -135,6 +119,26 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
         }
     }
     Ok((deleted, rows.len()))
+}
+
+/// Reads and locks rows that have expired, the oldest first: a range of the index on `expires_at`, which ends at the first row that has not. Row locks
+/// without waiting; a row that somebody is claiming is his, and its expiry moves. SQLite's transaction has the only write lock.
+pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
+    let mut expired = sql.sql(format!(
+        "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",
+        sql.messages(),
+        // Without its order all that is sorted would be locked.
+        if sql.backend() == DbBackend::MySql {
+            " FORCE INDEX (inbox_messages_expires_at)"
+        } else {
+            ""
+        },
+        sql.statement_now()
+    ));
+    if sql.backend() != DbBackend::Sqlite {
+        expired.push(" FOR UPDATE SKIP LOCKED");
+    }
+    expired.statement()
 }
 
 /// Ids by consumer.

@@ -133,7 +133,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Calls `hook` for each message that is given up, once that is recorded; a crash in between leaves it uncalled, so it is for telling people
-    /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block.
+    /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
+    /// is logged, and changes nothing.
     #[must_use]
     pub fn on_parked(mut self, hook: impl Fn(&ParkedMessage) + Send + Sync + 'static) -> Self {
         self.on_parked = Some(Box::new(hook));

@@ -49,7 +49,8 @@ pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMess
 ///   deletes published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_held`](Self::fetch_held) return the messages of one aggregate in the order of their keys, and never
 ///   a message while an earlier one (by key) is still pending or waiting and neither in hand nor returned before it.
-/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, however many wait or are delayed.
+/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
+///   however many wait, are delayed, or are of partitions that others have leased.
 /// * **Short.** No method leaves a transaction open after it returns.
 /// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done; a lease acquired
 ///   unnoticed runs out on its own.
@@ -92,7 +93,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Gives back everything that the owner holds and withdraws its announcement: it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns pending messages of the leased partitions, in the order of their keys.
+    /// Returns pending messages of the leased partitions, in the order of their keys: the first ones of each partition, but not necessarily of all together.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Returns waiting messages whose hold is due, of each held aggregate the oldest, and unsequenced ones whose own time has come. Those that

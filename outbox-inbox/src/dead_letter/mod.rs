@@ -23,11 +23,13 @@ mod tests;
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, EventId, Incoming, Message};
-use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::database::{Trouble, trouble};
 use crate::dedup::sql::{InboxSql, integer};
+use crate::handler::describe;
 
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
@@ -50,7 +52,7 @@ pub struct DeadLetter {
     pub aggregate: Option<Aggregate>,
     /// Its number within the aggregate, if it has one.
     pub sequence: Option<u64>,
-    /// The subject it was published on, with NUL replaced.
+    /// The subject it was published on, with NUL replaced; escaped and shortened if the database refuses it.
     pub subject: String,
     /// Position in the stream when it was delivered.
     pub position: u64,
@@ -127,10 +129,63 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 }
 
 /// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
-pub(crate) async fn insert<C: ConnectionTrait>(
+///
+/// What the database refuses for its contents is written once more, [`Form::Plain`]: what was given up must be kept, whatever it holds, or it would
+/// be given up again without end.
+pub(crate) async fn insert(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    letter: &Letter<'_>,
+) -> Result<bool, DbErr> {
+    match insert_as(db, inbox, letter, Form::Whole).await {
+        Err(error) if trouble(&error) == Trouble::Statement => {
+            refused(letter, &error);
+            insert_as(db, inbox, letter, Form::Plain).await
+        }
+        outcome => outcome,
+    }
+}
+
+/// As [`insert`], in a transaction. The first try stands behind a savepoint, because PostgreSQL goes on after an error only from there.
+pub(crate) async fn insert_in(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    letter: &Letter<'_>,
+) -> Result<bool, DbErr> {
+    tx.execute_unprepared("SAVEPOINT outbox_letter").await?;
+    match insert_as(tx, inbox, letter, Form::Whole).await {
+        Err(error) if trouble(&error) == Trouble::Statement => {
+            refused(letter, &error);
+            tx.execute_unprepared("ROLLBACK TO SAVEPOINT outbox_letter")
+                .await?;
+            insert_as(tx, inbox, letter, Form::Plain).await
+        }
+        outcome => outcome,
+    }
+}
+
+fn refused(letter: &Letter<'_>, error: &DbErr) {
+    tracing::warn!(
+        consumer = letter.consumer,
+        position = letter.incoming.position,
+        error = %describe(error),
+        "a dead letter was refused by the database; it is kept without what was read from it"
+    );
+}
+
+/// How much of a letter is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Whole,
+    /// What was delivered, in ASCII, and nothing that was read from it. Headers and payload say everything still.
+    Plain,
+}
+
+async fn insert_as<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     letter: &Letter<'_>,
+    form: Form,
 ) -> Result<bool, DbErr> {
     let incoming = letter.incoming;
     let headers = headers_json(incoming)?;
@@ -143,9 +198,10 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         .push(", ")
         .bind(inbox.key(letter.consumer))
         .push(", ");
-    let message = letter.message;
-    sql.bind(message.map(|message| message.event_id.as_uuid()))
+    // The id can be stored always.
+    sql.bind(letter.message.map(|message| message.event_id.as_uuid()))
         .push(", ");
+    let message = letter.message.filter(|_| form == Form::Whole);
     for name in [
         message.map(|message| message.event_type.as_str()),
         message.map(|message| message.aggregate.aggregate_type.as_str()),
@@ -155,20 +211,46 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     }
     sql.bind(message.and_then(|message| message.sequence).map(u64::cast_signed))
         .push(", ");
-    // PostgreSQL's text cannot hold NUL, which subjects can.
-    sql.bind(incoming.subject.replace('\0', "\u{fffd}")).push(", ");
+    sql.bind(match form {
+        // PostgreSQL's text cannot hold NUL, which subjects can.
+        Form::Whole => incoming.subject.replace('\0', "\u{fffd}"),
+        Form::Plain => storable_error(&incoming.subject.escape_default().to_string()),
+    })
+    .push(", ");
     sql.bind(incoming.position.cast_signed()).push(", ");
-    sql.bind(headers).push(if inbox.backend() == DbBackend::Postgres {
+    sql.bind(match form {
+        Form::Whole => headers,
+        Form::Plain => escaped_json(&headers),
+    })
+    .push(if inbox.backend() == DbBackend::Postgres {
         "::text::json, "
     } else {
         ", "
     });
     sql.bind(incoming.payload.to_vec()).push(", ");
-    sql.bind(storable_error(letter.error))
-        .push(", ")
-        .bind(integer(letter.attempts));
+    sql.bind(storable_error(&match form {
+        Form::Whole => letter.error.to_owned(),
+        Form::Plain => letter.error.escape_default().to_string(),
+    }))
+    .push(", ")
+    .bind(integer(letter.attempts));
     sql.push(&format!(", {OPEN}, {})", inbox.now()));
     inbox.insert_once(db, sql).await
+}
+
+/// JSON in ASCII: other characters stand in texts only, and are escaped as such.
+fn escaped_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            escaped.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    escaped
 }
 
 /// Namespace of the keys. Stored, so it never changes.

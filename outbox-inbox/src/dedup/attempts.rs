@@ -187,7 +187,7 @@ impl Attempts<'_> {
         if !self.sql.bury(tx, key, letter.error).await? {
             return Ok(Failure::Done);
         }
-        dead_letter::insert(tx, self.sql, &Letter { attempts, ..*letter }).await?;
+        dead_letter::insert_in(tx, self.sql, &Letter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
     }
 }

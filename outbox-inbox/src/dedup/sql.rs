@@ -423,6 +423,15 @@ impl InboxSql {
         }
     }
 
+    /// The database's clock when the statement began. What is compared with a column of many rows must be this one: PostgreSQL asks `clock_timestamp()`
+    /// for each row, which no index can serve.
+    pub(crate) fn statement_now(&self) -> &'static str {
+        match self.backend {
+            DbBackend::Postgres => "statement_timestamp()",
+            _ => self.now(),
+        }
+    }
+
     /// A consumer's name: bytes on MySQL, whose text types call `A` and `a` equal.
     pub(crate) fn key(&self, consumer: &str) -> Value {
         match self.backend {

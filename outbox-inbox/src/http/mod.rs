@@ -118,3 +118,12 @@ pub use layer::{IdempotencyLayer, MissingKey};
 pub use purge::purge_requests;
 pub use service::Idempotency;
 pub use transaction::RequestTx;
+
+/// The statement that a purge looks for expired requests with.
+#[cfg(test)]
+pub(crate) fn expired_ids(
+    backend: sea_orm::DbBackend,
+    names: &outbox_sea_orm::TableNames,
+) -> sea_orm::Statement {
+    sql::RequestSql::new(backend, names, std::time::Duration::ZERO).expired_ids(1_000)
+}

@@ -32,7 +32,8 @@ use super::sql::Claimed;
 use super::transaction::RequestTx;
 use crate::database::{Trouble, roll_back, trouble};
 use crate::handler::describe;
-use crate::runtime::{InboxError, text_of};
+use crate::panics::text_of;
+use crate::runtime::InboxError;
 
 /// What an [`IdempotencyLayer`](super::IdempotencyLayer) makes of a service.
 #[derive(Clone)]

@@ -195,19 +195,27 @@ impl RequestSql {
 
     /// Reads and locks the ids of rows that have expired (index on `expires_at`). Those that a request replaces right now are left out.
     pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
-        let (now, lock) = match self.inbox.backend() {
-            // Unlike `clock_timestamp()` it is the same for all rows, which the index needs.
-            DbBackend::Postgres => ("now()", " FOR UPDATE SKIP LOCKED"),
-            DbBackend::MySql => (self.inbox.now(), " FOR UPDATE SKIP LOCKED"),
-            _ => (self.inbox.now(), ""),
+        let rows = tx.query_all_raw(self.expired_ids(limit)).await?;
+        rows.iter().map(|row| row.try_get("", "id")).collect()
+    }
+
+    pub(crate) fn expired_ids(&self, limit: u32) -> Statement {
+        let (force, lock) = match self.inbox.backend() {
+            DbBackend::Postgres => ("", " FOR UPDATE SKIP LOCKED"),
+            // Without its order all that is sorted would be locked.
+            DbBackend::MySql => (
+                " FORCE INDEX (inbox_requests_expires_at)",
+                " FOR UPDATE SKIP LOCKED",
+            ),
+            _ => ("", ""),
         };
         let mut sql = self.inbox.sql(format!(
-            "SELECT id FROM {} WHERE expires_at <= {now} ORDER BY expires_at LIMIT ",
-            self.table
+            "SELECT id FROM {}{force} WHERE expires_at <= {} ORDER BY expires_at LIMIT ",
+            self.table,
+            self.inbox.statement_now()
         ));
         sql.bind(i64::from(limit)).push(lock);
-        let rows = tx.query_all_raw(sql.statement()).await?;
-        rows.iter().map(|row| row.try_get("", "id")).collect()
+        sql.statement()
     }
 
     /// Deletes rows (primary key), at least one.

@@ -22,6 +22,7 @@ use crate::dedup::key;
 use crate::dedup::sequence::Turn;
 use crate::handler::{HandlerError, Registration, Strategy, describe};
 use crate::hook::Handled;
+use crate::panics::guard;
 
 /// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
 /// time reaches its limit.
@@ -313,7 +314,7 @@ impl Consumer {
         }
     }
 
-    /// What the handler is given, and the key under which it takes effect.
+    /// What the handler is given, and the key under which it takes effect. Both ask code of the application, whose panics use attempts as a handler's do.
     pub(super) fn prepare(
         &self,
         message: &Arc<Message>,
@@ -321,11 +322,13 @@ impl Consumer {
         upcast_to: Option<u32>,
     ) -> Result<(Arc<Message>, Uuid), HandlerError> {
         let input = match upcast_to {
-            Some(version) => Arc::new(self.shared.upcasters.apply(message, version)?),
+            Some(version) => Arc::new(guard("upcaster", || {
+                self.shared.upcasters.apply(message, version)
+            })??),
             None => message.clone(),
         };
         let id = match handler.options.strategy {
-            Strategy::Key(key_of) => key::id(&key_of(&input)?),
+            Strategy::Key(key_of) => key::id(&guard("business key", || key_of(&input))??),
             _ => message.event_id.as_uuid(),
         };
         Ok((input, id))

@@ -3,7 +3,6 @@
 //! Invariant: however the handler ends, this ends with a [`Pass`]; nothing of the handler is used after a panic. Absent here: beginning and ending the
 //! transaction.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +18,14 @@ use tokio::time::Instant;
 use super::consumer::{Consumer, Stop};
 use super::fail::TROUBLE;
 use super::item::Item;
-use super::pass::{Pass, pass_of, runs_in_transaction};
+use super::pass::{ERROR, Pass, pass_of, runs_in_transaction};
 use crate::dedup::claim::Claimant;
 use crate::dedup::constraint;
 use crate::handler::{
     Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Registration, Strategy, describe,
 };
 use crate::layer::{Next, TimedOut, Timeout};
+use crate::panics::{guard, text_of};
 use crate::telemetry::{self, Ran};
 
 /// Added to the handler's timeout for the time that its transaction takes beside it.
@@ -255,7 +255,7 @@ where
 fn pass_of_handler(handler: &Registration, error: &HandlerError) -> Pass {
     if let Strategy::Constraint(names) = handler.options.strategy
         && !error.is_fatal()
-        && constraint::violated(error.source(), names)
+        && guard(ERROR, || constraint::violated(error.source(), names)).unwrap_or_default()
     {
         return Pass::Duplicate;
     }
@@ -289,10 +289,4 @@ pub(super) fn text_of_unfinished(attempts: u32, last_error: Option<&str>) -> Str
         .map(|error| format!("; last error: {error}"))
         .unwrap_or_default();
     format!("handler was started {attempts} times and left no result the last time: its process ended{last}")
-}
-
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }

@@ -88,6 +88,34 @@ impl Consumer {
         }
     }
 
+    /// Records a panic that nothing has caught before as a failed attempt. What is no message has no attempts, and only waits.
+    pub(super) async fn panicked(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
+        let Ok(message) = item.message.as_ref().map(Arc::clone) else {
+            return Handling::Later {
+                retry_after: self.shared.config.backoff.max,
+            };
+        };
+        let claimant = self.keeper_of_position(&message);
+        let count = item.memory.counted.map_or(Count::Add, Count::Counted);
+        self.failed(
+            incoming,
+            item,
+            &message,
+            claimant.as_ref(),
+            count,
+            false,
+            error,
+            stop,
+        )
+        .await
+    }
+
     /// A dead letter failed again: it stays, and so do those behind it in its aggregate.
     pub(super) async fn letter_failed(
         &self,

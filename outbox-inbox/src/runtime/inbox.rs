@@ -10,6 +10,7 @@ use outbox_core::{
 };
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +25,7 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::{StateMap, describe};
 use crate::hook::{GivenUp, Handled, Hooks};
 use crate::layer::Middleware;
+use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
 use crate::router::Router;
@@ -104,6 +106,14 @@ pub enum InboxError {
         consumer: &'static str,
         /// The broker's reason.
         source: SourceError,
+    },
+    /// A consumer panicked outside of its messages. All others were stopped as in a shutdown; start the inbox again.
+    #[error("consumer `{consumer}` cannot go on: {reason}")]
+    Panicked {
+        /// The consumer.
+        consumer: &'static str,
+        /// What panicked, and what it said.
+        reason: String,
     },
 }
 
@@ -194,7 +204,7 @@ impl<S: Source> Inbox<S> {
 
     /// Calls a function after each message that took effect, and for duplicates whose handler asks for it
     /// ([`OnDuplicate::Result`](crate::OnDuplicate::Result)). It is called after the commit, once at most: a crash in between loses
-    /// the call. It must not block.
+    /// the call. It must not block. A panic is logged, and changes nothing.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_handled = Some(Arc::new(hook));
@@ -223,7 +233,7 @@ impl<S: Source> Inbox<S> {
     ///
     /// # Errors
     ///
-    /// [`InboxError`], at the start only.
+    /// [`InboxError`], at the start; later only [`InboxError::Panicked`].
     ///
     /// # Cancellation
     ///
@@ -264,6 +274,7 @@ impl<S: Source> Inbox<S> {
         telemetry::describe();
         let idle = drain.then(|| Arc::new(Idle::new(consumers.len())));
         let tasks = TaskTracker::new();
+        let (broken, mut breaks) = mpsc::unbounded_channel();
         // All are subscribed before the first receives, so that an inbox that cannot start has handled nothing.
         let mut dispatchers = Vec::with_capacity(consumers.len());
         for (index, consumer) in consumers.iter().enumerate() {
@@ -278,7 +289,16 @@ impl<S: Source> Inbox<S> {
         }
         for (dispatcher, consumer) in dispatchers.into_iter().zip(&consumers) {
             tracing::info!(consumer = consumer.name, "consumer started");
-            tasks.spawn(dispatcher.run());
+            let (soft, broken, consumer) = (stop.soft.clone(), broken.clone(), consumer.name);
+            tasks.spawn(async move {
+                if let Err(error) = guard_async("consumer", || dispatcher.run()).await {
+                    tracing::error!(consumer, %error, "the inbox stops, because a consumer cannot go on");
+                    let reason = error.to_string();
+                    // Nobody listens if the caller has gone away.
+                    let _ = broken.send(InboxError::Panicked { consumer, reason });
+                    soft.cancel();
+                }
+            });
         }
         if let Some(every) = self.config.purge_every {
             let (db, sql, stop) = (self.db.clone(), shared.sql.clone(), stop.soft.clone());
@@ -298,7 +318,7 @@ impl<S: Source> Inbox<S> {
         }
         let report = shared.tally.report();
         tracing::info!(?report, "inbox stopped");
-        Ok(report)
+        breaks.try_recv().map_or(Ok(report), Err)
     }
 
     /// Finds everything that can be known to fail without asking anybody.

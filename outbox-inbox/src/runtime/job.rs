@@ -15,7 +15,11 @@ use super::consumer::{Consumer, HandlerHealth, Stop};
 use super::item::{Handling, Item, Route};
 use super::lanes::{LaneKey, Queue, Queued};
 use crate::dead_letter::StoredLetter;
+use crate::panics::{Panicked, guard, guard_async};
 use crate::telemetry;
+
+/// What a panic is called that nothing else has caught.
+const PANICKED: &str = "the inbox, or what it called for this message,";
 
 /// A message in memory.
 #[derive(Debug)]
@@ -159,7 +163,12 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 Some(handling) => handling,
                 None => one(consumer, &mut in_flight, stop).await,
             };
-            report(consumer, &in_flight.item, handling);
+            // A recorder of metrics is the application's.
+            if let Err(error) = guard("recorder of metrics", || {
+                report(consumer, &in_flight.item, handling)
+            }) {
+                tracing::error!(consumer = consumer.name, %error, "what became of a message was not counted");
+            }
             in_flight.note_health(handling);
             if let Handling::SentBack { retry_after } = handling {
                 // Nothing was done that a crash here could leave behind.
@@ -167,7 +176,10 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 lane.over.push((in_flight.ticket, handling));
             } else if handling.is_final() {
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
-                in_flight.origin.acknowledge().await;
+                let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
+                if let Err(error) = told {
+                    tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
+                }
                 lane.over.push((in_flight.ticket, handling));
                 lane.over_to = lane.over_to.max(in_flight.rank);
             } else {
@@ -208,18 +220,17 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
     let handling = consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.item, stop)
         .instrument(span);
-    match AssertUnwindSafe(handling).catch_unwind().await {
-        Ok(handling) => handling,
-        Err(_) => {
-            tracing::error!(
-                consumer = consumer.name,
-                "the inbox itself panicked; the message is tried again"
-            );
-            Handling::Later {
-                retry_after: consumer.shared.config.backoff.max,
-            }
-        }
-    }
+    let panic = match AssertUnwindSafe(handling).catch_unwind().await {
+        Ok(handling) => return handling,
+        Err(panic) => Panicked::new(PANICKED, &*panic).to_string(),
+    };
+    tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
+    // A failure like any other, so that it ends: a transaction that was open is rolled back, one that is committed is found so.
+    let failing = consumer.panicked(in_flight.origin.incoming(), &mut in_flight.item, &panic, stop);
+    let failed = AssertUnwindSafe(failing).catch_unwind().await;
+    failed.unwrap_or(Handling::Later {
+        retry_after: consumer.shared.config.backoff.max,
+    })
 }
 
 /// Counts what became of a message.

@@ -39,7 +39,6 @@ pub use report::InboxReport;
 
 #[cfg(feature = "http")]
 #[cfg(feature = "http")]
-pub(crate) use call::text_of;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},

@@ -19,9 +19,13 @@ use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, HandlerError, OnDuplicate, Registration, Strategy, describe};
+use crate::panics::guard;
 
 /// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// What an error that a handler returned is called if it panics itself.
+pub(super) const ERROR: &str = "error of the handler";
 
 /// How one run of a handler ended.
 pub(super) enum Pass {
@@ -263,13 +267,16 @@ pub(super) fn needs_transaction(handler: &Registration) -> bool {
 }
 
 pub(super) fn pass_of(error: &HandlerError) -> Pass {
-    let text = describe(error.source());
-    match trouble_in(error.source()) {
+    let fatal = error.is_fatal();
+    // Its text and its causes are the application's code.
+    let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
+    match described {
         // A fatal error is meant as such, whatever caused it.
-        Some(Trouble::Conflict | Trouble::Unavailable) if !error.is_fatal() => Pass::Interrupted(text),
-        _ => Pass::Failed {
-            error: text,
-            fatal: error.is_fatal(),
+        Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => Pass::Interrupted(text),
+        Ok((error, _)) => Pass::Failed { error, fatal },
+        Err(panicked) => Pass::Failed {
+            error: panicked.to_string(),
+            fatal,
         },
     }
 }

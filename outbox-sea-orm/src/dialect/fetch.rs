@@ -1,9 +1,13 @@
 //! SQL that fetches. Reads snapshots, locks nothing.
+//!
+//! A relay that owns all partitions walks one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
 
+use outbox_core::message::PARTITIONS;
 use sea_orm::{DbBackend, Statement};
 
 use super::Dialect;
 use super::key::Key;
+use crate::sql::Sql;
 
 /// Where, and what not.
 #[derive(Debug, Clone, Copy)]
@@ -15,9 +19,21 @@ pub(crate) struct Scope<'a> {
     pub(crate) limit: i64,
 }
 
+impl Scope<'_> {
+    /// Whether no partition is anybody else's.
+    pub(crate) fn owns_all(&self) -> bool {
+        self.partitions.len() >= usize::from(PARTITIONS)
+    }
+
+    /// How many rows of each partition are looked at: together they are the limit, or one of each.
+    pub(crate) fn share(&self) -> i64 {
+        (self.limit / (self.partitions.len().max(1) as i64)).max(1)
+    }
+}
+
 impl Dialect {
-    /// Pending messages in the order of their keys, whether they may be published or not: those that have to wait come with a null for their payload, so
-    /// that walking over them is cheap.
+    /// All pending messages in the order of their keys, whether they may be published or not: those that have to wait come with a null for their payload,
+    /// so that walking over them is cheap. For a relay that owns all partitions.
     ///
     /// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
     /// seconds per batch. What sees to it, measured with missing, stale and fresh statistics:
@@ -32,29 +48,14 @@ impl Dialect {
     /// Whether the aggregate is held is a scalar subquery everywhere, one look-up in the primary key of the holds: anything that the planner could
     /// turn into a join or a hash would read all holds for each fetch, or lose the order.
     pub(crate) fn walk(&self, scope: Scope<'_>) -> Statement {
-        let (messages, holds, now) = (&self.messages, &self.holds, self.statement_now());
-        let force = match self.backend {
-            DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
-            _ => "",
-        };
-        // Asked once per statement: without a hold, which is the rule, half of the walk's time is saved (measured).
-        let any_hold = match self.backend {
-            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {holds})) AND "),
-            _ => String::new(),
-        };
-        let payload = format!(
-            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_hold}(SELECT 1 FROM {holds} h \
-             {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
-             THEN NULL ELSE m.payload END"
-        );
-        let select = format!("SELECT {} FROM {messages} m", self.columns(&payload));
+        debug_assert!(scope.owns_all());
+        let select = format!("SELECT {} FROM {} m", self.walked_columns(), self.messages);
         let mut sql = self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
             DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
             _ => format!("{select} INDEXED BY {}", self.pending),
         });
-        sql.push(" WHERE m.status = 0 AND ");
-        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
+        sql.push(" WHERE m.status = 0");
         self.push_not_in_hand(&mut sql, scope.in_hand);
         let limit = sql.placeholder(scope.limit);
         sql.push(&match self.backend {
@@ -68,22 +69,45 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Holds that are due, those first that have been so for longest (index of due holds).
+    /// Pending messages by their keys, in their order (primary key), as [`Self::walk`] gives them.
+    pub(crate) fn walk_rows(&self, seqs: &[i64]) -> Statement {
+        let columns = self.walked_columns();
+        let mut sql = self.sql(format!(
+            "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.seq",
+            self.messages
+        ));
+        sql.any(seqs);
+        sql.push(" ORDER BY m.seq");
+        sql.statement()
+    }
+
+    pub(super) fn walked_columns(&self) -> String {
+        let (holds, now) = (&self.holds, self.statement_now());
+        let force = match self.backend {
+            DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
+            _ => "",
+        };
+        // Asked once per statement: without a hold, which is the rule, half of the walk's time is saved (measured).
+        let any_hold = match self.backend {
+            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {holds})) AND "),
+            _ => String::new(),
+        };
+        self.columns(&format!(
+            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_hold}(SELECT 1 FROM {holds} h \
+             {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
+             THEN NULL ELSE m.payload END"
+        ))
+    }
+
+    /// Holds that are due, those first that have been so for longest (index of due holds). For a relay that owns all partitions.
     pub(crate) fn due_holds(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros FROM {} h WHERE h.due_at <= {} AND ",
-            self.bytes("h.aggregate_type"),
-            self.bytes("h.aggregate_id"),
-            self.micros("h.due_at"),
+            "SELECT {} FROM {} h WHERE h.due_at <= {}",
+            self.hold_columns(),
             self.holds,
             self.statement_now(),
         ));
-        self.push_partitions(&mut sql, "h.partition_no", scope.partitions);
-        if !excluding.is_empty() {
-            sql.push(" AND CASE WHEN ");
-            self.push_keys(&mut sql, "h", excluding);
-            sql.push(" THEN 0 ELSE 1 END <> 0");
-        }
+        self.push_not_of(&mut sql, "h", excluding);
         sql.push(" ORDER BY h.due_at LIMIT ").bind(scope.limit);
         sql.statement()
     }
@@ -151,70 +175,34 @@ impl Dialect {
         ))
     }
 
-    /// Unsequenced waiting messages whose time has come, those first that have been due for longest (index of unsequenced waiting rows).
-    pub(crate) fn waiting_alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
-        let (messages, now) = (&self.messages, self.statement_now());
-        let select = format!(
-            "SELECT {}, {} AS due_micros FROM {messages} m",
+    /// Unsequenced waiting rows by their keys, those first that have been due for longest (primary key).
+    pub(crate) fn alone_rows(&self, seqs: &[i64]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.seq",
             self.columns("m.payload"),
             self.micros("m.available_at"),
-        );
-        let mut sql = self.sql(match self.backend {
-            DbBackend::MySql => format!(
-                "{select} FORCE INDEX ({}) WHERE m.waiting_key = x'' AND m.waiting_until <= {now} AND ",
-                self.waiting
-            ),
-            DbBackend::Postgres => format!(
-                "{select} WHERE m.status = 3 AND m.sequence IS NULL AND m.available_at <= {now} AND "
-            ),
-            _ => format!(
-                "{select} INDEXED BY {}_until WHERE m.status = 3 AND m.sequence IS NULL AND m.available_at <= {now} AND ",
-                self.waiting
-            ),
-        });
-        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
-        self.push_not_in_hand(&mut sql, scope.in_hand);
-        if !excluding.is_empty() {
-            sql.push(" AND CASE WHEN ");
-            self.push_keys(&mut sql, "m", excluding);
-            sql.push(" THEN 0 ELSE 1 END <> 0");
-        }
-        sql.push(match self.backend {
-            DbBackend::MySql => " ORDER BY m.waiting_until LIMIT ",
-            _ => " ORDER BY m.available_at LIMIT ",
-        })
-        .bind(scope.limit);
+            self.messages
+        ));
+        sql.any(seqs);
+        sql.push(" ORDER BY m.available_at, m.seq");
         sql.statement()
     }
 
-    /// Pending sequenced messages with keys below a bound, in the order of their keys: what waiting ones must not overtake. A part of the walk, and of its
-    /// beginning: keys of waiting rows have been walked over before.
-    pub(crate) fn pending_below(&self, scope: Scope<'_>, below: i64) -> Statement {
-        let select = format!(
-            "SELECT m.seq, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
-            self.bytes("m.aggregate_type"),
-            self.bytes("m.aggregate_id"),
-            self.messages
-        );
-        let mut sql = self.sql(match self.backend {
-            DbBackend::Postgres => format!("SELECT * FROM ({select}"),
-            DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
-            _ => format!("{select} INDEXED BY {}", self.pending),
-        });
-        sql.push(" WHERE m.status = 0 AND m.sequence IS NOT NULL AND m.seq < ")
-            .bind(below)
-            .push(" AND ");
-        self.push_partitions(&mut sql, "m.partition_no", scope.partitions);
-        self.push_not_in_hand(&mut sql, scope.in_hand);
-        let limit = sql.placeholder(scope.limit);
-        sql.push(&match self.backend {
-            DbBackend::Postgres => {
-                format!(
-                    " ORDER BY m.seq LIMIT (SELECT {limit}::int8)) walked ORDER BY seq LIMIT {limit}::int8"
-                )
-            }
-            _ => format!(" ORDER BY m.seq LIMIT {limit}"),
-        });
-        sql.statement()
+    pub(super) fn hold_columns(&self) -> String {
+        format!(
+            "{} AS aggregate_type, {} AS aggregate_id, {} AS due_micros",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id"),
+            self.micros("h.due_at")
+        )
+    }
+
+    /// A condition: the row of table `table` is of none of these aggregates.
+    pub(super) fn push_not_of(&self, sql: &mut Sql, table: &str, excluding: &[Key]) {
+        if !excluding.is_empty() {
+            sql.push(" AND CASE WHEN ");
+            self.push_keys(sql, table, excluding);
+            sql.push(" THEN 0 ELSE 1 END <> 0");
+        }
     }
 }

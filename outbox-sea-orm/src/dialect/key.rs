@@ -25,8 +25,13 @@ impl From<&Aggregate> for Key {
 }
 
 impl Key {
+    /// The partition of its messages.
+    pub(crate) fn partition(&self) -> u16 {
+        let [aggregate_type, id] = self.lossy();
+        Aggregate::new(aggregate_type, id).partition()
+    }
+
     /// The parts as far as they are text.
-    #[cfg(feature = "postgres")]
     pub(crate) fn lossy(&self) -> [String; 2] {
         [&self.aggregate_type, &self.aggregate_id].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }

@@ -15,6 +15,7 @@ pub(crate) mod fetch;
 pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
+pub(crate) mod own;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
 
@@ -36,9 +37,10 @@ pub(crate) struct Dialect {
     pub(crate) holds: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
-    /// The indexes of pending and of waiting rows, where a query must name them.
+    /// The indexes of pending and of waiting rows and of holds by partition, where a query must name them.
     pub(crate) pending: String,
     pub(crate) waiting: String,
+    pub(crate) holds_own: String,
     /// Where messages are partitioned by day: the table of deduplication keys, and the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) dedup_keys: String,
@@ -63,6 +65,10 @@ impl Dialect {
             waiting: match backend {
                 DbBackend::MySql => "outbox_messages_waiting".to_owned(),
                 _ => names.unqualified("outbox_messages_waiting"),
+            },
+            holds_own: match backend {
+                DbBackend::MySql => "outbox_holds_own".to_owned(),
+                _ => names.unqualified("outbox_holds_own"),
             },
             #[cfg(feature = "postgres")]
             dedup_keys: names.table(backend, "outbox_dedup_keys"),

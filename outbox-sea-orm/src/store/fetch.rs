@@ -4,19 +4,21 @@
 //! others flow. Rows are read one by one, so that a batch takes no more memory than its bound. Absent: locks and state. Who may fetch is
 //! decided by the leases, what is done by the settlements.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use outbox_core::{
     Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
 };
-use sea_orm::{DatabaseConnection, DbErr, QueryResult, Statement, StreamTrait, TryGetable};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, StreamTrait, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::failed;
+use super::{failed, own};
+use crate::dialect::Dialect;
 use crate::dialect::columns::Column;
+use crate::dialect::fetch::Scope;
 
 const CONTEXT: &str = "messages could not be fetched";
 
@@ -64,32 +66,87 @@ impl Walked {
     }
 }
 
+/// Rows per statement where they are asked for by their keys: MariaDB turns lists of 1,000 and more into a join.
+const KEYS_MAX: usize = 500;
+
+/// Pending rows of these partitions, in the order of their keys: the first ones of each.
 pub(super) async fn fetch(
     db: &DatabaseConnection,
-    statement: Statement,
-    mut bounds: Bounds,
+    dialect: &Dialect,
+    scope: Scope<'_>,
+    bounds: Bounds,
 ) -> Result<Fetched, StoreError> {
-    let mut fetched = Fetched::default();
-    // Aggregates of delayed messages that this fetch has met: held as soon as its answer is settled.
-    let mut delayed: HashSet<Aggregate> = HashSet::new();
-    let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
-    while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
-        let walked = read(&row, false)?;
-        fetched.more = !bounds.take(walked.bytes());
-        let is_behind = walked.row.sequenced && delayed.contains(&walked.row.aggregate);
-        if walked.has_to_wait || is_behind {
-            fetched.waits.push(walked.waits());
-            if walked.is_delayed && walked.row.sequenced {
-                delayed.insert(walked.row.aggregate);
-            }
-        } else {
-            fetched.due.push(walked.row);
-        }
-        if fetched.more {
-            break;
+    let mut walk = Walk::new(bounds);
+    if scope.owns_all() {
+        walk.read(db, dialect.walk(scope)).await?;
+        return Ok(walk.fetched);
+    }
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        walk.read(db, dialect.walk_own(scope)).await?;
+        // A partition that gave its share may have more.
+        walk.fetched.more |= walk.most_of_one_partition() >= scope.share();
+        return Ok(walk.fetched);
+    }
+    let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
+    let (seqs, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
+    // Between these statements rows may only leave: what comes meanwhile is found by the next fetch, and behind what stands here.
+    for seqs in seqs.chunks(KEYS_MAX) {
+        if !walk.fetched.more {
+            walk.read(db, dialect.walk_rows(seqs)).await?;
         }
     }
-    Ok(fetched)
+    walk.fetched.more |= more;
+    Ok(walk.fetched)
+}
+
+/// A walk over pending rows, as far as it has come.
+struct Walk {
+    fetched: Fetched,
+    bounds: Bounds,
+    /// Aggregates of delayed messages that it has met: held as soon as its answer is settled.
+    delayed: HashSet<Aggregate>,
+    /// Rows by partition.
+    met: HashMap<u16, i64>,
+}
+
+impl Walk {
+    fn new(bounds: Bounds) -> Self {
+        Self {
+            fetched: Fetched::default(),
+            bounds,
+            delayed: HashSet::new(),
+            met: HashMap::new(),
+        }
+    }
+
+    /// Goes on, until the rows or the bounds end.
+    async fn read(&mut self, db: &DatabaseConnection, statement: Statement) -> Result<(), StoreError> {
+        let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
+        while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
+            let walked = read(&row, false)?;
+            *self.met.entry(walked.row.partition).or_default() += 1;
+            self.fetched.more = !self.bounds.take(walked.bytes());
+            let is_behind = walked.row.sequenced && self.delayed.contains(&walked.row.aggregate);
+            if walked.has_to_wait || is_behind {
+                self.fetched.waits.push(walked.waits());
+                if walked.is_delayed && walked.row.sequenced {
+                    self.delayed.insert(walked.row.aggregate);
+                }
+            } else {
+                self.fetched.due.push(walked.row);
+            }
+            if self.fetched.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "postgres")]
+    fn most_of_one_partition(&self) -> i64 {
+        self.met.values().copied().max().unwrap_or_default()
+    }
 }
 
 /// All rows of a query, up to a bound.

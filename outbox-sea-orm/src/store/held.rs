@@ -4,7 +4,7 @@
 //! behind that had it in hand when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
 //! cannot slip from pending to waiting between them. Absent: locks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outbox_core::{Fetched, StoreError};
 use sea_orm::{
@@ -12,8 +12,8 @@ use sea_orm::{
     QueryResult, TransactionOptions, TransactionTrait,
 };
 
-use super::failed;
 use super::fetch::{Bounds, Walked, corrupt, read_all};
+use super::{failed, own};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -23,7 +23,7 @@ const CONTEXT: &str = "held messages could not be fetched";
 /// Aggregates per statement where each takes a query of its own.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages that are compared with waiting ones. More than that below a waiting one means that the walk has to go on first.
+/// Pending messages that are compared with waiting ones, beside those in hand. More than that below a waiting one means that the walk has to go on first.
 const PENDING_MAX: i64 = 5_000;
 
 /// What to fetch; owned, because it is fetched in a task of its own.
@@ -49,12 +49,12 @@ pub(super) async fn fetch(
 ) -> Result<Fetched, StoreError> {
     let tx = snapshot(db).await.map_err(failed(CONTEXT))?;
     let mut groups = held_groups(&tx, dialect, &request).await?;
-    if let Some(highest) = groups
-        .iter()
-        .filter_map(|group| group.rows.last())
-        .map(|last| last.row.seq)
-        .max()
-    {
+    let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
+    for last in groups.iter().filter_map(|group| group.rows.last()) {
+        let seq = highest.entry(i64::from(last.row.partition)).or_default();
+        *seq = last.row.seq.max(*seq);
+    }
+    if !highest.is_empty() {
         let barrier = Barrier::read(&tx, dialect, &request, highest).await?;
         for group in &mut groups {
             let open = group
@@ -96,15 +96,24 @@ async fn held_groups(
         in_hand: &[],
         limit: rows_max.saturating_add(in_hand),
     };
-    let holds = tx
-        .query_all_raw(dialect.due_holds(scope, &request.excluding))
-        .await
-        .map_err(failed(CONTEXT))?;
-    let holds = holds
+    let statement = if scope.owns_all() {
+        dialect.due_holds(scope, &request.excluding)
+    } else {
+        // All that is in hand may be of one partition.
+        let share = Scope {
+            limit: rows_max,
+            ..scope
+        };
+        dialect.due_holds_own(scope, share.share().saturating_add(in_hand), &request.excluding)
+    };
+    let holds = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
+    let mut holds = holds
         .iter()
         .map(|row| Ok((read_key(row)?, row.try_get::<i64>("", "due_micros")?)))
         .collect::<Result<Vec<_>, DbErr>>()
         .map_err(corrupt)?;
+    holds.sort_by_key(|(_, due_micros)| *due_micros);
+    holds.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
     let keys: Vec<Key> = holds.iter().map(|(key, _)| key.clone()).collect();
     let (mut groups, mut left) = (HashMap::<Key, Vec<Walked>>::new(), request.bounds);
     for keys in keys.chunks(AGGREGATES_MAX) {
@@ -183,7 +192,19 @@ async fn alone(
         in_hand: &request.in_hand,
         limit: i64::try_from(request.bounds.rows).unwrap_or(i64::MAX),
     };
-    let statement = dialect.waiting_alone(scope, &request.excluding);
+    let statement = match dialect.backend {
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => dialect.alone(scope, &request.excluding),
+        _ => {
+            let first =
+                |partitions: &[i64], limit| dialect.first_alone(partitions, limit, &request.excluding);
+            let (seqs, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
+            if seqs.is_empty() {
+                return Ok(Vec::new());
+            }
+            dialect.alone_rows(&seqs)
+        }
+    };
     let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
     rows.into_iter()
         .map(|(walked, row)| {
@@ -221,48 +242,50 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
 struct Barrier {
     /// The oldest of each aggregate.
     pending: HashMap<Key, i64>,
-    /// Nothing is known behind this key.
-    known_until: i64,
+    /// Of a partition in which there are more than were read: nothing is known behind this key.
+    known_until: HashMap<i64, i64>,
 }
 
 impl Barrier {
+    /// Reads what is pending below the highest of the waiting keys, by partition.
     async fn read(
         tx: &DatabaseTransaction,
         dialect: &Dialect,
         request: &Request,
-        highest: i64,
+        highest: BTreeMap<i64, i64>,
     ) -> Result<Self, StoreError> {
-        let scope = Scope {
-            partitions: &request.partitions,
-            in_hand: &request.in_hand,
-            limit: PENDING_MAX,
-        };
+        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let bounds: Vec<(i64, i64)> = highest.into_iter().collect();
+        let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_hand.len() as i64;
         let rows = tx
-            .query_all_raw(dialect.pending_below(scope, highest))
+            .query_all_raw(dialect.pending_below(&bounds, limit))
             .await
             .map_err(failed(CONTEXT))?;
         let mut barrier = Self {
             pending: HashMap::new(),
-            known_until: i64::MAX,
+            known_until: HashMap::new(),
         };
-        let is_cut = rows.len() as i64 == PENDING_MAX;
+        let mut read: HashMap<i64, (i64, i64)> = HashMap::new();
         for row in rows {
-            let (seq, key) = (
-                row.try_get("", "seq").map_err(corrupt)?,
-                read_key(&row).map_err(corrupt)?,
-            );
-            barrier.pending.entry(key).or_insert(seq);
-            if is_cut {
-                barrier.known_until = seq;
+            let (partition, seq) = (int(&row, "partition_no")?, int(&row, "seq")?);
+            let (count, last) = read.entry(partition).or_default();
+            (*count, *last) = (*count + 1, seq.max(*last));
+            if !in_hand.contains(&seq) {
+                let pending = barrier.pending.entry(read_key(&row).map_err(corrupt)?);
+                let oldest = pending.or_insert(seq);
+                *oldest = seq.min(*oldest);
             }
         }
+        let cut = read.into_iter().filter(|(_, (count, _))| *count >= limit);
+        barrier.known_until = cut.map(|(partition, (_, last))| (partition, last)).collect();
         Ok(barrier)
     }
 
     fn stops(&self, walked: &Walked) -> bool {
         let seq = walked.row.seq;
         let pending = self.pending.get(&Key::from(&walked.row.aggregate));
-        seq > self.known_until || pending.is_some_and(|pending| *pending < seq)
+        let known_until = self.known_until.get(&i64::from(walked.row.partition));
+        known_until.is_some_and(|known| *known < seq) || pending.is_some_and(|pending| *pending < seq)
     }
 }
 

@@ -11,6 +11,7 @@ mod fetch;
 mod held;
 mod holds;
 mod leases;
+mod own;
 mod preflight;
 mod purge;
 mod settle;
@@ -159,17 +160,22 @@ impl OutboxStore for SqlStore {
         if request.leases.is_empty() {
             return Ok(Fetched::default());
         }
-        let statement = self.dialect.walk(Scope {
-            partitions: &leases::partitions(request.leases),
-            in_hand: request.in_hand,
-            limit: i64::from(request.limit.get()),
-        });
         let bounds = Bounds {
             rows: request.limit.get() as usize,
             bytes: request.bytes,
         };
-        let db = self.db.clone();
-        detached(async move { fetch::fetch(&db, statement, bounds).await }).await
+        let (db, dialect) = self.parts();
+        let (partitions, in_hand) = (leases::partitions(request.leases), request.in_hand.to_vec());
+        let limit = i64::from(request.limit.get());
+        detached(async move {
+            let scope = Scope {
+                partitions: &partitions,
+                in_hand: &in_hand,
+                limit,
+            };
+            fetch::fetch(&db, &dialect, scope, bounds).await
+        })
+        .await
     }
 
     async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {

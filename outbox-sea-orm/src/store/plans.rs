@@ -14,6 +14,8 @@ use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
 use crate::names::TableNames;
 
+mod beside_others;
+
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
 const HELD: i64 = 5_000;
@@ -338,6 +340,21 @@ async fn insert(db: &DatabaseConnection, dialect: &Dialect, count: i64, status: 
 }
 
 async fn insert_at(db: &DatabaseConnection, dialect: &Dialect, count: i64, status: i64, created_at: &str) {
+    insert_rows(db, dialect, (count, status), "n % 64", created_at).await;
+}
+
+/// Rows of some partitions.
+async fn insert_of(db: &DatabaseConnection, dialect: &Dialect, count: i64, status: i64, partition: &str) {
+    insert_rows(db, dialect, (count, status), partition, dialect.now()).await;
+}
+
+async fn insert_rows(
+    db: &DatabaseConnection,
+    dialect: &Dialect,
+    (count, status): (i64, i64),
+    partition: &str,
+    created_at: &str,
+) {
     let id = match dialect.backend {
         DbBackend::Postgres => "gen_random_uuid()",
         DbBackend::MySql => "UNHEX(MD5(UUID()))",
@@ -345,7 +362,7 @@ async fn insert_at(db: &DatabaseConnection, dialect: &Dialect, count: i64, statu
     };
     let sql = format!(
         "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, \
-         payload, headers, status, created_at) SELECT {id}, n % 64, 'order', {}, n, 'order.placed', 1, 'application/json', \
+         payload, headers, status, created_at) SELECT {id}, {partition}, 'order', {}, n, 'order.placed', 1, 'application/json', \
          'x', '{{}}', {status}, {created_at} FROM {}",
         dialect.messages,
         text(dialect),

@@ -16,6 +16,7 @@ mod operators;
 mod refused;
 mod relays;
 mod save;
+mod sharing;
 mod store;
 mod transaction;
 mod ui;

@@ -1,6 +1,7 @@
 //! What follows from what the activities of a run brought.
 
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -227,8 +228,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     .health
                     .update(|vitals| vitals.halted += u64::from(parked.halts));
             }
-            if let Some(hook) = &self.relay.on_parked {
-                hook(parked);
+            if let Some(hook) = &self.relay.on_parked
+                // It is the application's, and told of what is written down already; nothing of it is used afterwards.
+                && catch_unwind(AssertUnwindSafe(|| hook(parked))).is_err()
+            {
+                tracing::error!(message_id = ?parked.id, "the hook `on_parked` panicked; the relay goes on");
             }
         }
         Ok(())

@@ -74,6 +74,18 @@ async fn the_application_is_told_of_each_parked_message_once_it_is_recorded() {
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
 }
 
+/// The hook is the application's: that it panics is its own concern, and not that of the messages behind.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_panics_does_not_end_the_relay() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 5, 1);
+    broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
+    let relay = relay_of(&store, &broker, quick()).on_parked(|_| panic!("not to be told"));
+    let report = relay.drain().await.unwrap();
+    assert_eq!((report.published, report.parked), (4, 1));
+    assert_eq!(statuses(&store, 3), [Parked]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn event_types_follow_policies_of_their_own() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

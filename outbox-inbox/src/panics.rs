@@ -1,0 +1,67 @@
+//! Panics of the application's code, wherever it is called from here.
+//!
+//! Invariant: what panics is a failure like any other and says what it was; nothing of it is used afterwards, which is why unwinding through it is safe. A
+//! program that is built with `panic = "abort"` ends instead. Absent here: handlers, whose panics are caught where they are called
+//! ([`crate::runtime`]).
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures_util::FutureExt as _;
+
+/// Code of the application panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} panicked: {text}")]
+pub(crate) struct Panicked {
+    what: &'static str,
+    text: String,
+}
+
+impl Panicked {
+    pub(crate) fn new(what: &'static str, panic: &(dyn Any + Send)) -> Self {
+        let text = text_of(panic).to_owned();
+        Self { what, text }
+    }
+}
+
+/// Calls code of the application. `what` it is stands in the error.
+pub(crate) fn guard<T>(what: &'static str, code: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Panicked::new(what, &*panic))
+}
+
+/// As [`guard`], for code that waits. What makes the future may panic as well.
+pub(crate) async fn guard_async<F: Future>(
+    what: &'static str,
+    code: impl FnOnce() -> F,
+) -> Result<F::Output, Panicked> {
+    AssertUnwindSafe(async { code().await })
+        .catch_unwind()
+        .await
+        .map_err(|panic| Panicked::new(what, &*panic))
+}
+
+/// What a panic says.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_becomes_an_error_that_says_what_panicked() {
+        let error = guard("hook", || panic!("at {}", 7)).unwrap_err();
+        assert_eq!(error.to_string(), "hook panicked: at 7");
+        let error = guard_async("sink", async || panic!("gone")).await.unwrap_err();
+        assert_eq!(error.to_string(), "sink panicked: gone");
+        fn never() -> std::future::Ready<()> {
+            panic!("not even begun")
+        }
+        let error = guard_async("sink", never).await.unwrap_err();
+        assert_eq!(error.to_string(), "sink panicked: not even begun");
+        assert_eq!(guard("hook", || 7).unwrap(), 7);
+    }
+}

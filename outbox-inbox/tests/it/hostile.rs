@@ -1,0 +1,146 @@
+//! What foreign senders put into headers: whatever it is, it ends as one dead letter with its raw bytes, and blocks nobody.
+//!
+//! Each header of the table is sent once with a payload that the handler could take, and once with one that it could not. The database cannot hold most of
+//! these values where a message's own fields are stored, so a consumer that believed them would try for ever to write them down.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{Message, codec};
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{Event, HandlerError, Router, StableKey, Tx, idempotent_handler};
+use sea_orm::ConnectionTrait as _;
+
+use crate::on_every_backend;
+use crate::support::{OrderPlaced, Script, TestDb, book, message, placed, publish};
+
+#[idempotent_handler(consumer = "ledger", strategy = sequence)]
+async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<(), HandlerError> {
+    tx.execute_unprepared(&format!(
+        "INSERT INTO effects (consumer, order_id, stable_key) VALUES ('ledger', {}, '{key}')",
+        event.order_id
+    ))
+    .await?;
+    Ok(())
+}
+
+/// Headers and values that no outbox records.
+fn hostile() -> Vec<(&'static str, String)> {
+    let long = |length| "x".repeat(length);
+    let mut cases: Vec<(&str, String)> = Vec::new();
+    for value in ["", "a%00b", "%00", "%FF", "%ED%A0%80", "%"] {
+        for header in ["ce-subject", "ce-aggregatetype", "content-type"] {
+            cases.push((header, value.to_owned()));
+        }
+    }
+    for (header, lengths) in [
+        ("ce-subject", [256, 5_000, 100_000]),
+        ("ce-aggregatetype", [65, 5_000, 100_000]),
+        ("content-type", [256, 5_000, 100_000]),
+    ] {
+        cases.extend(lengths.map(|length| (header, long(length))));
+    }
+    for value in [
+        "0",
+        "-1",
+        "9223372036854775808",
+        "18446744073709551616",
+        "1.5",
+        "%31%00",
+    ] {
+        cases.push(("ce-sequence", value.to_owned()));
+    }
+    for value in ["0", "-1", "4294967296"] {
+        cases.push(("ce-eventversion", value.to_owned()));
+    }
+    for value in ["", "%00", "00000000"] {
+        cases.push(("ce-id", value.to_owned()));
+        cases.push(("ce-messageid", value.to_owned()));
+        cases.push(("ce-time", value.to_owned()));
+    }
+    cases
+}
+
+fn inject(broker: &MemoryBroker, message: &Message, subject: &str, header: &str, value: &str) {
+    let (mut headers, payload) = codec::encode(message, "elsewhere").received();
+    headers.retain(|(name, _)| name != header);
+    headers.push((header.to_owned(), value.to_owned()));
+    broker.inject(subject, headers, payload);
+}
+
+async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static str, router: Router) {
+    let broker = MemoryBroker::new();
+    let cases = hostile();
+    for (header, value) in &cases {
+        for payload in [None, Some(&b"\xff\0x"[..])] {
+            let mut message = message(&placed(1));
+            message.payload = payload.map_or(message.payload.clone(), Into::into);
+            inject(&broker, &message, "events.order.1.placed", header, value);
+        }
+    }
+    // What is only odd takes effect.
+    let good = [message(&placed(7)), message(&placed(8)), message(&placed(9))];
+    inject(
+        &broker,
+        &good[0],
+        "events.order.7.placed",
+        "x-\0odd\u{fc}",
+        "a\0b",
+    );
+    inject(&broker, &good[1], &"s\0".repeat(40_000), "x-invalid", "%FF");
+    inject(
+        &broker,
+        &good[2],
+        "events.order.9.placed",
+        "ce-aggregatetype",
+        "Or.Der *>",
+    );
+    publish(&broker, &placed(5)).await;
+
+    let inbox = test.inbox(&broker, router).state(Script::ok());
+    let report = inbox.drain_until_idle().await.unwrap();
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    assert_eq!(letters.len(), 2 * cases.len(), "{report:?}");
+    assert_eq!((report.handled, report.failed), (4, 0), "{report:?}");
+    for order in [5, 7, 8, 9] {
+        assert_eq!(test.effects(consumer, order).await, 1, "order {order}");
+    }
+    assert_eq!(test.effects(consumer, 1).await, 0);
+    let good = message(&placed(1)).payload;
+    for letter in letters {
+        assert!(letter.error.starts_with("header `"), "{}", letter.error);
+        assert!(letter.error.len() < 300, "the value is quoted: {}", letter.error);
+        assert!(
+            letter.payload == b"\xff\0x" || letter.payload == good,
+            "the raw bytes are kept"
+        );
+    }
+}
+
+async fn by_message_id(test: TestDb) {
+    hostile_headers_end_as_dead_letters(test, "books", Router::new().handler::<book>()).await;
+}
+
+async fn by_sequence(test: TestDb) {
+    hostile_headers_end_as_dead_letters(test, "ledger", Router::new().handler::<enter>()).await;
+}
+
+/// A subject that no column holds, of something that is no message.
+async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let subject = "\u{fc}\0".repeat(50_000);
+    broker.inject(&subject, vec![("\0".into(), "\u{1f600}".into())], &b"x"[..]);
+    publish(&broker, &placed(5)).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(Script::ok());
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
+    let letters = dead_letters(&test.db, "books").await.unwrap();
+    assert_eq!(letters[0].headers, [("\0".to_owned(), "\u{1f600}".to_owned())]);
+    assert_eq!(letters[0].payload, b"x");
+}
+
+on_every_backend!(
+    by_message_id,
+    by_sequence,
+    an_endless_subject_ends_as_a_dead_letter,
+);

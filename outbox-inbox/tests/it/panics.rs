@@ -1,0 +1,369 @@
+//! Code of the user that panics outside of the handler's own body: a failure like any other. It uses its attempts and ends as one dead letter that says
+//! what panicked; others flow, nothing takes effect twice, and the consumer goes on.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::{MemoryBroker, MemorySource};
+use outbox_core::{
+    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, PublishError, Source, SourceError, StreamFacts,
+};
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{
+    BoxFuture, Effect, Event, HandlerContext, HandlerError, Inbox, InboxError, InboxReport, Next, Router, Tx,
+    Upcasters, idempotent_handler,
+};
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::on_every_backend;
+use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick};
+
+/// The order whose message makes things panic.
+const BAD: u64 = 13;
+
+async fn enter(consumer: &str, order: u64, tx: &Tx<'_>) -> Result<(), HandlerError> {
+    let sql = format!("INSERT INTO effects (consumer, order_id) VALUES ('{consumer}', {order})");
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+fn boom(event: &OrderPlaced) -> String {
+    assert!(event.order_id != BAD, "no key");
+    event.order_id.to_string()
+}
+
+#[idempotent_handler(consumer = "keyed", strategy = key(self::boom), attempts = 3)]
+async fn keyed(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("keyed", event.order_id, &tx).await
+}
+
+/// Text that cannot be written.
+struct Unspeakable(u64);
+
+impl fmt::Display for Unspeakable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        assert!(self.0 != BAD, "no text");
+        self.0.fmt(f)
+    }
+}
+
+fn unspeakable(event: &OrderPlaced) -> Unspeakable {
+    Unspeakable(event.order_id)
+}
+
+#[idempotent_handler(consumer = "shown", strategy = key(self::unspeakable), batch = 10, attempts = 3)]
+async fn shown(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("shown", event.order_id, &tx).await
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "picked")]
+struct OrderPicked {
+    #[domain_event(aggregate_id)]
+    #[serde(deserialize_with = "picky")]
+    order_id: u64,
+}
+
+fn picky<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let order = u64::deserialize(from)?;
+    assert!(order != BAD, "not to be read");
+    Ok(order)
+}
+
+#[idempotent_handler(consumer = "picker", attempts = 3)]
+async fn pick(event: Event<OrderPicked>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("picker", event.order_id, &tx).await
+}
+
+#[idempotent_handler(consumer = "key_picker", strategy = key(order_id), attempts = 3)]
+async fn pick_by_key(event: Event<OrderPicked>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("key_picker", event.order_id, &tx).await
+}
+
+#[derive(Debug)]
+struct Wordless;
+
+impl fmt::Display for Wordless {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl Error for Wordless {}
+
+#[idempotent_handler(consumer = "wordless", attempts = 3)]
+async fn fail_without_words(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("wordless", event.order_id, &tx).await?;
+    if event.order_id == BAD {
+        Err(Wordless.into())
+    } else {
+        Ok(())
+    }
+}
+
+/// An error that panics when nobody is there any more to catch it but the inbox.
+#[derive(Debug)]
+struct Parting;
+
+impl fmt::Display for Parting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("parting")
+    }
+}
+
+impl Error for Parting {}
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        panic!("not without me")
+    }
+}
+
+#[idempotent_handler(consumer = "parting", strategy = sequence, attempts = 3)]
+async fn fail_and_part(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("parting", event.order_id, &tx).await?;
+    if event.order_id == BAD {
+        Err(Parting.into())
+    } else {
+        Ok(())
+    }
+}
+
+fn moody<'a>(context: HandlerContext<'a>, next: Next<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>> {
+    assert!(context.message().aggregate.id != BAD.to_string(), "not him");
+    next.run(context)
+}
+
+/// Some good orders around the bad one.
+async fn publish_all(broker: &MemoryBroker) {
+    for order in [1, 2, BAD, 3, 4] {
+        publish(broker, &placed(order)).await;
+        publish(broker, &OrderPicked { order_id: order }).await;
+    }
+}
+
+/// Runs an inbox to its end: the bad order is one dead letter whose text begins so, the good ones took effect once.
+async fn check(
+    test: &TestDb,
+    consumer: &str,
+    reason: &str,
+    inbox: impl FnOnce(&MemoryBroker) -> Inbox<MemorySource>,
+) -> InboxReport {
+    let broker = MemoryBroker::new();
+    publish_all(&broker).await;
+    let report = inbox(&broker).drain_until_idle().await.unwrap();
+    let letters = dead_letters(&test.db, consumer).await.unwrap();
+    let [letter] = letters.as_slice() else {
+        panic!("{report:?}: {letters:?}")
+    };
+    assert_eq!(letter.aggregate.as_ref().unwrap().id, BAD.to_string());
+    assert!(letter.error.starts_with(reason), "{}", letter.error);
+    assert_eq!(letter.attempts, 3);
+    for order in [1, 2, 3, 4] {
+        assert_eq!(test.effects(consumer, order).await, 1, "order {order}");
+    }
+    assert_eq!(test.effects(consumer, BAD).await, 0);
+    report
+}
+
+async fn a_business_key_that_panics(test: TestDb) {
+    let router = Router::new().handler::<keyed>();
+    check(&test, "keyed", "business key panicked: no key", |broker| {
+        test.inbox(broker, router)
+    })
+    .await;
+}
+
+/// One member of a batch does not spoil it for ever.
+async fn a_business_key_without_a_text_in_a_batch(test: TestDb) {
+    let router = Router::new().handler::<shown>();
+    check(&test, "shown", "business key panicked: no text", |broker| {
+        test.inbox(broker, router)
+    })
+    .await;
+}
+
+async fn an_event_whose_deserialization_panics(test: TestDb) {
+    let router = Router::new().handler::<pick>();
+    check(&test, "picker", "handler panicked: not to be read", |broker| {
+        test.inbox(broker, router)
+    })
+    .await;
+    let router = Router::new().handler::<pick_by_key>();
+    check(
+        &test,
+        "key_picker",
+        "business key panicked: not to be read",
+        |broker| test.inbox(broker, router),
+    )
+    .await;
+}
+
+async fn an_error_without_a_text(test: TestDb) {
+    let router = Router::new().handler::<fail_without_words>();
+    check(
+        &test,
+        "wordless",
+        "error of the handler panicked: no words",
+        |broker| test.inbox(broker, router),
+    )
+    .await;
+}
+
+/// Whatever else panics: it is caught around the message as a whole.
+async fn what_panics_elsewhere(test: TestDb) {
+    let router = Router::new().handler::<fail_and_part>();
+    check(
+        &test,
+        "parting",
+        "the inbox, or what it called for this message, panicked: not without me",
+        |broker| test.inbox(broker, router),
+    )
+    .await;
+}
+
+async fn a_middleware_that_panics(test: TestDb) {
+    let broker = MemoryBroker::new();
+    publish_all(&broker).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(Script::ok())
+        .middleware(moody);
+    let report = inbox.drain_until_idle().await.unwrap();
+    let letters = dead_letters(&test.db, "books").await.unwrap();
+    assert_eq!((report.handled, letters.len()), (4, 1), "{report:?}");
+    assert!(
+        letters[0].error.contains("panicked: not him"),
+        "{}",
+        letters[0].error
+    );
+    assert_eq!(test.effects("books", BAD).await, 0);
+}
+
+/// An older version of an event, which panics where it is read.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "weighed", version = 1)]
+struct Weighed1 {
+    #[domain_event(aggregate_id)]
+    #[serde(deserialize_with = "picky")]
+    order_id: u64,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "weighed", version = 2)]
+struct Weighed2 {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+#[idempotent_handler(consumer = "scales", attempts = 3)]
+async fn weigh(event: Event<Weighed2>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    enter("scales", event.order_id, &tx).await
+}
+
+async fn an_upcaster_whose_event_panics(test: TestDb) {
+    let broker = MemoryBroker::new();
+    for order_id in [1, BAD, 2] {
+        publish(&broker, &Weighed1 { order_id }).await;
+    }
+    let upcasters = Upcasters::new().step(|old: Weighed1| Weighed2 {
+        order_id: old.order_id,
+    });
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<weigh>())
+        .upcasters(upcasters);
+    inbox.drain_until_idle().await.unwrap();
+    let letters = dead_letters(&test.db, "scales").await.unwrap();
+    assert_eq!(letters.len(), 1);
+    let error = &letters[0].error;
+    assert!(error.starts_with("upcaster panicked: not to be read"), "{error}");
+    assert_eq!(
+        test.effects("scales", 1).await + test.effects("scales", 2).await,
+        2
+    );
+}
+
+#[derive(Debug)]
+struct Sinking;
+
+impl DeadLetterSink for Sinking {
+    fn send<'a>(
+        &'a self,
+        _: &'a DeadLetterCopy,
+    ) -> Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send + 'a>> {
+        panic!("sunk")
+    }
+}
+
+/// Hooks are told after the commit: that one panics changes nothing about what it is told.
+async fn hooks_that_panic(test: TestDb) {
+    let router = Router::new().handler::<keyed>();
+    let report = check(&test, "keyed", "business key panicked: no key", |broker| {
+        test.inbox(broker, router)
+            .on_handled(|_| panic!("not to be told"))
+            .on_dead_letter(|_| panic!("nor of letters"))
+            .dead_letter_sink(Sinking)
+    })
+    .await;
+    assert_eq!(
+        (report.handled, report.dead_letters, report.duplicates),
+        (4, 1, 0),
+        "{report:?}"
+    );
+}
+
+/// A source whose driver panics as soon as it is asked again.
+#[derive(Debug)]
+struct Flawed(MemorySource, AtomicBool);
+
+impl Source for Flawed {
+    type Subscription = <MemorySource as Source>::Subscription;
+
+    async fn subscribe(&self, _: &ConsumerSpec) -> Result<Self::Subscription, SourceError> {
+        assert!(!self.1.swap(true, Ordering::SeqCst), "the driver is flawed");
+        Err(SourceError::Interrupted {
+            context: "not yet".to_owned(),
+            source: None,
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+        self.0.facts().await
+    }
+}
+
+/// A consumer that cannot go on is not one that is silent: the inbox ends and says why.
+#[tokio::test]
+async fn a_consumer_that_panics_ends_the_inbox() {
+    let test = TestDb::open(Backend::Sqlite, "a_consumer_that_panics_ends_the_inbox").await;
+    let test = test.unwrap();
+    let source = Flawed(MemoryBroker::new().source(), AtomicBool::default());
+    let inbox = Inbox::new(test.db.clone(), source)
+        .router(Router::new().handler::<keyed>())
+        .config(quick());
+    let run = inbox.run(CancellationToken::new());
+    let error = tokio::time::timeout(SOON, run)
+        .await
+        .expect("it ends")
+        .unwrap_err();
+    assert!(
+        matches!(&error, InboxError::Panicked { consumer: "keyed", reason } if reason.contains("the driver is flawed")),
+        "{error:?}"
+    );
+}
+
+on_every_backend!(
+    a_business_key_that_panics,
+    a_business_key_without_a_text_in_a_batch,
+    an_event_whose_deserialization_panics,
+    an_error_without_a_text,
+    what_panics_elsewhere,
+    a_middleware_that_panics,
+    an_upcaster_whose_event_panics,
+    hooks_that_panic,
+);

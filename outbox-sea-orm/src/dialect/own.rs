@@ -1,0 +1,204 @@
+//! SQL that fetches for a relay that shares the partitions with others: the first rows of each partition of its own.
+//!
+//! Invariant: what others have pending, waiting or held costs nothing here, however much it is. So each partition is one look-up in an index that begins with
+//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the keys
+//! of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
+
+use std::collections::HashMap;
+
+use sea_orm::{DbBackend, Statement, Value};
+
+use super::Dialect;
+use super::fetch::Scope;
+use super::key::Key;
+use crate::sql::Sql;
+
+impl Dialect {
+    /// As [`Self::walk`], of each partition its share, in the order of their keys.
+    ///
+    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot walk the pending rows
+    /// of all partitions instead. It would while it believes that there are none, with a plan that is cached for a minute.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn walk_own(&self, scope: Scope<'_>) -> Statement {
+        let mut sql = self.sql(format!("SELECT {}", self.walked_columns()));
+        push_each_own(&mut sql, scope.partitions, &self.messages, "m");
+        sql.push(" AND m.status::int4 = 0");
+        self.push_not_in_hand(&mut sql, scope.in_hand);
+        push_limits(&mut sql, "m", "m.seq", (scope.share(), scope.limit));
+        sql.statement()
+    }
+
+    /// Unsequenced waiting messages whose time has come, of each partition its share, those first that have been due for longest (index of unsequenced
+    /// waiting rows, with its own predicate as in [`Self::walk_own`]).
+    #[cfg(feature = "postgres")]
+    pub(crate) fn alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {}, {} AS due_micros",
+            self.columns("m.payload"),
+            self.micros("m.available_at")
+        ));
+        push_each_own(&mut sql, scope.partitions, &self.messages, "m");
+        sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
+            .push(self.statement_now());
+        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_of(&mut sql, "m", excluding);
+        push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
+        sql.statement()
+    }
+
+    /// Keys of the first pending rows of each partition, as (`partition_no`, `place`, `seq`). Reads nothing but the index.
+    pub(crate) fn first_pending(&self, partitions: &[i64], limit: i64) -> Statement {
+        self.union(partitions, |sql, partition| {
+            sql.push("SELECT m.partition_no, m.seq AS place, m.seq FROM ")
+                .push(&self.messages)
+                .push(" m");
+            self.push_index(sql, &format!("{}_own", self.pending));
+            sql.push(" WHERE m.status = 0 AND m.partition_no = ")
+                .bind(partition);
+            sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        })
+    }
+
+    /// As [`Self::first_pending`], keys of unsequenced waiting rows whose time has come, in the order of these times.
+    pub(crate) fn first_alone(&self, partitions: &[i64], limit: i64, excluding: &[Key]) -> Statement {
+        let due = match self.backend {
+            DbBackend::MySql => "m.waiting_until",
+            _ => "m.available_at",
+        };
+        let excluding = by_partition(excluding);
+        self.union(partitions, |sql, partition| {
+            sql.push(&format!(
+                "SELECT m.partition_no, {} AS place, m.seq FROM {} m",
+                self.micros(due),
+                self.messages
+            ));
+            match self.backend {
+                DbBackend::MySql => {
+                    self.push_index(sql, &self.waiting);
+                    // As the column is made: a byte that is not zero, which no aggregate's key is.
+                    let own = Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]));
+                    sql.push(" WHERE m.waiting_key = ").bind(own);
+                }
+                _ => {
+                    self.push_index(sql, &format!("{}_until", self.waiting));
+                    sql.push(" WHERE m.status = 3 AND m.sequence IS NULL AND m.partition_no = ")
+                        .bind(partition);
+                }
+            }
+            sql.push(&format!(" AND {due} <= {}", self.statement_now()));
+            self.push_not_of(sql, "m", of_partition(&excluding, partition));
+            sql.push(&format!(" ORDER BY {due} LIMIT ")).bind(limit);
+        })
+    }
+
+    /// As [`Self::due_holds`], of each partition at most `share`. Ordered on PostgreSQL only.
+    pub(crate) fn due_holds_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
+        let columns = self.hold_columns();
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            let mut sql = self.sql(format!("SELECT {columns}"));
+            push_each_own(&mut sql, scope.partitions, &self.holds, "h");
+            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            self.push_not_of(&mut sql, "h", excluding);
+            push_limits(&mut sql, "h", "h.due_at", (share, scope.limit));
+            return sql.statement();
+        }
+        let excluding = by_partition(excluding);
+        self.union(scope.partitions, |sql, partition| {
+            sql.push(&format!("SELECT {columns} FROM {} h", self.holds));
+            self.push_index(sql, &self.holds_own);
+            sql.push(" WHERE h.partition_no = ").bind(partition);
+            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            self.push_not_of(sql, "h", of_partition(&excluding, partition));
+            sql.push(" ORDER BY h.due_at LIMIT ").bind(share);
+        })
+    }
+
+    /// Pending sequenced messages of each partition with keys below a bound of its own, at most `limit` of each: what waiting ones must not overtake.
+    /// Keys of waiting rows have been walked over before, so there are few, but for those in hand.
+    pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
+        self.union(bounds, |sql, (partition, below)| {
+            sql.push(&format!(
+                "SELECT {} AS partition_no, m.seq, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
+                self.int("m.partition_no"),
+                self.bytes("m.aggregate_type"),
+                self.bytes("m.aggregate_id"),
+                self.messages
+            ));
+            self.push_index(sql, &format!("{}_own", self.pending));
+            sql.push(match self.backend {
+                DbBackend::Postgres => " WHERE m.status::int4 = 0",
+                _ => " WHERE m.status = 0",
+            });
+            sql.push(" AND m.sequence IS NOT NULL AND m.partition_no = ")
+                .bind(partition);
+            sql.push(" AND m.seq < ").bind(below);
+            sql.push(" ORDER BY m.seq LIMIT ");
+            // Unknown to the planner, as in the walk: it would sort what it believes to be less.
+            let limit = sql.placeholder(limit);
+            sql.push(&match self.backend {
+                DbBackend::Postgres => format!("(SELECT {limit}::int8)"),
+                _ => limit,
+            });
+        })
+    }
+
+    /// One look-up per partition.
+    fn union<P: Copy>(&self, partitions: &[P], look_up: impl Fn(&mut Sql, P)) -> Statement {
+        let mut sql = self.sql("");
+        for (n, partition) in partitions.iter().enumerate() {
+            sql.push(if n == 0 { "" } else { " UNION ALL " });
+            // SQLite knows no parentheses around a part.
+            sql.push(match self.backend {
+                DbBackend::Sqlite => "SELECT * FROM (",
+                _ => "(",
+            });
+            look_up(&mut sql, *partition);
+            sql.push(")");
+        }
+        sql.statement()
+    }
+
+    /// Names the index, where the planner can be told.
+    fn push_index(&self, sql: &mut Sql, index: &str) {
+        sql.push(&match self.backend {
+            DbBackend::MySql => format!(" FORCE INDEX ({index})"),
+            DbBackend::Sqlite => format!(" INDEXED BY {index}"),
+            _ => String::new(),
+        });
+    }
+}
+
+/// Aggregates by their partition, so that each look-up names its own only: there are bounds on how much a statement may name.
+fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
+    let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
+    for key in keys {
+        let partition = i64::from(key.partition());
+        partitions.entry(partition).or_default().push(key.clone());
+    }
+    partitions
+}
+
+fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
+    keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The beginning of a look-up per partition; conditions follow, then [`push_limits`].
+#[cfg(feature = "postgres")]
+fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
+    let partitions =
+        super::postgres::array(sea_orm::sea_query::ArrayType::BigInt, partitions.iter().copied());
+    sql.push(" FROM unnest(").bind(partitions).push(&format!(
+        "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
+         WHERE {alias}.partition_no = own.partition_no"
+    ));
+}
+
+/// The share of each partition, which the planner must not know (as in [`Dialect::walk`]), and the whole, which it must.
+#[cfg(feature = "postgres")]
+fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
+    let (share, limit) = (sql.placeholder(share), sql.placeholder(limit));
+    sql.push(&format!(
+        " ORDER BY {order} LIMIT (SELECT {share}::int8)) {alias} ORDER BY {order} LIMIT {limit}::int8"
+    ));
+}

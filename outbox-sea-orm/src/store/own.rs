@@ -1,0 +1,66 @@
+//! Finds the first rows of partitions by their keys, where one statement cannot give the rows themselves (MariaDB, SQLite).
+//!
+//! Invariant: of each partition the keys are the first ones that are not in hand, with none left out between them. Each statement has a snapshot of its own,
+//! which is enough, because order matters within a partition only. Absent here: PostgreSQL, which needs one statement for both.
+
+use std::collections::{BTreeMap, HashSet};
+
+use sea_orm::{ConnectionTrait, DbErr, QueryResult, Statement};
+
+use crate::dialect::fetch::Scope;
+
+/// What a partition gave: places and keys of rows, and how many rows were read.
+#[derive(Default)]
+struct Found {
+    own: Vec<(i64, i64)>,
+    read: i64,
+}
+
+/// Keys of the first rows of each partition, at most its share and together at most the limit, in the order of their places; and whether there may be
+/// more. `look_up` asks for the first so many rows of some partitions, as (`partition_no`, `place`, `seq`).
+pub(super) async fn first<C: ConnectionTrait>(
+    db: &C,
+    scope: Scope<'_>,
+    look_up: impl Fn(&[i64], i64) -> Statement,
+) -> Result<(Vec<i64>, bool), DbErr> {
+    let in_hand: HashSet<i64> = scope.in_hand.iter().copied().collect();
+    let (share, hand) = (scope.share(), in_hand.len() as i64);
+    let (mut firsts, mut more) = (Vec::new(), false);
+    let mut open = scope.partitions.to_vec();
+    // What is in hand is mostly spread over the partitions. One that has more of it than twice its part is asked again, for enough.
+    for limit in [share + 2 * hand / (open.len().max(1) as i64), share + hand] {
+        if open.is_empty() {
+            break;
+        }
+        let rows = db.query_all_raw(look_up(&open, limit)).await?;
+        open.clear();
+        for (partition, mut found) in by_partition(&rows, &in_hand)? {
+            if found.read == limit && (found.own.len() as i64) < share && limit < share + hand {
+                open.push(partition);
+                continue;
+            }
+            more |= found.read == limit;
+            found.own.sort_unstable();
+            found.own.truncate(usize::try_from(share).unwrap_or(usize::MAX));
+            firsts.append(&mut found.own);
+        }
+    }
+    firsts.sort_unstable();
+    let limit = usize::try_from(scope.limit).unwrap_or(usize::MAX);
+    more |= firsts.len() > limit;
+    firsts.truncate(limit);
+    Ok((firsts.into_iter().map(|(_, seq)| seq).collect(), more))
+}
+
+fn by_partition(rows: &[QueryResult], in_hand: &HashSet<i64>) -> Result<BTreeMap<i64, Found>, DbErr> {
+    let mut partitions: BTreeMap<i64, Found> = BTreeMap::new();
+    for row in rows {
+        let found = partitions.entry(row.try_get("", "partition_no")?).or_default();
+        found.read += 1;
+        let seq = row.try_get("", "seq")?;
+        if !in_hand.contains(&seq) {
+            found.own.push((row.try_get("", "place")?, seq));
+        }
+    }
+    Ok(partitions)
+}

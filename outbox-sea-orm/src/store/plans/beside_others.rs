@@ -1,0 +1,234 @@
+//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or held, whatever the statistics say.
+
+use super::*;
+
+/// Half of the partitions, and the rows that are pending in the other half, in front of [`OWN`] of ours.
+const HALF: std::ops::Range<i64> = 0..32;
+const FOREIGN: i64 = 100_000;
+const OWN: i64 = 50;
+
+/// A relay that shares the partitions reads nothing of what others have pending, also with a plan that was cached while nobody had anything.
+#[tokio::test]
+async fn postgres() {
+    let Some((db, names)) = open("OUTBOX_TEST_POSTGRES_URL").await else {
+        return;
+    };
+    check_postgres(&db, &names).await;
+}
+
+#[tokio::test]
+async fn postgres_by_day() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    let (db, names) = connect_empty(url).await;
+    crate::migration::partitioned::migrate_with(&db, &names)
+        .await
+        .unwrap();
+    for day in 0..3 {
+        let make = names.table(DbBackend::Postgres, "outbox_make_day");
+        run(
+            &db,
+            &format!("SELECT {make}((now() AT TIME ZONE 'UTC')::date - {day})"),
+        )
+        .await;
+    }
+    check_postgres(&db, &names).await;
+}
+
+async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
+    let dialect = Dialect::new(DbBackend::Postgres, names);
+    insert(db, &dialect, PUBLISHED, 1).await;
+    run(db, &format!("VACUUM ANALYZE {}", dialect.messages)).await;
+    // Planned for any values, while nothing is pending, as a relay that has run for a while has it.
+    run(db, "SET plan_cache_mode = force_generic_plan").await;
+    let partitions: Vec<i64> = HALF.collect();
+    let scope = Scope {
+        partitions: &partitions,
+        in_hand: &[1, 2, 3],
+        limit: 1_000,
+    };
+    let walk = dialect.walk_own(scope);
+    let alone = dialect.alone(scope, &[]);
+    let bounds: Vec<(i64, i64)> = partitions
+        .iter()
+        .map(|partition| (*partition, i64::MAX))
+        .collect();
+    let below = dialect.pending_below(&bounds, 1_000);
+    let holds = dialect.due_holds_own(scope, 100, &[]);
+    let all = [
+        ("walk", walk),
+        ("alone", alone),
+        ("below", below),
+        ("holds", holds),
+    ];
+    for (name, statement) in &all {
+        prepare(db, name, statement).await;
+    }
+    for status in [0, 3] {
+        insert_of(db, &dialect, FOREIGN, status, "32 + n % 32").await;
+        insert_of(db, &dialect, OWN, status, "n % 32").await;
+    }
+    make_alone(db, &dialect).await;
+    insert_holds(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_holds(db, &dialect, OWN, "n % 32").await;
+    for statistics in ["stale", "fresh"] {
+        if statistics == "fresh" {
+            run(db, &format!("ANALYZE {}", dialect.messages)).await;
+            run(db, &format!("ANALYZE {}", dialect.holds)).await;
+        }
+        for (name, statement) in &all {
+            let values = literals(statement);
+            let explain = format!(
+                "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON) EXECUTE {name} ({values})"
+            );
+            let row = Statement::from_string(DbBackend::Postgres, explain);
+            let row = db.query_one_raw(row).await.unwrap().unwrap();
+            let plan: serde_json::Value = row.try_get_by_index(0).unwrap();
+            let whole = &plan[0]["Plan"];
+            assert_eq!(
+                whole["Actual Rows"].as_f64(),
+                Some(OWN as f64),
+                "{name}: {plan:#}"
+            );
+            let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| whole[key].as_i64().unwrap());
+            let pages: i64 = pages.iter().sum();
+            // Each partition is looked up in the index, of each day where there are days.
+            assert!(pages < 1_500, "{pages} pages to {name} {OWN} rows: {plan:#}");
+            for_each(&plan, &mut |node| {
+                let removed = node["Rows Removed by Filter"].as_f64().unwrap_or_default();
+                assert!(removed <= OWN as f64, "{name} reads in vain: {plan:#}");
+            });
+        }
+    }
+}
+
+/// Prepares a statement under a name.
+async fn prepare(db: &DatabaseConnection, name: &str, statement: &Statement) {
+    let types = statement
+        .values
+        .as_ref()
+        .unwrap()
+        .0
+        .iter()
+        .map(|value| match value {
+            sea_orm::Value::Array(..) => "int8[]",
+            _ => "int8",
+        });
+    let types: Vec<&str> = types.collect();
+    run(
+        db,
+        &format!("PREPARE {name} ({}) AS {}", types.join(", "), statement.sql),
+    )
+    .await;
+}
+
+/// The values of a statement as literals.
+fn literals(statement: &Statement) -> String {
+    let values = statement.values.as_ref().unwrap().0.iter();
+    let texts: Vec<String> = values
+        .map(|value| match value {
+            sea_orm::Value::Array(_, Some(values)) => {
+                let numbers: Vec<String> = values.iter().map(ToString::to_string).collect();
+                format!("'{{{}}}'", numbers.join(","))
+            }
+            value => value.to_string(),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+/// Makes the waiting messages unsequenced and due, and their times those of others first.
+async fn make_alone(db: &DatabaseConnection, dialect: &Dialect) {
+    let update = format!(
+        "UPDATE {} SET sequence = NULL, available_at = created_at WHERE status = 3",
+        dialect.messages
+    );
+    run(db, &update).await;
+}
+
+async fn insert_holds(db: &DatabaseConnection, dialect: &Dialect, count: i64, partition: &str) {
+    let sql = format!(
+        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, due_at) SELECT '{count}', {}, {partition}, {} FROM {}",
+        dialect.holds,
+        text(dialect),
+        dialect.now(),
+        numbers(dialect, count),
+    );
+    run(db, &sql).await;
+}
+
+#[tokio::test]
+async fn mariadb() {
+    let Some((db, names)) = open("OUTBOX_TEST_MARIADB_URL").await else {
+        return;
+    };
+    let dialect = Dialect::new(DbBackend::MySql, &names);
+    fill_beside(&db, &dialect).await;
+    let partitions: Vec<i64> = HALF.collect();
+    for (name, statement) in statements(&dialect, &partitions) {
+        run(&db, "FLUSH STATUS").await;
+        let rows = db.query_all_raw(statement).await.unwrap();
+        assert_eq!(rows.len(), OWN as usize, "{name}");
+        let read = entries_read(&db).await;
+        assert!(read < 500, "{read} entries were read to {name} {OWN} rows");
+    }
+}
+
+#[tokio::test]
+async fn sqlite() {
+    let (db, names) = connect("sqlite::memory:".to_owned()).await;
+    let dialect = Dialect::new(DbBackend::Sqlite, &names);
+    fill_beside(&db, &dialect).await;
+    let partitions: Vec<i64> = HALF.collect();
+    for (name, statement) in statements(&dialect, &partitions) {
+        let explained = with_prefix(statement.clone(), "EXPLAIN QUERY PLAN");
+        let rows = db.query_all_raw(explained).await.unwrap();
+        let plan: Vec<String> = rows
+            .iter()
+            .map(|row| row.try_get("", "detail").unwrap())
+            .collect();
+        let look_ups = plan.iter().filter(|line| line.contains("(partition_no=?"));
+        assert_eq!(look_ups.count(), partitions.len(), "{name}: {plan:?}");
+        assert!(
+            !plan
+                .iter()
+                .any(|line| line.starts_with("SCAN m") || line.contains("B-TREE FOR ORDER")),
+            "{name}: {plan:?}"
+        );
+        assert_eq!(
+            db.query_all_raw(statement).await.unwrap().len(),
+            OWN as usize,
+            "{name}"
+        );
+    }
+}
+
+async fn fill_beside(db: &DatabaseConnection, dialect: &Dialect) {
+    insert(db, dialect, PUBLISHED, 1).await;
+    for status in [0, 3] {
+        insert_of(db, dialect, FOREIGN, status, "32 + n % 32").await;
+        insert_of(db, dialect, OWN, status, "n % 32").await;
+    }
+    make_alone(db, dialect).await;
+    insert_holds(db, dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_holds(db, dialect, OWN, "n % 32").await;
+}
+
+fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statement); 4] {
+    let bounds: Vec<(i64, i64)> = partitions
+        .iter()
+        .map(|partition| (*partition, i64::MAX))
+        .collect();
+    let scope = Scope {
+        partitions,
+        in_hand: &[],
+        limit: 1_000,
+    };
+    [
+        ("walk", dialect.first_pending(partitions, 100)),
+        ("alone", dialect.first_alone(partitions, 100, &[])),
+        ("below", dialect.pending_below(&bounds, 1_000)),
+        ("holds", dialect.due_holds_own(scope, 100, &[])),
+    ]
+}

@@ -1,0 +1,184 @@
+//! What a relay fetches that shares the partitions with others: all of its own, in the order of each aggregate, and nothing of theirs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::{Probe, aggregate};
+use outbox_core::{FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage, OutboxStore, Verdict};
+use time::OffsetDateTime;
+
+use crate::support::TestDb;
+
+crate::on_every_backend!(
+    a_relay_that_shares_fetches_all_of_its_own_in_order,
+    a_partition_with_all_the_backlog_does_not_stand_still,
+    what_is_due_is_found_by_a_relay_that_shares,
+);
+
+/// Every other lease.
+async fn half(test: &TestDb) -> Vec<Lease> {
+    let (_, leases) = test.lease_all().await;
+    leases
+        .into_iter()
+        .filter(|lease| lease.partition % 2 == 0)
+        .collect()
+}
+
+fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
+    leases.iter().any(|lease| lease.partition == row.partition)
+}
+
+async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_hand: &[FetchedRow]) -> Fetched {
+    let in_hand: Vec<i64> = in_hand.iter().map(|row| row.seq).collect();
+    let request = FetchRequest {
+        leases,
+        limit: limit.try_into().unwrap(),
+        bytes: usize::MAX,
+        in_hand: &in_hand,
+    };
+    test.store().fetch(request).await.unwrap()
+}
+
+/// Fetches until nothing more comes, as a relay does that has everything in hand meanwhile.
+async fn fetch_all_into_hand(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
+    let mut hand: Vec<FetchedRow> = Vec::new();
+    loop {
+        let fetched = walk(test, leases, limit, &hand).await;
+        assert!(
+            !fetched.due.is_empty() || !fetched.more,
+            "there is more, and nothing of it comes"
+        );
+        if fetched.due.is_empty() {
+            return hand;
+        }
+        assert!(fetched.due.is_sorted_by_key(|row| row.seq));
+        hand.extend(fetched.due);
+    }
+}
+
+async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
+    let events: Vec<_> = (0..300_u64)
+        .map(|n| Probe::noted(format!("a{}", n % 40), n))
+        .collect();
+    for events in events.chunks(100) {
+        test.record(events.to_vec()).await.unwrap();
+    }
+    let leases = half(&test).await;
+    let everything = test.fetch_all().await;
+    let expected: HashSet<i64> = everything
+        .iter()
+        .filter(|row| owns(&leases, row))
+        .map(|row| row.seq)
+        .collect();
+    assert!(!expected.is_empty() && expected.len() < everything.len());
+    for limit in [1, 50, 1_000] {
+        let rows = fetch_all_into_hand(&test, &leases, limit).await;
+        let seqs: HashSet<i64> = rows.iter().map(|row| row.seq).collect();
+        assert_eq!((rows.len(), &seqs), (expected.len(), &expected), "limit {limit}");
+        let mut last = BTreeMap::new();
+        for row in &rows {
+            let sequence = row.message.as_ref().unwrap().sequence;
+            let before = last.insert(row.aggregate.id.clone(), sequence);
+            assert!(
+                before < Some(sequence),
+                "{:?} comes after {before:?}",
+                row.aggregate
+            );
+        }
+    }
+}
+
+/// All that is pending is of one aggregate, and most of it in hand.
+async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
+    let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
+    test.record(events).await.unwrap();
+    let (_, mut leases) = test.lease_all().await;
+    let partition = aggregate("a").partition();
+    leases.retain(|lease| lease.partition == partition || lease.partition < 20);
+    let rows = fetch_all_into_hand(&test, &leases, 100).await;
+    assert_eq!(rows.len(), 400);
+    assert!(rows.is_sorted_by_key(|row| row.seq));
+}
+
+async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
+    let events: Vec<_> = (0..40).map(|n| Probe::noted(format!("a{n}"), n)).collect();
+    test.record(events).await.unwrap();
+    // Unsequenced and delayed, but no longer.
+    let soon = OffsetDateTime::now_utc() + time::Duration::milliseconds(300);
+    let alone = (0..40).map(|n| {
+        let event = Probe::sampled(format!("s{n}"), n);
+        NewMessage::from_event(&event).unwrap().available_at(soon)
+    });
+    test.record(alone.collect::<Vec<_>>()).await.unwrap();
+    let (_, all) = test.lease_all().await;
+    let fetched = test.walk(&all, 1_000).await;
+    test.store().settle(&all, &fetched.waits).await.unwrap();
+    let held = Verdict::Held {
+        delay: Duration::ZERO,
+        error: None,
+        attempt: false,
+    };
+    test.settle(&all, &fetched.due, held).await;
+    let mine: Vec<Lease> = all
+        .iter()
+        .copied()
+        .filter(|lease| lease.partition % 2 == 0)
+        .collect();
+    let theirs: Vec<Lease> = all
+        .iter()
+        .copied()
+        .filter(|lease| lease.partition % 2 == 1)
+        .collect();
+    let everything = until_due(&test, &all, 80).await;
+    let expected: HashSet<i64> = everything
+        .iter()
+        .filter(|row| owns(&mine, row))
+        .map(|row| row.seq)
+        .collect();
+    let own: HashSet<i64> = look_held(&test, &mine, &[])
+        .await
+        .iter()
+        .map(|row| row.seq)
+        .collect();
+    assert_eq!(own, expected);
+    assert_eq!(
+        look_held(&test, &theirs, &[]).await.len() + own.len(),
+        everything.len()
+    );
+    // With a half of it in hand, the other half comes.
+    let in_hand: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
+    let rest: HashSet<i64> = look_held(&test, &mine, &in_hand)
+        .await
+        .iter()
+        .map(|row| row.seq)
+        .collect();
+    assert_eq!(rest.len() + in_hand.len(), own.len());
+    assert!(rest.is_disjoint(&in_hand.into_iter().collect()));
+}
+
+async fn look_held(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<FetchedRow> {
+    let request = HeldRequest {
+        leases,
+        limit: 1_000.try_into().unwrap(),
+        per_aggregate: 10.try_into().unwrap(),
+        bytes: usize::MAX,
+        in_hand,
+        excluding: &[],
+    };
+    test.store().fetch_held(request).await.unwrap().due
+}
+
+/// Looks until so many messages are due.
+async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
+    let wait = async {
+        loop {
+            let due = look_held(test, leases, &[]).await;
+            if due.len() == count {
+                return due;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    outcome.expect("everything is due in time")
+}
