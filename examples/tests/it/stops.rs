@@ -94,7 +94,7 @@ impl Place {
         })
     }
 
-    fn start(&self, during: &str) -> Process {
+    async fn start(&self, during: &str) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_chaos"))
             .args(["stopped-child", "--during", during, "--name", &self.name])
             .args(["--nats-url", &self.nats_url])
@@ -103,7 +103,8 @@ impl Place {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next_line().await.unwrap().unwrap(), "ready");
         Process { child, lines }
     }
 }
@@ -137,14 +138,14 @@ impl Process {
 /// Three processes one after the other, two of which are stopped in the middle; what took effect, in its order.
 async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Vec<(u64, u64)>) {
     for stop_at in [40, 150] {
-        let mut process = place.start(during);
+        let mut process = place.start(during).await;
         while effects.len() < stop_at {
             effects.push(process.effect().await.unwrap());
         }
         effects.extend(process.stop().await);
         assert!(effects.len() < ALL, "nothing was left to be stranded");
     }
-    let mut process = place.start(during);
+    let mut process = place.start(during).await;
     while effects.len() < ALL {
         effects.push(process.effect().await.unwrap());
     }

@@ -1,6 +1,6 @@
 //! A consumer that is stopped as a deploy does it, in the middle of its work; `tests/it/stops.rs` starts it and draws up the books.
 //!
-//! It prints a line for each event that took effect. With its long `ack_wait`, whatever a stop leaves behind comes too late to be overlooked.
+//! It says when it is ready for a signal, and prints a line for each event that took effect. With its long `ack_wait`, whatever a stop leaves behind comes too late to be overlooked.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -71,8 +71,11 @@ async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), Handl
 
 /// One consumer, until it is told to stop.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
+    let shutdown = outbox_core::shutdown::on_signals();
     let db = connect(&options.database_url, 10).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
+    // The signal's handler was installed while the connections were made: from here on it is an orderly end.
+    writeln!(std::io::stdout(), "ready")?;
     let source = SourceConfig::default()
         .stream(&options.name)
         .prefix(SubjectPrefix::new(&options.name)?);
@@ -97,7 +100,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
             // Whoever reads it may have seen enough.
             let _ = writeln!(std::io::stdout(), "{parcel} {}", step.unwrap_or_default());
         })
-        .run(outbox_core::shutdown::on_signals())
+        .run(shutdown)
         .await?;
     Ok(())
 }
