@@ -7,15 +7,15 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use outbox_core::{
     Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
 };
-use sea_orm::{DatabaseConnection, DbErr, QueryResult, Statement, StreamTrait, TryGetable};
+use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::failed;
+use super::session::Session;
 use crate::dialect::columns::Column;
 
 const CONTEXT: &str = "messages could not be fetched";
@@ -65,15 +65,14 @@ impl Walked {
 }
 
 pub(super) async fn fetch(
-    db: &DatabaseConnection,
+    db: &Session,
     statement: Statement,
     mut bounds: Bounds,
 ) -> Result<Fetched, StoreError> {
     let mut fetched = Fetched::default();
     // Aggregates of delayed messages that this fetch has met: held as soon as its answer is settled.
     let mut delayed: HashSet<Aggregate> = HashSet::new();
-    let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
-    while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
+    let take = |row: QueryResult| {
         let walked = read(&row, false)?;
         fetched.more = !bounds.take(walked.bytes());
         let is_behind = walked.row.sequenced && delayed.contains(&walked.row.aggregate);
@@ -85,30 +84,29 @@ pub(super) async fn fetch(
         } else {
             fetched.due.push(walked.row);
         }
-        if fetched.more {
-            break;
-        }
-    }
+        Ok(!fetched.more)
+    };
+    db.each_row(statement, |error| failed(CONTEXT)(error), take)
+        .await?;
     Ok(fetched)
 }
 
 /// All rows of a query, up to a bound.
-pub(super) async fn read_all<C: StreamTrait>(
-    db: &C,
+pub(super) async fn read_all(
+    db: &Session,
     statement: Statement,
     waited: bool,
     bytes_max: usize,
 ) -> Result<Vec<(Walked, QueryResult)>, StoreError> {
     let (mut walked, mut bytes) = (Vec::new(), 0_usize);
-    let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
-    while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
+    let take = |row: QueryResult| {
         let read = read(&row, waited)?;
         bytes = bytes.saturating_add(read.bytes());
         walked.push((read, row));
-        if bytes > bytes_max {
-            break;
-        }
-    }
+        Ok(bytes <= bytes_max)
+    };
+    db.each_row(statement, |error| failed(CONTEXT)(error), take)
+        .await?;
     Ok(walked)
 }
 

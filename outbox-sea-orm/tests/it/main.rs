@@ -5,6 +5,7 @@
     reason = "a test says with it what it does not expect to fail"
 )]
 
+mod proxy;
 mod shop;
 mod support;
 
@@ -16,6 +17,7 @@ mod operators;
 mod refused;
 mod relays;
 mod save;
+mod silent;
 mod store;
 mod transaction;
 mod ui;
