@@ -54,17 +54,63 @@ pub struct HealthCheck {
     stuck_after: Duration,
 }
 
+/// How long ago the database last did what a relay asks of it all the time; `None` if it never did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LastAnswers {
+    /// Looked for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    pub fetch: Option<Duration>,
+    /// Renewed the leases, or looked for free ones; at least every third of [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
+    pub renewal: Option<Duration>,
+    /// Recorded what became of messages; only if there were any.
+    pub settlement: Option<Duration>,
+}
+
 /// What the relay reports.
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     /// The last turn of the loop.
     pub(crate) turned_at: Option<Instant>,
-    pub(crate) store_failing: Option<Trouble>,
+    /// What the database said, by [`Activity`].
+    pub(crate) store: [Answers; Activity::COUNT],
     pub(crate) broker_failing: Option<Trouble>,
     /// Since when messages are due and none was confirmed.
     pub(crate) waiting_since: Option<Instant>,
     /// Halted aggregates, as far as this relay knows: it counts them if it owns the partition that goes with it.
     pub(crate) halted: u64,
+}
+
+/// What a relay does with its database all the time. Each can fail by itself: a connection falls silent, a table is locked, a network drops what
+/// is large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activity {
+    Fetching,
+    FetchingHeld,
+    Settling,
+    Keeping,
+}
+
+impl Activity {
+    pub(crate) const ALL: [Self; 4] = [Self::Fetching, Self::FetchingHeld, Self::Settling, Self::Keeping];
+    pub(crate) const COUNT: usize = Self::ALL.len();
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Fetching => "fetching",
+            Self::FetchingHeld => "fetching held messages",
+            Self::Settling => "settling",
+            Self::Keeping => "keeping leases",
+        }
+    }
+}
+
+/// What the database said to one activity.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers {
+    /// The last success.
+    pub(crate) last: Option<Instant>,
+    /// What has failed since.
+    pub(crate) failing: Option<Trouble>,
 }
 
 /// Something that fails.
@@ -76,7 +122,8 @@ pub(crate) struct Trouble {
     reason: String,
 }
 
-/// Trouble that was not noted again for this long is over: whatever failed is not tried any more. Longer than the longest back-off.
+/// Trouble that was not noted again for this long is over: whatever failed is not tried any more. Longer than the longest back-off and the longest
+/// `store_timeout` together.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
@@ -111,6 +158,18 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// When the database last did what this relay asks of it.
+    #[must_use]
+    pub fn last_answers(&self) -> LastAnswers {
+        let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
+        let ago = |activity: Activity| vitals.store[activity as usize].last.map(|last| last.elapsed());
+        LastAnswers {
+            fetch: ago(Activity::Fetching),
+            renewal: ago(Activity::Keeping),
+            settlement: ago(Activity::Settling),
+        }
+    }
+
     /// How the relay is doing now.
     #[must_use]
     pub fn now(&self) -> Health {
@@ -124,22 +183,26 @@ impl HealthCheck {
             let reason = format!("the relay has not done anything for {:?}", turned_at.elapsed());
             return Health::Stuck { reason };
         }
-        let troubles = [
-            ("database", &vitals.store_failing),
-            ("broker", &vitals.broker_failing),
-        ];
-        let lasting = || {
-            troubles
-                .iter()
-                .filter_map(|(what, trouble)| Some((what, Trouble::lasting(trouble)?)))
-        };
-        let mut reasons: Vec<String> = lasting()
-            .map(|(what, Trouble { since, reason, .. })| {
-                format!("{what} fails since {:?}: {reason}", since.elapsed())
-            })
-            .collect();
+        let mut reasons = Vec::new();
+        let mut failing_since = Vec::new();
+        for activity in Activity::ALL {
+            let Answers { last, failing } = &vitals.store[activity as usize];
+            if let Some(Trouble { since, reason, .. }) = Trouble::lasting(failing) {
+                let last = last.map_or("never".to_owned(), |last| format!("{:?} ago", last.elapsed()));
+                let activity = activity.as_str();
+                reasons.push(format!(
+                    "database fails since {:?}: {activity}: {reason} (last success: {last})",
+                    since.elapsed()
+                ));
+                failing_since.push(*since);
+            }
+        }
+        if let Some(Trouble { since, reason, .. }) = Trouble::lasting(&vitals.broker_failing) {
+            reasons.push(format!("broker fails since {:?}: {reason}", since.elapsed()));
+            failing_since.push(*since);
+        }
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
-        if vitals.waiting_since.is_some_and(is_long) || lasting().any(|(_, trouble)| is_long(trouble.since)) {
+        if vitals.waiting_since.into_iter().chain(failing_since).any(is_long) {
             let reason = format!(
                 "nothing was published for {:?}, although messages may be due; {}",
                 self.stuck_after,

@@ -63,7 +63,7 @@ pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
 pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
 pub use headers::{HeaderError, Headers};
-pub use health::{Health, HealthCheck};
+pub use health::{Health, HealthCheck, LastAnswers};
 pub use message::{
     Aggregate, EventError, EventId, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
 };

@@ -20,6 +20,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::health::Activity;
 use crate::message::Message;
 use crate::publisher::FailureClass;
 use crate::store::Backlog;
@@ -65,6 +66,7 @@ metrics! {
     PARKINGS = "outbox_parkings_total", "counter", None, "messages given up since the start";
     LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
     WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
+    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching held messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
     PUBLISH = "outbox_publish_seconds", "histogram", None, "from sending a message to its confirmation";
     LATENCY = "outbox_commit_to_stream_seconds", "histogram", None, "from recording a message to its confirmation";
     FETCH = "outbox_fetch_seconds", "histogram", None, "one fetch";
@@ -114,9 +116,9 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED, LATENCY, LEASES,
-        LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS, SETTLE,
-        WAITING, WAKEUPS,
+        Activity, BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED, LATENCY,
+        LEASES, LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS,
+        SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -166,6 +168,10 @@ mod facade {
         metrics::counter!(FAILURES, "class" => class.as_str()).increment(1);
     }
 
+    pub(crate) fn store_failed(activity: Activity) {
+        metrics::counter!(STORE_FAILURES, "activity" => activity.as_str()).increment(1);
+    }
+
     pub(crate) fn parked() {
         metrics::counter!(PARKINGS).increment(1);
     }
@@ -193,13 +199,14 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Backlog, Duration, FailureClass};
+    use super::{Activity, Backlog, Duration, FailureClass};
 
     pub(crate) fn describe() {}
     pub(crate) fn backlog(_: &Backlog) {}
     pub(crate) fn leases(_: usize, _: u32) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}
+    pub(crate) fn store_failed(_: Activity) {}
     pub(crate) fn parked() {}
     pub(crate) fn leases_lost(_: usize) {}
     pub(crate) fn found(_: bool) {}

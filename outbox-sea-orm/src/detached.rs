@@ -2,7 +2,7 @@
 //!
 //! sqlx 0.9.0 returns a connection to its pool inside an open transaction if the future of `begin()` is dropped; later statements
 //! on that connection are then acknowledged and lost. Invariant: transactions of this crate are begun and ended inside such a task.
-//! Absent: cancelling. The work is bounded by the database's own time-outs.
+//! Absent: cancelling. What the relay asks of a database is bounded in `store::session`; the rest by the database's own time-outs.
 
 use std::future::Future;
 

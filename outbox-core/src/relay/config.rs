@@ -69,6 +69,10 @@ pub struct RelayConfig {
     /// Longest wait between polls while idle, and so the latency of commits in other processes. Messages that wait for their time or for a
     /// back-off are looked for at least every five of these. Default 1 s.
     pub poll_max: Duration,
+    /// How long the relay waits for an answer of the database; then the outcome is unknown, the connection is closed, and it tries again. What keeps the
+    /// leases waits for a third of `lease_ttl` at most; purging and counting, which nothing waits for, six times as long. Raise it
+    /// if fetches or settlements of a large `batch` take longer. 100 ms to 60 s, default 10 s.
+    pub store_timeout: Duration,
     /// How long the relay pauses while broker or database are out of reach. Default 100 ms to 30 s.
     pub backoff: Backoff,
     /// What follows from the failures of event types that have no policy of their own.
@@ -101,6 +105,7 @@ impl Default for RelayConfig {
             window: 1024,
             poll_min: Duration::from_millis(50),
             poll_max: Duration::from_secs(1),
+            store_timeout: Duration::from_secs(10),
             backoff: BACKOFF,
             policy: EventPolicy::default(),
             policies: BTreeMap::new(),
@@ -158,6 +163,8 @@ impl RelayConfig {
         poll_min: Duration,
         /// Sets [`Self::poll_max`](#structfield.poll_max).
         poll_max: Duration,
+        /// Sets [`Self::store_timeout`](#structfield.store_timeout).
+        store_timeout: Duration,
         /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
         /// Sets [`Self::policy`](#structfield.policy), for all event types without one of their own.
@@ -186,14 +193,24 @@ impl RelayConfig {
 
     pub(super) fn check(&self) -> Result<(), RelayError> {
         let fail = |text: String| Err(RelayError::Config(text));
-        let ttl = Duration::from_millis(300)..=Duration::from_secs(600);
-        if !ttl.contains(&self.lease_ttl) {
-            return fail(format!(
-                "lease_ttl is {:?}; use {:?} to {:?}",
+        let times = [
+            (
+                "lease_ttl",
                 self.lease_ttl,
-                ttl.start(),
-                ttl.end()
-            ));
+                Duration::from_millis(300),
+                Duration::from_secs(600),
+            ),
+            (
+                "store_timeout",
+                self.store_timeout,
+                Duration::from_millis(100),
+                Duration::from_secs(60),
+            ),
+        ];
+        for (name, time, min, max) in times {
+            if !(min..=max).contains(&time) {
+                return fail(format!("{name} is {time:?}; use {min:?} to {max:?}"));
+            }
         }
         if !(1..=10_000).contains(&self.batch.get()) {
             return fail(format!("batch is {}; use 1 to 10000", self.batch));

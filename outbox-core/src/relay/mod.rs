@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::health::HealthCheck;
 use crate::message::{Aggregate, MessageId};
-use crate::publisher::{FailureClass, Publisher};
-use crate::store::{OutboxStore, StoreError};
+use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::store::{OutboxStore, StoreError, within};
 use crate::telemetry;
 
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
@@ -197,7 +197,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 
     /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
     async fn preflight(&self) -> Result<(), RelayError> {
-        match self.store.preflight().await {
+        let bound = self.config.store_timeout;
+        match within(bound, "the database could not be checked", self.store.preflight()).await {
             Ok(warnings) => warnings
                 .iter()
                 .for_each(|warning| tracing::warn!(%warning, "outbox database")),
@@ -207,7 +208,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 "the database cannot be checked now"
             ),
         }
-        match self.publisher.preflight().await {
+        let checked = tokio::time::timeout(bound, self.publisher.preflight()).await;
+        match checked.unwrap_or_else(|_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"))) {
             Ok(warnings) => warnings
                 .iter()
                 .for_each(|warning| tracing::warn!(%warning, "stream")),

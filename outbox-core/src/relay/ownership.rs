@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Lease, OutboxStore, OwnerId, StoreError};
+use crate::store::{Lease, OutboxStore, OwnerId, StoreError, within};
 
 /// While there are other relays, or partitions that others hold, the relay looks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
@@ -20,6 +20,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 pub(super) struct Ownership {
     owner: OwnerId,
     ttl: Duration,
+    /// How long the store may take for an answer.
+    bound: Duration,
     shares: bool,
     leases: Vec<Lease>,
     /// Just before the oldest of the leases was granted or renewed.
@@ -46,6 +48,7 @@ pub(super) struct Deadlines {
 pub(super) struct Upkeep {
     owner: OwnerId,
     ttl: Duration,
+    bound: Duration,
     asked_at: Instant,
     /// Leases to renew; `None` if it is not time yet.
     renew: Option<Vec<Lease>>,
@@ -53,6 +56,8 @@ pub(super) struct Upkeep {
     alive: u32,
     shares: bool,
     taken: Vec<Lease>,
+    /// Why nothing could be taken over, although the leases are renewed.
+    pub(super) trouble: Option<StoreError>,
 }
 
 /// What changed.
@@ -67,12 +72,14 @@ pub(super) struct Change {
 }
 
 impl Ownership {
-    /// One that does not share takes whatever is free, and keeps it until it ends.
-    pub(super) fn new(owner: OwnerId, ttl: Duration, shares: bool) -> Self {
+    /// One that does not share takes whatever is free, and keeps it until it ends. An answer of the store is waited for no longer than `store_timeout`, nor
+    /// than a third of the `ttl`: then there is time to ask again, on another connection, before the leases run out.
+    pub(super) fn new(owner: OwnerId, ttl: Duration, store_timeout: Duration, shares: bool) -> Self {
         let now = Instant::now();
         Self {
             owner,
             ttl,
+            bound: store_timeout.min(ttl / 3),
             shares,
             leases: Vec::new(),
             granted_at: now,
@@ -143,12 +150,14 @@ impl Ownership {
         Upkeep {
             owner: self.owner,
             ttl: self.ttl,
+            bound: self.bound,
             asked_at: now,
             renew: (self.renew_at <= now).then(|| self.leases.clone()),
             owned: self.leases.len(),
             alive: self.alive,
             shares: self.shares,
             taken: Vec::new(),
+            trouble: None,
         }
     }
 
@@ -228,6 +237,21 @@ fn share(shares: bool, alive: u32) -> usize {
 impl Upkeep {
     /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
+        let bound = self.bound;
+        self = within(bound, "leases could not be renewed", self.keep(store)).await?;
+        let share = share(self.shares, self.alive);
+        if let Ok(wanted @ 1..) = u16::try_from(share.saturating_sub(self.owned)) {
+            let acquired = store.acquire(self.owner, self.ttl, wanted);
+            match within(bound, "leases could not be acquired", acquired).await {
+                Ok(taken) => self.taken = taken,
+                // Not an error of the whole: a relay that does not hear of its renewals keeps its leases from others, and sends nothing.
+                Err(error) => self.trouble = Some(error),
+            }
+        }
+        Ok(self)
+    }
+
+    async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         if self.renew.is_some() || self.alive > 1 {
             self.alive = store.announce(self.owner, self.ttl).await?;
         }
@@ -236,10 +260,6 @@ impl Upkeep {
                 *leases = store.renew(self.owner, leases, self.ttl).await?;
             }
             self.owned = leases.len();
-        }
-        let share = share(self.shares, self.alive);
-        if let Ok(wanted @ 1..) = u16::try_from(share.saturating_sub(self.owned)) {
-            self.taken = store.acquire(self.owner, self.ttl, wanted).await?;
         }
         Ok(self)
     }
@@ -263,7 +283,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_relay_gives_back_what_exceeds_its_share() {
-        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(15), true);
+        let mut ownership = Ownership::new(
+            OwnerId::fresh(),
+            Duration::from_secs(15),
+            Duration::from_secs(10),
+            true,
+        );
         assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
         let change = apply(&mut ownership, 3, []);
         assert_eq!(change.leaving.len(), 64 - 22);
@@ -276,7 +301,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn deadlines_count_from_before_the_request() {
-        let mut ownership = Ownership::new(OwnerId::fresh(), Duration::from_secs(12), true);
+        let mut ownership = Ownership::new(
+            OwnerId::fresh(),
+            Duration::from_secs(12),
+            Duration::from_secs(10),
+            true,
+        );
         let mut upkeep = ownership.plan();
         let asked_at = Instant::now();
         tokio::time::advance(Duration::from_secs(5)).await;

@@ -52,6 +52,8 @@ pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMess
 /// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
 ///   however many wait, are delayed, or are of partitions that others have leased.
 /// * **Short.** No method leaves a transaction open after it returns.
+/// * **Given up.** A relay drops the future of a call that is not answered in time (`RelayConfig::store_timeout`). The store then closes what the call
+///   waits on, a connection that fell silent above all: the next call must not meet it again.
 /// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done; a lease acquired
 ///   unnoticed runs out on its own.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
@@ -318,6 +320,22 @@ pub fn storable_error(error: &str) -> String {
         .collect()
 }
 
+/// Waits for a call for so long and no longer: what has become of it is unknown then, as after any other error. A connection that falls silent answers
+/// neither yes nor no.
+pub(crate) async fn within<T>(
+    bound: Duration,
+    context: &'static str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let silent = |_| {
+        Err(StoreError::Silent {
+            context,
+            waited: bound,
+        })
+    };
+    tokio::time::timeout(bound, call).await.unwrap_or_else(silent)
+}
+
 /// Why the store did not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -329,6 +347,14 @@ pub enum StoreError {
         context: &'static str,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
+    },
+    /// No answer came in time; whether something was done is unknown.
+    #[error("{context}: no answer within {waited:?}")]
+    Silent {
+        /// What could not be done.
+        context: &'static str,
+        /// For how long it was waited.
+        waited: Duration,
     },
     /// It cannot work until somebody acts: a table is missing, the server is too old.
     #[error("{context}")]

@@ -10,13 +10,14 @@ use outbox_core::{
     Aggregate, Backlog, HeldAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
 };
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TryGetable};
+use sea_orm::{DbErr, QueryResult, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::fetch::{key, read_all, time_of};
 use super::held::read_key;
-use super::{begin, failed, holds, repeat_deadlocks};
+use super::session::Session;
+use super::{failed, holds, repeat_deadlocks};
 use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 
@@ -26,7 +27,7 @@ const MESSAGES_MAX: i64 = 1_000;
 /// Copies per statement; SQLite takes 500 parts of a union.
 const COPIES_MAX: usize = 250;
 
-pub(super) async fn backlog(db: &DatabaseConnection, dialect: &Dialect) -> Result<Backlog, DbErr> {
+pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, DbErr> {
     let row = db
         .query_one_raw(dialect.backlog())
         .await?
@@ -51,7 +52,7 @@ pub(super) async fn backlog(db: &DatabaseConnection, dialect: &Dialect) -> Resul
 }
 
 pub(super) async fn list(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     selection: &Selection,
     limit: NonZeroU32,
@@ -70,7 +71,7 @@ struct Selected {
 }
 
 async fn select(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     selection: &Selection,
     statuses: &'static str,
@@ -100,7 +101,7 @@ pub(super) enum Decision {
 
 /// Decides about parked messages, batch by batch.
 pub(super) async fn decide(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     mut selection: Selection,
     decision: Decision,
@@ -121,7 +122,7 @@ pub(super) async fn decide(
 }
 
 async fn decide_batch(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     batch: &[Selected],
     decision: Decision,
@@ -129,7 +130,7 @@ async fn decide_batch(
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
     let seqs: Vec<i64> = batch.iter().map(|row| row.seq).collect();
-    let tx = begin(db).await?;
+    let tx = db.begin().await?;
     let held = holds::lock(&tx, dialect, &keys).await?;
     let halting: Vec<i64> = held
         .values()
@@ -165,11 +166,7 @@ async fn decide_batch(
 }
 
 /// Copies published and parked messages behind everything recorded so far, batch by batch.
-pub(super) async fn replay(
-    db: &DatabaseConnection,
-    dialect: &Dialect,
-    mut selection: Selection,
-) -> Result<u64, DbErr> {
+pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
     // Copies are published and then selected as well; what is recorded from now on is left out.
     let until: i64 = db
         .query_one_raw(dialect.last_seq())
@@ -195,8 +192,8 @@ pub(super) async fn replay(
     }
 }
 
-async fn copy_batch(db: &DatabaseConnection, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
-    let tx = begin(db).await?;
+async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
     let mut copied = 0;
     for ids in ids.chunks(COPIES_MAX) {
         copied += tx.execute_raw(dialect.copy(ids)).await?.rows_affected();
@@ -206,7 +203,7 @@ async fn copy_batch(db: &DatabaseConnection, dialect: &Dialect, ids: &[(Uuid, Uu
 }
 
 pub(super) async fn held(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     limit: NonZeroU32,
 ) -> Result<Vec<HeldAggregate>, DbErr> {
@@ -224,11 +221,7 @@ pub(super) async fn held(
         .collect()
 }
 
-pub(super) async fn resume(
-    db: &DatabaseConnection,
-    dialect: &Dialect,
-    aggregate: &Aggregate,
-) -> Result<bool, DbErr> {
+pub(super) async fn resume(db: &Session, dialect: &Dialect, aggregate: &Aggregate) -> Result<bool, DbErr> {
     let resumed = db.execute_raw(dialect.resume(aggregate)).await?.rows_affected() > 0;
     if resumed {
         outbox_core::wake::notify();
@@ -237,7 +230,7 @@ pub(super) async fn resume(
 }
 
 pub(super) async fn published(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
     mut after: Option<MessageId>,

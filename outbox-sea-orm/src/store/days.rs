@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use outbox_core::{MessageId, PurgeRequest, Purged};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, Statement};
+use sea_orm::{DbBackend, DbErr, Statement};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::fetch::time_of;
+use super::has_code;
 use super::purge::{now, purge_rows};
-use super::{begin, has_code};
+use super::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::admin::id_at;
 
@@ -40,7 +41,7 @@ fn before_rows() -> MessageId {
 
 /// Whether messages are partitioned by day; asked once.
 pub(super) async fn is_by_day(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     known: &OnceCell<bool>,
 ) -> Result<bool, DbErr> {
@@ -55,11 +56,7 @@ pub(super) async fn is_by_day(
     known.get_or_try_init(ask).await.copied()
 }
 
-pub(super) async fn purge(
-    db: &DatabaseConnection,
-    dialect: &Dialect,
-    request: PurgeRequest,
-) -> Result<Purged, DbErr> {
+pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest) -> Result<Purged, DbErr> {
     let limit = i64::from(request.limit.get());
     if request.after.is_none() {
         unless_locked(make_days(db, dialect).await)?;
@@ -104,20 +101,16 @@ fn unless_locked<T>(outcome: Result<T, DbErr>) -> Result<Option<T>, DbErr> {
     }
 }
 
-async fn make_days(db: &DatabaseConnection, dialect: &Dialect) -> Result<(), DbErr> {
-    let tx = begin(db).await?;
+async fn make_days(db: &Session, dialect: &Dialect) -> Result<(), DbErr> {
+    let tx = db.begin().await?;
     tx.execute_unprepared(&dialect.lock_timeout(LOCK_WAIT)).await?;
     tx.query_all_raw(dialect.make_days()).await?;
     tx.commit().await
 }
 
 /// Drops the oldest day that can be dropped, unless somebody else is purging. How many messages went with it; `None` if no day went.
-async fn drop_oldest(
-    db: &DatabaseConnection,
-    dialect: &Dialect,
-    older_than: Duration,
-) -> Result<Option<u64>, DbErr> {
-    let tx = begin(db).await?;
+async fn drop_oldest(db: &Session, dialect: &Dialect, older_than: Duration) -> Result<Option<u64>, DbErr> {
+    let tx = db.begin().await?;
     let locked = tx.query_one_raw(dialect.try_lock_days()).await?;
     if !locked.map_or(Ok(false), |row| row.try_get("", "locked"))? {
         return Ok(None);
@@ -151,12 +144,7 @@ async fn drop_oldest(
 }
 
 /// Drops a day. How many of its rows stay in the default partition, because `keep` copies them.
-async fn drop_day(
-    tx: &DatabaseTransaction,
-    dialect: &Dialect,
-    day: &str,
-    keep: Statement,
-) -> Result<u64, DbErr> {
+async fn drop_day(tx: &Session, dialect: &Dialect, day: &str, keep: Statement) -> Result<u64, DbErr> {
     // One round trip, because everybody waits from the first lock on.
     let detach = [
         dialect.by_index_only(),

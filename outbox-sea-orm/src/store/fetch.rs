@@ -7,14 +7,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use outbox_core::{
     Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
 };
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, StreamTrait, TryGetable};
+use sea_orm::{DbBackend, DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
 use crate::dialect::columns::Column;
@@ -71,7 +71,7 @@ const KEYS_MAX: usize = 500;
 
 /// Pending rows of these partitions, in the order of their keys: the first ones of each.
 pub(super) async fn fetch(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     scope: Scope<'_>,
     bounds: Bounds,
@@ -121,9 +121,8 @@ impl Walk {
     }
 
     /// Goes on, until the rows or the bounds end.
-    async fn read(&mut self, db: &DatabaseConnection, statement: Statement) -> Result<(), StoreError> {
-        let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
-        while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
+    async fn read(&mut self, db: &Session, statement: Statement) -> Result<(), StoreError> {
+        let take = |row: QueryResult| {
             let walked = read(&row, false)?;
             *self.met.entry(walked.row.partition).or_default() += 1;
             self.fetched.more = !self.bounds.take(walked.bytes());
@@ -136,11 +135,9 @@ impl Walk {
             } else {
                 self.fetched.due.push(walked.row);
             }
-            if self.fetched.more {
-                break;
-            }
-        }
-        Ok(())
+            Ok(!self.fetched.more)
+        };
+        db.each_row(statement, |error| failed(CONTEXT)(error), take).await
     }
 
     #[cfg(feature = "postgres")]
@@ -150,22 +147,21 @@ impl Walk {
 }
 
 /// All rows of a query, up to a bound.
-pub(super) async fn read_all<C: StreamTrait>(
-    db: &C,
+pub(super) async fn read_all(
+    db: &Session,
     statement: Statement,
     waited: bool,
     bytes_max: usize,
 ) -> Result<Vec<(Walked, QueryResult)>, StoreError> {
     let (mut walked, mut bytes) = (Vec::new(), 0_usize);
-    let mut rows = Box::pin(db.stream_raw(statement).await.map_err(failed(CONTEXT))?);
-    while let Some(row) = rows.try_next().await.map_err(failed(CONTEXT))? {
+    let take = |row: QueryResult| {
         let read = read(&row, waited)?;
         bytes = bytes.saturating_add(read.bytes());
         walked.push((read, row));
-        if bytes > bytes_max {
-            break;
-        }
-    }
+        Ok(bytes <= bytes_max)
+    };
+    db.each_row(statement, |error| failed(CONTEXT)(error), take)
+        .await?;
     Ok(walked)
 }
 

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outbox_core::{Fetched, StoreError};
-use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
-    QueryResult, TransactionOptions, TransactionTrait,
-};
+#[cfg(feature = "postgres")]
+use sea_orm::DbBackend;
+use sea_orm::{DbErr, QueryResult};
 
 use super::fetch::{Bounds, Walked, corrupt, read_all};
+use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
@@ -42,12 +42,8 @@ struct Group {
     rows: Vec<Walked>,
 }
 
-pub(super) async fn fetch(
-    db: &DatabaseConnection,
-    dialect: &Dialect,
-    request: Request,
-) -> Result<Fetched, StoreError> {
-    let tx = snapshot(db).await.map_err(failed(CONTEXT))?;
+pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> Result<Fetched, StoreError> {
+    let tx = db.snapshot().await.map_err(failed(CONTEXT))?;
     let mut groups = held_groups(&tx, dialect, &request).await?;
     let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
     for last in groups.iter().filter_map(|group| group.rows.last()) {
@@ -71,23 +67,8 @@ pub(super) async fn fetch(
     Ok(answer(groups, request.bounds))
 }
 
-/// A transaction that reads one snapshot and locks nothing.
-async fn snapshot(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
-    let mut options = TransactionOptions::default();
-    // SQLite's deferred transactions are snapshots anyway.
-    if db.get_database_backend() != DbBackend::Sqlite {
-        options.isolation_level = Some(IsolationLevel::RepeatableRead);
-        options.access_mode = Some(AccessMode::ReadOnly);
-    }
-    db.begin_with_options(options).await
-}
-
 /// The oldest waiting rows of due holds.
-async fn held_groups(
-    tx: &DatabaseTransaction,
-    dialect: &Dialect,
-    request: &Request,
-) -> Result<Vec<Group>, StoreError> {
+async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
     // Each row in hand can keep one hold from yielding anything.
     let in_hand = i64::try_from(request.in_hand.len()).unwrap_or(i64::MAX);
@@ -134,7 +115,7 @@ async fn held_groups(
 
 /// The oldest waiting rows of some aggregates, in the order of their keys.
 async fn oldest_waiting(
-    tx: &DatabaseTransaction,
+    tx: &Session,
     dialect: &Dialect,
     request: &Request,
     keys: &[Key],
@@ -182,11 +163,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
 }
 
 /// Unsequenced rows whose own time has come.
-async fn alone(
-    tx: &DatabaseTransaction,
-    dialect: &Dialect,
-    request: &Request,
-) -> Result<Vec<Group>, StoreError> {
+async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
     let scope = Scope {
         partitions: &request.partitions,
         in_hand: &request.in_hand,
@@ -249,7 +226,7 @@ struct Barrier {
 impl Barrier {
     /// Reads what is pending below the highest of the waiting keys, by partition.
     async fn read(
-        tx: &DatabaseTransaction,
+        tx: &Session,
         dialect: &Dialect,
         request: &Request,
         highest: BTreeMap<i64, i64>,

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
+use sea_orm::DbErr;
 
 use super::held::read_key;
+use super::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 use crate::dialect::settle::NewHold;
@@ -27,7 +28,7 @@ pub(super) struct Hold {
 
 /// Locks the holds of these aggregates, as many as there are. `keys` are sorted.
 pub(super) async fn lock(
-    tx: &DatabaseTransaction,
+    tx: &Session,
     dialect: &Dialect,
     keys: &[Key],
 ) -> Result<BTreeMap<Key, Hold>, DbErr> {
@@ -47,11 +48,7 @@ pub(super) async fn lock(
 }
 
 /// Writes what was changed.
-pub(super) async fn put(
-    tx: &DatabaseTransaction,
-    dialect: &Dialect,
-    holds: &BTreeMap<Key, Hold>,
-) -> Result<(), DbErr> {
+pub(super) async fn put(tx: &Session, dialect: &Dialect, holds: &BTreeMap<Key, Hold>) -> Result<(), DbErr> {
     let changed: Vec<NewHold> = holds
         .iter()
         .filter(|(_, hold)| hold.is_changed)
@@ -69,7 +66,7 @@ pub(super) async fn put(
 }
 
 /// Ends those of these holds, which are locked, that nothing waits for and that are not halted.
-pub(super) async fn end(tx: &DatabaseTransaction, dialect: &Dialect, keys: &[Key]) -> Result<(), DbErr> {
+pub(super) async fn end(tx: &Session, dialect: &Dialect, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute_raw(dialect.end_holds(keys)).await?;
     }

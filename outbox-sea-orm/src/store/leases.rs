@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use outbox_core::{Lease, OwnerId};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult};
+use sea_orm::{DbBackend, DbErr, QueryResult};
 
-use super::begin;
+use super::session::Session;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, micros, mysql, sqlite, unsupported};
 
 pub(super) async fn acquire(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
     ttl: Duration,
@@ -28,7 +28,7 @@ pub(super) async fn acquire(
                 .await?,
         )?,
         DbBackend::MySql => {
-            let tx = begin(db).await?;
+            let tx = db.begin().await?;
             let mut leases = read(&tx.query_all_raw(mysql::lock_free_leases(dialect, max)).await?)?;
             if !leases.is_empty() {
                 tx.execute_raw(mysql::take_leases(dialect, owner, ttl, &partitions(&leases)))
@@ -49,7 +49,7 @@ pub(super) async fn acquire(
 }
 
 pub(super) async fn renew(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
     leases: &[Lease],
@@ -70,7 +70,7 @@ pub(super) async fn renew(
                 .await?,
         )?,
         _ => {
-            let tx = begin(db).await?;
+            let tx = db.begin().await?;
             let rows = tx
                 .query_all_raw(dialect.lock_held_leases(owner, &partitions(leases)))
                 .await?;
@@ -89,7 +89,7 @@ pub(super) async fn renew(
 }
 
 pub(super) async fn release(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
     leases: &[Lease],
@@ -97,14 +97,14 @@ pub(super) async fn release(
     if leases.is_empty() {
         return Ok(());
     }
-    let tx = begin(db).await?;
+    let tx = db.begin().await?;
     tx.execute_raw(dialect.release(owner.as_uuid(), leases)).await?;
     tx.commit().await
 }
 
 /// Says that a relay is alive, and counts those that are.
 pub(super) async fn announce(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
     ttl: Duration,
@@ -130,8 +130,8 @@ pub(super) async fn announce(
 }
 
 /// Gives everything back and withdraws the announcement.
-pub(super) async fn leave(db: &DatabaseConnection, dialect: &Dialect, owner: OwnerId) -> Result<(), DbErr> {
-    let tx = begin(db).await?;
+pub(super) async fn leave(db: &Session, dialect: &Dialect, owner: OwnerId) -> Result<(), DbErr> {
+    let tx = db.begin().await?;
     if dialect.backend != DbBackend::Sqlite {
         tx.query_all_raw(dialect.lock_owned(owner.as_uuid())).await?;
     }

@@ -1,6 +1,7 @@
 //! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, as the relay sees it.
 //!
-//! Invariants: every operation runs in a task of its own, so dropping a future never leaves a transaction open; transactions are short and READ
+//! Invariants: every operation runs in a task and on a connection of its own (`session`), so dropping a future never leaves a transaction open; transactions are
+//! short and READ
 //! COMMITTED (SQLite: IMMEDIATE); the database's clock decides. Absent: retries (the relay's), and settings of the pool
 //! (its owner's).
 
@@ -14,6 +15,11 @@ mod leases;
 mod own;
 mod preflight;
 mod purge;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    path = "driverless.rs"
+)]
+mod session;
 mod settle;
 
 #[cfg(test)]
@@ -28,16 +34,13 @@ use outbox_core::{
     OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,
     StoredMessage,
 };
-use sea_orm::{
-    DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel, SqliteTransactionMode,
-    TransactionOptions, TransactionTrait,
-};
+use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
 use self::admin::Decision;
 use self::fetch::Bounds;
-use crate::detached::detached;
+use self::session::call;
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -46,6 +49,8 @@ use crate::names::{NameError, TableNames};
 /// The outbox of a database, for the relay and for operators.
 ///
 /// Give it a pool of its own with two or three connections, so that neither a busy service nor a busy relay starves the other.
+/// A call that is not waited for any more has a second to end; then its connection is closed, because a connection that has fallen silent would never
+/// come back to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background, and waits for them for five minutes.
 ///
 /// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `seq` is not in
 ///   the order of commits.
@@ -97,7 +102,10 @@ impl SqlStore {
         names: &TableNames,
     ) -> Result<Vec<outbox_core::Message>, StoreError> {
         let dialect = Dialect::new(db.get_database_backend(), names);
-        let rows = fetch::read_all(db, dialect.recorded(), false, usize::MAX).await?;
+        let read = move |db: Arc<session::Session>| async move {
+            fetch::read_all(&db, dialect.recorded(), false, usize::MAX).await
+        };
+        let rows = call(db, read).await?;
         rows.into_iter()
             .map(|(walked, _)| {
                 walked
@@ -116,44 +124,61 @@ impl SqlStore {
 impl OutboxStore for SqlStore {
     async fn preflight(&self) -> Result<Vec<String>, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { preflight::preflight(&db, &dialect).await }).await
+        call(
+            &db,
+            move |db| async move { preflight::preflight(&db, &dialect).await },
+        )
+        .await
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { leases::announce(&db, &dialect, owner, ttl).await })
-            .await
-            .map_err(failed("the relay could not be announced"))
+        call(&db, move |db| async move {
+            leases::announce(&db, &dialect, owner, ttl).await
+        })
+        .await
+        .map_err(failed("the relay could not be announced"))
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { leases::acquire(&db, &dialect, owner, ttl, max).await })
-            .await
-            .map_err(failed("leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm"))
+        call(&db, move |db| async move {
+            leases::acquire(&db, &dialect, owner, ttl, max).await
+        })
+        .await
+        .map_err(failed(
+            "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm",
+        ))
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
         let (db, dialect) = self.parts();
         let leases = leases.to_vec();
-        detached(async move { leases::renew(&db, &dialect, owner, &leases, ttl).await })
-            .await
-            .map_err(failed("leases could not be renewed"))
+        call(&db, move |db| async move {
+            leases::renew(&db, &dialect, owner, &leases, ttl).await
+        })
+        .await
+        .map_err(failed("leases could not be renewed"))
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let (db, dialect) = self.parts();
         let leases = leases.to_vec();
-        detached(async move { leases::release(&db, &dialect, owner, &leases).await })
-            .await
-            .map_err(failed("leases could not be released"))
+        call(&db, move |db| async move {
+            leases::release(&db, &dialect, owner, &leases).await
+        })
+        .await
+        .map_err(failed("leases could not be released"))
     }
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { leases::leave(&db, &dialect, owner).await })
-            .await
-            .map_err(failed("leases could not be given back"))
+        call(
+            &db,
+            move |db| async move { leases::leave(&db, &dialect, owner).await },
+        )
+        .await
+        .map_err(failed("leases could not be given back"))
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
@@ -167,7 +192,7 @@ impl OutboxStore for SqlStore {
         let (db, dialect) = self.parts();
         let (partitions, in_hand) = (leases::partitions(request.leases), request.in_hand.to_vec());
         let limit = i64::from(request.limit.get());
-        detached(async move {
+        call(&db, move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_hand: &in_hand,
@@ -193,7 +218,11 @@ impl OutboxStore for SqlStore {
                 bytes: request.bytes,
             },
         };
-        detached(async move { held::fetch(&db, &dialect, request).await }).await
+        call(
+            &db,
+            move |db| async move { held::fetch(&db, &dialect, request).await },
+        )
+        .await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -202,22 +231,26 @@ impl OutboxStore for SqlStore {
         }
         let (db, dialect) = self.parts();
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        detached(async move { settle::settle(&db, &dialect, &leases, &settlements).await })
-            .await
-            .map_err(failed("messages could not be settled"))
+        call(&db, move |db| async move {
+            settle::settle(&db, &dialect, &leases, &settlements).await
+        })
+        .await
+        .map_err(failed("messages could not be settled"))
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         let (db, dialect) = self.parts();
         let by_day = self.by_day.clone();
-        detached(async move { purge::purge(&db, &dialect, &by_day, request).await })
-            .await
-            .map_err(failed("published messages could not be purged"))
+        call(&db, move |db| async move {
+            purge::purge(&db, &dialect, &by_day, request).await
+        })
+        .await
+        .map_err(failed("published messages could not be purged"))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { admin::backlog(&db, &dialect).await })
+        call(&db, move |db| async move { admin::backlog(&db, &dialect).await })
             .await
             .map_err(failed("the backlog could not be counted"))
     }
@@ -227,48 +260,63 @@ impl OutboxAdmin for SqlStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         let (db, dialect) = self.parts();
         let selection = selection.clone();
-        detached(async move { admin::list(&db, &dialect, &selection, limit).await })
-            .await
-            .map_err(failed("messages could not be listed"))
+        call(&db, move |db| async move {
+            admin::list(&db, &dialect, &selection, limit).await
+        })
+        .await
+        .map_err(failed("messages could not be listed"))
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
         let (db, dialect) = self.parts();
         let selection = selection.clone();
-        detached(async move { admin::decide(&db, &dialect, selection, Decision::Retry).await })
-            .await
-            .map_err(failed("parked messages could not be retried"))
+        call(&db, move |db| async move {
+            admin::decide(&db, &dialect, selection, Decision::Retry).await
+        })
+        .await
+        .map_err(failed("parked messages could not be retried"))
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
         let (db, dialect) = self.parts();
         let selection = selection.clone();
-        detached(async move { admin::decide(&db, &dialect, selection, Decision::Skip).await })
-            .await
-            .map_err(failed("parked messages could not be skipped"))
+        call(&db, move |db| async move {
+            admin::decide(&db, &dialect, selection, Decision::Skip).await
+        })
+        .await
+        .map_err(failed("parked messages could not be skipped"))
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
         let (db, dialect) = self.parts();
         let selection = selection.clone();
-        detached(async move { admin::replay(&db, &dialect, selection).await })
-            .await
-            .map_err(failed("messages could not be replayed"))
+        call(
+            &db,
+            |db| async move { admin::replay(&db, &dialect, selection).await },
+        )
+        .await
+        .map_err(failed("messages could not be replayed"))
     }
 
     async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
         let (db, dialect) = self.parts();
-        detached(async move { admin::held(&db, &dialect, limit).await })
-            .await
-            .map_err(failed("held aggregates could not be listed"))
+        call(
+            &db,
+            move |db| async move { admin::held(&db, &dialect, limit).await },
+        )
+        .await
+        .map_err(failed("held aggregates could not be listed"))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
         let (db, dialect) = self.parts();
         let aggregate = aggregate.clone();
-        detached(async move { admin::resume(&db, &dialect, &aggregate).await })
-            .await
-            .map_err(failed("the aggregate could not be resumed"))
+        call(
+            &db,
+            |db| async move { admin::resume(&db, &dialect, &aggregate).await },
+        )
+        .await
+        .map_err(failed("the aggregate could not be resumed"))
     }
 
     async fn published(
@@ -280,7 +328,10 @@ impl OutboxAdmin for SqlStore {
     ) -> Result<Vec<Message>, StoreError> {
         let (db, dialect) = self.parts();
         let recorded = (recorded_from, recorded_until);
-        detached(async move { admin::published(&db, &dialect, recorded, after, limit).await }).await
+        call(&db, move |db| async move {
+            admin::published(&db, &dialect, recorded, after, limit).await
+        })
+        .await
     }
 }
 
@@ -327,20 +378,6 @@ fn has_code(error: &DbErr, codes: &[&str]) -> bool {
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 fn has_code(_: &DbErr, _: &[&str]) -> bool {
     false
-}
-
-/// A transaction of ours. Only to be called inside [`detached`]: on MySQL, SeaORM sends the isolation level as a statement of its own,
-/// and a future dropped in between would leave it to the connection's next borrower.
-async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
-    let mut options = TransactionOptions::default();
-    match db.get_database_backend() {
-        // A deferred transaction that reads before it writes fails at once when another one has written meanwhile.
-        DbBackend::Sqlite => options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate),
-        // A lock that was waited for must show the row as it is now. On InnoDB, the default level would also lock gaps and so block
-        // writers.
-        _ => options.isolation_level = Some(IsolationLevel::ReadCommitted),
-    }
-    db.begin_with_options(options).await
 }
 
 fn failed(context: &'static str) -> impl FnOnce(DbErr) -> StoreError {

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sea_orm::{ConnectionTrait, DbErr, QueryResult, Statement};
+use sea_orm::{DbErr, QueryResult, Statement};
 
+use super::session::Session;
 use crate::dialect::fetch::Scope;
 
 /// What a partition gave: places and keys of rows, and how many rows were read.
@@ -18,8 +19,8 @@ struct Found {
 
 /// Keys of the first rows of each partition, at most its share and together at most the limit, in the order of their places; and whether there may be
 /// more. `look_up` asks for the first so many rows of some partitions, as (`partition_no`, `place`, `seq`).
-pub(super) async fn first<C: ConnectionTrait>(
-    db: &C,
+pub(super) async fn first(
+    db: &Session,
     scope: Scope<'_>,
     look_up: impl Fn(&[i64], i64) -> Statement,
 ) -> Result<(Vec<i64>, bool), DbErr> {

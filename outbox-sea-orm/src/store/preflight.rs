@@ -3,8 +3,9 @@
 //! Reads only. Absent: repairing; each answer says what to do.
 
 use outbox_core::StoreError;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
+use sea_orm::{DbBackend, DbErr, Statement};
 
+use super::session::Session;
 use super::{failed, has_code};
 use crate::dialect::Dialect;
 
@@ -31,7 +32,7 @@ impl Server {
     }
 }
 
-pub(super) async fn preflight(db: &DatabaseConnection, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
     let version = match dialect.backend {
         DbBackend::Postgres => "SELECT current_setting('server_version')",
         DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
@@ -57,7 +58,7 @@ pub(super) async fn preflight(db: &DatabaseConnection, dialect: &Dialect) -> Res
     }
 }
 
-async fn text(db: &DatabaseConnection, sql: &str) -> Result<String, DbErr> {
+async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
     let statement = Statement::from_string(db.get_database_backend(), sql);
     let row = db
         .query_one_raw(statement)
@@ -70,7 +71,7 @@ async fn text(db: &DatabaseConnection, sql: &str) -> Result<String, DbErr> {
 /// other error is an outage as far as is known: the session may end here as anywhere.
 const NO_TABLE: [&str; 6] = ["42P01", "3F000", "42501", "42S02", "42000", "1"];
 
-async fn check_table(db: &DatabaseConnection, table: &str) -> Result<(), StoreError> {
+async fn check_table(db: &Session, table: &str) -> Result<(), StoreError> {
     let sql = format!("SELECT 1 FROM {table} LIMIT 0");
     let statement = Statement::from_string(db.get_database_backend(), sql);
     match db.query_all_raw(statement).await {
@@ -85,7 +86,7 @@ async fn check_table(db: &DatabaseConnection, table: &str) -> Result<(), StoreEr
 
 /// Who cannot drop days can relay all the same.
 #[cfg(feature = "postgres")]
-async fn postgres(db: &DatabaseConnection, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
     let row = db
         .query_one_raw(dialect.rights_on_days())
         .await
@@ -104,7 +105,7 @@ async fn postgres(db: &DatabaseConnection, dialect: &Dialect) -> Result<Vec<Stri
     )])
 }
 
-async fn mysql(db: &DatabaseConnection) -> Result<Vec<String>, StoreError> {
+async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
     // Newer servers have no other format than ROW, and no such variable.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
@@ -125,7 +126,7 @@ async fn mysql(db: &DatabaseConnection) -> Result<Vec<String>, StoreError> {
     Ok(warnings)
 }
 
-async fn sqlite(db: &DatabaseConnection) -> Result<Vec<String>, StoreError> {
+async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
     let mode = text(db, "PRAGMA journal_mode").await.map_err(failed(CONTEXT))?;
     Ok(match mode.as_str() {
         "wal" | "memory" => Vec::new(),

@@ -4,13 +4,14 @@
 //! statement without a lock in between.
 
 use outbox_core::{MessageId, PurgeRequest, Purged};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, Statement};
+use sea_orm::{DbErr, Statement};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::fetch::time_of;
 use super::repeat_deadlocks;
+use super::session::Session;
 use crate::dialect::admin::id_at;
 use crate::dialect::{Dialect, micros};
 
@@ -22,7 +23,7 @@ const ROWS_MAX: usize = 1024;
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
 pub(super) async fn purge(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     by_day: &OnceCell<bool>,
     request: PurgeRequest,
@@ -42,7 +43,7 @@ pub(super) async fn purge(
 
 /// Deletes rows. `purgeable` reads them, those with ids below a bound.
 pub(super) async fn purge_rows(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     request: PurgeRequest,
     purgeable: impl FnOnce(Uuid) -> Statement,
@@ -72,7 +73,7 @@ pub(super) async fn purge_rows(
 }
 
 /// The database's clock, in microseconds since 1970.
-pub(super) async fn now<C: ConnectionTrait>(db: &C, dialect: &Dialect) -> Result<i64, DbErr> {
+pub(super) async fn now(db: &Session, dialect: &Dialect) -> Result<i64, DbErr> {
     db.query_one_raw(dialect.clock())
         .await?
         .ok_or_else(|| DbErr::RecordNotFound("clock".to_owned()))?

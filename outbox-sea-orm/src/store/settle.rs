@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use outbox_core::store::storable_error;
 use outbox_core::{Lease, Settlement, Verdict};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr};
+use sea_orm::DbErr;
 
 use super::held::read_key;
 use super::holds::{self, Hold};
-use super::{begin, leases, repeat_deadlocks};
+use super::session::Session;
+use super::{leases, repeat_deadlocks};
 use crate::dialect::key::Key;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
@@ -27,7 +28,7 @@ use crate::insert::TIME_MICROS_MAX;
 const ROWS_MAX: usize = 1024;
 
 pub(super) async fn settle(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     leases: &[Lease],
     settlements: &[Settlement],
@@ -87,12 +88,12 @@ fn accepted_count(rows: &[sea_orm::QueryResult], settlements: &[Settlement]) -> 
 }
 
 async fn settle_all(
-    db: &DatabaseConnection,
+    db: &Session,
     dialect: &Dialect,
     claimed: &[Lease],
     settlements: &[Settlement],
 ) -> Result<usize, DbErr> {
-    let tx = begin(db).await?;
+    let tx = db.begin().await?;
     let rows = tx
         .query_all_raw(dialect.lock_leases(&leases::partitions(claimed)))
         .await?;
@@ -130,7 +131,7 @@ struct Found {
 }
 
 struct Settling<'a> {
-    tx: &'a DatabaseTransaction,
+    tx: &'a Session,
     dialect: &'a Dialect,
     partitions: &'a [i64],
 }

@@ -5,6 +5,7 @@
     reason = "a test says with it what it does not expect to fail"
 )]
 
+mod proxy;
 mod shop;
 mod support;
 
@@ -17,6 +18,7 @@ mod refused;
 mod relays;
 mod save;
 mod sharing;
+mod silent;
 mod store;
 mod transaction;
 mod ui;

@@ -127,6 +127,19 @@ impl TestDb {
         connect(&self.url, self.backend, options).await
     }
 
+    /// Another pool to the same tables, through a proxy.
+    pub async fn connect_through(
+        &self,
+        url: &str,
+        options: impl FnOnce(&mut ConnectOptions),
+    ) -> DatabaseConnection {
+        connect(url, self.backend, options).await
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     pub fn sql_backend(&self) -> DbBackend {
         self.db.get_database_backend()
     }

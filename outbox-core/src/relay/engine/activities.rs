@@ -13,7 +13,7 @@ use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::relay::intake::Look;
 use crate::relay::schedule::{Key, Queued};
-use crate::store::{FetchRequest, HeldRequest, OutboxStore};
+use crate::store::{FetchRequest, HeldRequest, OutboxStore, within};
 use crate::telemetry;
 
 /// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
@@ -72,6 +72,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.kept());
         let (limit, bytes) = (self.config.batch, self.config.buffer_bytes);
+        let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
             let began = Instant::now();
             let result = match look {
@@ -82,7 +83,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                         bytes,
                         in_hand: &in_hand,
                     };
-                    store.fetch(request).await
+                    within(
+                        bound,
+                        "pending messages could not be fetched",
+                        store.fetch(request),
+                    )
+                    .await
                 }
                 Look::Held => {
                     let request = HeldRequest {
@@ -93,7 +99,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                         in_hand: &in_hand,
                         excluding: &excluding,
                     };
-                    store.fetch_held(request).await
+                    within(
+                        bound,
+                        "held messages could not be fetched",
+                        store.fetch_held(request),
+                    )
+                    .await
                 }
             };
             Found {
@@ -170,9 +181,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let unsettled = self.hand.begin_settle();
         self.in_settlement.clone_from(&unsettled.settlements);
         let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
+        let bound = self.config.store_timeout;
         self.settling = Some(Box::pin(async move {
             let began = Instant::now();
-            let result = store.settle(&leases, &unsettled.settlements).await;
+            let settled = store.settle(&leases, &unsettled.settlements);
+            let result = within(bound, "messages could not be settled", settled).await;
             Settled {
                 unsettled,
                 took: began.elapsed(),

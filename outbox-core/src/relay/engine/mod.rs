@@ -2,7 +2,8 @@
 //!
 //! Nothing is spawned: each activity is a future that the loop polls, at most one of each kind but for the publishes, of which there are up to `window`.
 //! So a dropped run is a crash and nothing else, and a simulation sees every step. Invariants: nothing is sent after the leases could have run
-//! out, nor while the store takes no verdicts; what was fetched before everything was forgotten is thrown away.
+//! out, nor while the store takes no verdicts; what was fetched before everything was forgotten is thrown away; no call of the store is waited for without a
+//! bound.
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
 //! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
@@ -29,8 +30,9 @@ use super::policy::Breaker;
 use super::retention::{self, Purge};
 use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
+use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
-use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, StoreError};
+use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, StoreError, within};
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
@@ -40,6 +42,9 @@ const LANDED_PER_TURN: usize = 32;
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Purging and counting may take so many times longer than what messages wait for.
+const UNHURRIED: u32 = 6;
 
 /// A future of one activity, if it is under way.
 type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;
@@ -71,8 +76,8 @@ pub(super) struct Engine<'a, S, P> {
     counts_backlog: bool,
     /// Raised when everything is forgotten.
     generation: u64,
-    /// Failures of the store since its last success.
-    store_failures: u32,
+    /// Failures of each activity on the store since its last success.
+    store_failures: [u32; Activity::COUNT],
     /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
@@ -134,7 +139,12 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             relay,
             config,
             mode,
-            ownership: Ownership::new(OwnerId::fresh(), config.lease_ttl, mode == Mode::Run),
+            ownership: Ownership::new(
+                OwnerId::fresh(),
+                config.lease_ttl,
+                config.store_timeout,
+                mode == Mode::Run,
+            ),
             schedule: Schedule::default(),
             hand: Hand::default(),
             intake: Intake::new(config),
@@ -144,7 +154,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             backlog_at: Instant::now(),
             counts_backlog: false,
             generation: 0,
-            store_failures: 0,
+            store_failures: [0; Activity::COUNT],
             settle_after: None,
             stopping: None,
             fetching: None,
@@ -330,14 +340,21 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if !self.ownership.keeps(retention::PARTITION) {
             return;
         }
+        let bound = self.config.store_timeout * UNHURRIED;
         if self.purging.is_none()
             && let Some(request) = self.purge.due()
         {
-            self.purging = Some(Box::pin(store.purge(request)));
+            let purged = within(
+                bound,
+                "published messages could not be purged",
+                store.purge(request),
+            );
+            self.purging = Some(Box::pin(purged));
         }
         if self.counting.is_none() && self.backlog_at <= now {
             self.backlog_at = now + telemetry::BACKLOG_INTERVAL;
-            self.counting = Some(Box::pin(store.backlog()));
+            let counted = within(bound, "the backlog could not be counted", store.backlog());
+            self.counting = Some(Box::pin(counted));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::{Engine, Found, LEAVE_TIMEOUT, Landed, Mode, Settled};
-use crate::health::Trouble;
+use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
 use crate::relay::intake::Look;
@@ -16,7 +16,7 @@ use crate::relay::policy::{self, Outcome};
 use crate::relay::retention;
 use crate::relay::schedule::Key;
 use crate::relay::{ParkedMessage, RelayError};
-use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, StoreError, Verdict};
+use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, StoreError, Verdict, within};
 use crate::{FailureClass, telemetry};
 
 /// How soon after a fetch that left out crowded lanes they are looked at again.
@@ -31,15 +31,19 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             ..
         } = found;
         telemetry::fetch(found.took);
+        let activity = match look {
+            Look::Walk => Activity::Fetching,
+            Look::Held => Activity::FetchingHeld,
+        };
         let fetched = match found.result {
             Ok(fetched) => fetched,
             Err(error) => {
-                let pause = self.store_failed(error)?;
+                let pause = self.store_failed(activity, error)?;
                 self.intake.postpone(pause);
                 return Ok(());
             }
         };
-        self.store_answered();
+        self.store_answered(activity);
         if generation != self.generation {
             self.intake.restart();
             return Ok(());
@@ -199,12 +203,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(accepted) => accepted,
             Err(error) => {
                 self.hand.not_settled(unsettled);
-                let pause = self.store_failed(error)?;
+                let pause = self.store_failed(Activity::Settling, error)?;
                 self.settle_after = Some(Instant::now() + pause);
                 return Ok(());
             }
         };
-        self.store_answered();
+        self.store_answered(Activity::Settling);
         self.settle_after = None;
         if accepted < unsettled.settlements.len() {
             // Their partitions have a new owner, who sends them again and settles them itself.
@@ -240,16 +244,23 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// Returns true if leases were lost whose messages may be on their way: then everything is forgotten.
     pub(super) fn kept(&mut self, kept: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
-        let upkeep = match kept {
+        let mut upkeep = match kept {
             Ok(upkeep) => upkeep,
             Err(error) => {
-                let pause = self.store_failed(error)?;
+                let pause = self.store_failed(Activity::Keeping, error)?;
                 self.ownership.postpone(pause);
                 return Ok(false);
             }
         };
-        self.store_answered();
+        let pause = match upkeep.trouble.take() {
+            Some(error) => self.store_failed(Activity::Keeping, error)?,
+            None => {
+                self.store_answered(Activity::Keeping);
+                Duration::ZERO
+            }
+        };
         let change = self.ownership.apply(upkeep);
+        self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
         telemetry::leases(owned, self.ownership.alive());
         if !self.ownership.keeps(retention::PARTITION) {
@@ -300,7 +311,15 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let leases = self.ownership.give_up(&free);
         let (store, owner) = (&self.relay.store, self.ownership.owner());
         tracing::info!(partitions = free.len(), "leases given back to share the work");
-        self.releasing = Some(Box::pin(async move { store.release(owner, &leases).await }));
+        let bound = self.config.store_timeout;
+        self.releasing = Some(Box::pin(async move {
+            within(
+                bound,
+                "leases could not be released",
+                store.release(owner, &leases),
+            )
+            .await
+        }));
     }
 
     pub(super) fn released(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
@@ -401,24 +420,29 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// The store failed; returns how long to wait before the next try.
-    fn store_failed(&mut self, error: StoreError) -> Result<Duration, RelayError> {
+    fn store_failed(&mut self, activity: Activity, error: StoreError) -> Result<Duration, RelayError> {
         if self.mode == Mode::Drain {
             return Err(error.into());
         }
-        self.store_failures = self.store_failures.saturating_add(1);
-        let pause = self.config.backoff.delay(self.store_failures, &mut self.rng);
+        let failures = &mut self.store_failures[activity as usize];
+        *failures = failures.saturating_add(1);
+        let pause = self.config.backoff.delay(*failures, &mut self.rng);
         let reason = policy::describe(&error);
-        tracing::warn!(%reason, ?pause, "outbox store failed, relay pauses");
+        tracing::warn!(activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
+        telemetry::store_failed(activity);
         self.relay
             .health
-            .update(|vitals| Trouble::note(&mut vitals.store_failing, reason));
+            .update(|vitals| Trouble::note(&mut vitals.store[activity as usize].failing, reason));
         Ok(pause)
     }
 
-    fn store_answered(&mut self) {
-        if self.store_failures > 0 {
-            self.store_failures = 0;
-            self.relay.health.update(|vitals| vitals.store_failing = None);
-        }
+    fn store_answered(&mut self, activity: Activity) {
+        self.store_failures[activity as usize] = 0;
+        self.relay.health.update(|vitals| {
+            vitals.store[activity as usize] = Answers {
+                last: Some(Instant::now()),
+                failing: None,
+            };
+        });
     }
 }

@@ -8,6 +8,7 @@ mod poison;
 mod reconcile;
 mod sharing;
 mod shutdown;
+mod silent;
 mod start;
 mod watched;
 mod work;

@@ -168,6 +168,7 @@ async fn every_documented_metric_is_reported() {
     run_during(&relay, async {
         tokio::time::sleep(hour * 2).await;
         store.expire_leases();
+        store.fail_next(1);
         tokio::time::sleep(quick().lease_ttl).await;
     })
     .await;

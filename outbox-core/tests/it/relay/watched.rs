@@ -1,7 +1,7 @@
-//! A store whose calls are counted, and whose answers may take time.
+//! A store whose calls are counted, and whose answers may take time, or never come.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use outbox_core::store::{FetchRequest, Fetched, HeldRequest, PurgeRequest, Purged};
 use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Settlement, StoreError};
@@ -13,6 +13,12 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
+    /// Calls of this name are never answered, once so many of them were.
+    silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
+    /// No call is answered.
+    silent_at_all: Arc<AtomicBool>,
+    /// Calls that were not answered.
+    unanswered: Arc<AtomicUsize>,
 }
 
 impl Watched {
@@ -25,6 +31,9 @@ impl Watched {
             store: store.clone(),
             announcing,
             calls: Arc::default(),
+            silent: Arc::default(),
+            silent_at_all: Arc::default(),
+            unanswered: Arc::default(),
         }
     }
 
@@ -33,55 +42,81 @@ impl Watched {
         self.calls.load(Ordering::Relaxed)
     }
 
-    fn count(&self) -> &MemoryStore {
+    /// One call of this name is never answered: that after the next `answered` ones.
+    pub(crate) fn silence_one(&self, call: &'static str, answered: usize) {
+        self.silent.lock().unwrap().push((call, answered));
+    }
+
+    /// No call is answered, until it is set back.
+    pub(crate) fn silence_all(&self, silent: bool) {
+        self.silent_at_all.store(silent, Ordering::Relaxed);
+    }
+
+    /// How many calls were not answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    async fn call(&self, name: &'static str) -> &MemoryStore {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        let is_silent = self.silent_at_all.load(Ordering::Relaxed) || {
+            let mut silent = self.silent.lock().unwrap();
+            let due = silent.iter_mut().position(|(silent, answered)| {
+                *silent == name && std::mem::replace(answered, answered.saturating_sub(1)) == 0
+            });
+            due.map(|due| silent.remove(due)).is_some()
+        };
+        if is_silent {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        }
         &self.store
     }
 }
 
 impl OutboxStore for Watched {
     async fn preflight(&self) -> Result<Vec<String>, StoreError> {
-        self.count().preflight().await
+        self.call("preflight").await.preflight().await
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
         tokio::time::sleep(self.announcing).await;
-        self.count().announce(owner, ttl).await
+        self.call("announce").await.announce(owner, ttl).await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        self.count().acquire(owner, ttl, max).await
+        self.call("acquire").await.acquire(owner, ttl, max).await
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
-        self.count().renew(owner, leases, ttl).await
+        self.call("renew").await.renew(owner, leases, ttl).await
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        self.count().release(owner, leases).await
+        self.call("release").await.release(owner, leases).await
     }
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        self.count().leave(owner).await
+        self.call("leave").await.leave(owner).await
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
-        self.count().fetch(request).await
+        self.call("fetch").await.fetch(request).await
     }
 
     async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        self.count().fetch_held(request).await
+        self.call("fetch_held").await.fetch_held(request).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        self.count().settle(leases, settlements).await
+        self.call("settle").await.settle(leases, settlements).await
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        self.count().purge(request).await
+        self.call("purge").await.purge(request).await
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.count().backlog().await
+        self.call("backlog").await.backlog().await
     }
 }

@@ -1,0 +1,220 @@
+//! A database connection that falls silent: nothing is refused, and nothing is ever answered.
+
+use outbox_core::Health;
+use outbox_core::testing::Ledger;
+use tokio::time::Instant;
+
+use super::watched::Watched;
+use super::*;
+
+/// Every call that a relay makes, and how many of them are answered before one is not.
+const CALLS: [(&str, usize); 9] = [
+    ("preflight", 0),
+    ("announce", 0),
+    ("announce", 2),
+    ("acquire", 0),
+    ("renew", 1),
+    ("fetch", 1),
+    ("fetch_held", 1),
+    ("settle", 1),
+    ("backlog", 0),
+];
+
+/// Longer than any call is waited for, and a lease after it.
+const SOON: Duration = Duration::from_secs(60);
+
+fn watched_relay(
+    watched: &Watched,
+    broker: &MemoryBroker,
+    config: RelayConfig,
+) -> Relay<Watched, MemoryPublisher> {
+    Relay::new(watched.clone(), broker.publisher()).with_config(config)
+}
+
+/// Runs the relay until `scenario` is over.
+async fn run_watched(relay: &Relay<Watched, MemoryPublisher>, scenario: impl Future<Output = ()>) {
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        scenario.await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_never_answered_stops_a_lone_relay_for_a_while_only() {
+    for (call, answered) in CALLS {
+        let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+        let watched = Watched::new(&store);
+        watched.silence_one(call, answered);
+        let relay = watched_relay(&watched, &broker, quick());
+        run_watched(&relay, async {
+            for cents in 0..100 {
+                store
+                    .record([Credited {
+                        account: cents % 7,
+                        cents,
+                    }])
+                    .unwrap();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            let silence = tokio::time::timeout(SOON, store.until_drained()).await;
+            assert!(silence.is_ok(), "{call} was never answered, and nothing goes out");
+            assert_eq!(watched.unanswered(), 1, "{call}");
+        })
+        .await;
+        let ledger = Ledger::of(&store, &broker);
+        ledger.assert_balanced();
+        assert_eq!(ledger.copies(), 0, "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
+    for (call, answered) in CALLS {
+        let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+        let watched = Watched::new(&store);
+        let (silent, healthy) = (
+            watched_relay(&watched, &broker, quick()),
+            relay_of(&store, &broker, quick().seed(Some(8))),
+        );
+        watched.silence_one(call, answered);
+        let shutdown = CancellationToken::new();
+        let scenario = async {
+            for cents in 0..300 {
+                store
+                    .record([Credited {
+                        account: cents,
+                        cents,
+                    }])
+                    .unwrap();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            let drained = tokio::time::timeout(SOON, store.until_drained()).await;
+            assert!(drained.is_ok(), "{call}: {} are out", broker.log().len());
+            shutdown.cancel();
+        };
+        let (first, second, ()) = tokio::join!(
+            silent.run(shutdown.clone()),
+            healthy.run(shutdown.clone()),
+            scenario
+        );
+        first.unwrap();
+        second.unwrap();
+        Ledger::of(&store, &broker).assert_balanced();
+    }
+}
+
+/// Purging and counting stop nobody; but a relay whose one purge was never answered would never purge again.
+#[tokio::test(start_paused = true)]
+async fn a_purge_that_is_never_answered_is_not_the_last() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let watched = Watched::new(&store);
+    watched.silence_one("purge", 0);
+    credit(&store, 10, 2);
+    let hour = Duration::from_secs(3600);
+    let config = quick().retention(outbox_core::Retention::KeepFor(hour));
+    run_watched(&watched_relay(&watched, &broker, config), async {
+        tokio::time::sleep(hour * 2).await;
+        assert_eq!(watched.unanswered(), 1);
+        assert_eq!(store.rows().len(), 0, "still kept");
+    })
+    .await;
+}
+
+/// Its leases run out, and it takes part again when the database answers.
+#[tokio::test(start_paused = true)]
+async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let watched = Watched::new(&store);
+    let silent = watched_relay(&watched, &broker, quick());
+    let healthy = relay_of(&store, &broker, quick().seed(Some(8)));
+    let health = silent.health();
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        tokio::time::sleep(quick().lease_ttl * 2).await;
+        assert_eq!(health.now(), Health::Alive);
+        watched.silence_all(true);
+        let silent_since = Instant::now();
+        credit(&store, 300, 1);
+        store.until_drained().await;
+        let took = silent_since.elapsed();
+        assert!(took < quick().lease_ttl * 2, "{took:?}");
+        tokio::time::sleep(SOON).await;
+        assert!(
+            health
+                .now()
+                .to_string()
+                .starts_with("degraded: database fails since"),
+            "{}",
+            health.now()
+        );
+        tokio::time::sleep(quick().stuck_after).await;
+        assert!(!health.now().is_alive(), "{}", health.now());
+
+        watched.silence_all(false);
+        tokio::time::sleep(SOON).await;
+        assert_eq!(health.now(), Health::Alive);
+        let mut shares: Vec<usize> = store.owners().into_values().collect();
+        shares.sort_unstable();
+        assert_eq!(shares, [32, 32]);
+        credit(&store, 300, 1);
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (first, second, ()) = tokio::join!(
+        silent.run(shutdown.clone()),
+        healthy.run(shutdown.clone()),
+        scenario
+    );
+    assert!(first.unwrap().published > 0);
+    second.unwrap();
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
+}
+
+/// Else a relay that renews its leases and fetches nothing is taken for a healthy one.
+#[tokio::test(start_paused = true)]
+async fn health_names_the_activity_that_the_database_does_not_answer() {
+    for (call, activity) in [
+        ("fetch", "fetching"),
+        ("settle", "settling"),
+        ("announce", "keeping leases"),
+    ] {
+        let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+        let watched = Watched::new(&store);
+        let relay = watched_relay(&watched, &broker, quick());
+        let health = relay.health();
+        run_watched(&relay, async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(health.now(), Health::Alive);
+            (0..1_000).for_each(|_| watched.silence_one(call, 0));
+            credit(&store, 5, 1);
+            tokio::time::sleep(SOON).await;
+            let now = health.now().to_string();
+            assert!(now.starts_with("degraded: database fails since"), "{call}: {now}");
+            assert!(
+                now.contains(activity) && now.contains("no answer within"),
+                "{call}: {now}"
+            );
+            let last = health.last_answers();
+            let overdue = match call {
+                "fetch" => last.fetch,
+                "settle" => last.settlement,
+                _ => last.renewal,
+            };
+            assert!(overdue.is_none_or(|age| age > SOON / 2), "{call}: {last:?}");
+            let renewed = last.renewal.is_some_and(|age| age < quick().lease_ttl);
+            assert_eq!(renewed, call != "announce", "{call}: {last:?}");
+            tokio::time::sleep(quick().stuck_after).await;
+            let now = health.now().to_string();
+            assert!(
+                now.starts_with("stuck") && now.contains(activity),
+                "{call}: {now}"
+            );
+        })
+        .await;
+    }
+}

@@ -1,0 +1,74 @@
+//! In place of `session`, without a driver: there is no connection, and every call says so.
+
+use std::sync::Arc;
+
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, RuntimeErr, Statement};
+
+pub(super) async fn call<T, E, F: Future<Output = Result<T, E>>>(
+    pool: &DatabaseConnection,
+    work: impl FnOnce(Arc<Session>) -> F,
+) -> Result<T, E> {
+    work(Arc::new(Session(pool.get_database_backend()))).await
+}
+
+#[derive(Debug)]
+pub(super) struct Session(DbBackend);
+
+impl Session {
+    pub(super) fn get_database_backend(&self) -> DbBackend {
+        self.0
+    }
+
+    pub(super) async fn execute_raw(&self, _: Statement) -> Result<ExecResult, DbErr> {
+        Err(no_driver())
+    }
+
+    pub(super) async fn query_one_raw(&self, _: Statement) -> Result<Option<QueryResult>, DbErr> {
+        Err(no_driver())
+    }
+
+    pub(super) async fn query_all_raw(&self, _: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        Err(no_driver())
+    }
+
+    pub(super) async fn each_row<E>(
+        &self,
+        _: Statement,
+        into: impl Fn(DbErr) -> E,
+        _: impl FnMut(QueryResult) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        Err(into(no_driver()))
+    }
+
+    pub(super) async fn begin(&self) -> Result<Transaction, DbErr> {
+        Err(no_driver())
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Transaction, DbErr> {
+        Err(no_driver())
+    }
+}
+
+fn no_driver() -> DbErr {
+    DbErr::Conn(RuntimeErr::Internal(
+        "outbox-sea-orm was built without a database driver".to_owned(),
+    ))
+}
+
+/// Never begun.
+#[derive(Debug)]
+pub(super) enum Transaction {}
+
+impl Transaction {
+    pub(super) async fn commit(self) -> Result<(), DbErr> {
+        match self {}
+    }
+}
+
+impl std::ops::Deref for Transaction {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        match *self {}
+    }
+}

@@ -1,0 +1,358 @@
+//! One connection of the pool for the length of one call, closed if the call is given up.
+//!
+//! A connection can fall silent: the machine behind it has vanished, and no packet says so. sqlx 0.9.0 waits for ever then, and when a query is
+//! dropped, it pings the connection before the pool has it back, which waits for ever too: three such connections, and a pool of three is empty.
+//! SeaORM hides the connection in its futures. So it is taken out of the pool here, by hand. Invariants: the call runs in a task of its own, to its end as
+//! long as somebody waits for it, and for [`GRACE`] after that; then the connection is closed, and the pool may open another. Nothing
+//! goes back to the pool inside a transaction. Absent: a bound of its own, which is its caller's (`RelayConfig::store_timeout`).
+//!
+//! A call that is given up may still arrive, and be carried out: its outcome is unknown.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sea_orm::sqlx::pool::PoolConnection;
+use sea_orm::sqlx::{self, AssertSqlSafe, Database, Executor};
+use sea_orm::{
+    ConnAcquireErr, DatabaseConnection, DatabaseConnectionType, DbBackend, DbErr, ExecResult, QueryResult,
+    RuntimeErr, Statement,
+};
+use sea_query_sqlx::SqlxValues;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::detached::detached;
+
+/// How long a call goes on that nobody waits for: what is nearly done is not to be torn, by a relay that stops.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long the pool may look whether a connection still answers, before it takes it back.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs a call in a task of its own, on one connection.
+pub(super) async fn call<T, E, F>(
+    pool: &DatabaseConnection,
+    work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<T, E>> + Send + 'static,
+{
+    let session = Arc::new(Session {
+        pool: pool.clone(),
+        connection: Mutex::new(None),
+        owes_rollback: AtomicBool::new(false),
+        is_given_up: AtomicBool::new(false),
+    });
+    let (waiting, gone) = oneshot::channel::<()>();
+    let outcome = detached(async move {
+        let mut work = Box::pin(work(session.clone()));
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut work => Some(outcome),
+            () = session.given_up(gone) => None,
+        };
+        session.is_given_up.store(outcome.is_none(), Ordering::Relaxed);
+        outcome
+    });
+    let outcome = outcome.await;
+    drop(waiting);
+    match outcome {
+        Some(outcome) => outcome,
+        // It is given up when this future is gone.
+        None => std::future::pending().await,
+    }
+}
+
+/// The connection of a call; taken out of the pool when it is first needed.
+#[derive(Debug)]
+pub(super) struct Session {
+    pool: DatabaseConnection,
+    connection: Mutex<Option<Connection>>,
+    /// A transaction was left without a commit.
+    owes_rollback: AtomicBool,
+    /// Nobody waits for the call any more: the connection is closed.
+    is_given_up: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Connection {
+    #[cfg(feature = "postgres")]
+    Postgres(PoolConnection<sqlx::Postgres>),
+    #[cfg(feature = "mysql")]
+    MySql(PoolConnection<sqlx::MySql>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PoolConnection<sqlx::Sqlite>),
+}
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It writes, and a lock that was waited for must show the row as it is now. On InnoDB, the default level would also lock gaps and so block writers.
+    Write,
+    /// It reads one snapshot and locks nothing.
+    Read,
+}
+
+/// Does the same with a connection of any kind. `$live` is the connection, `$Driver` names its database.
+macro_rules! with {
+    ($connection:expr, $live:ident: $Driver:ident => $work:expr) => {
+        match $connection {
+            #[cfg(feature = "postgres")]
+            Connection::Postgres($live) => {
+                type $Driver = sqlx::Postgres;
+                $work
+            }
+            #[cfg(feature = "mysql")]
+            Connection::MySql($live) => {
+                type $Driver = sqlx::MySql;
+                $work
+            }
+            #[cfg(feature = "sqlite")]
+            Connection::Sqlite($live) => {
+                type $Driver = sqlx::Sqlite;
+                $work
+            }
+        }
+    };
+}
+
+impl Session {
+    pub(super) fn get_database_backend(&self) -> DbBackend {
+        self.pool.get_database_backend()
+    }
+
+    pub(super) async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        let mut slot = self.connection.lock().await;
+        with!(self.open(&mut slot).await?, live: Driver => {
+            let done = query::<Driver>(&statement).execute(&mut **live).await;
+            done.map(ExecResult::from).map_err(failed)
+        })
+    }
+
+    /// Statements without parameters, one or several.
+    pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
+        let mut slot = self.connection.lock().await;
+        with!(self.open(&mut slot).await?, live: Driver => execute::<Driver>(live, sql).await)
+    }
+
+    pub(super) async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        let mut slot = self.connection.lock().await;
+        with!(self.open(&mut slot).await?, live: Driver => {
+            let row = query::<Driver>(&statement).fetch_optional(&mut **live).await;
+            row.map(|row| row.map(QueryResult::from)).map_err(failed)
+        })
+    }
+
+    pub(super) async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        let mut slot = self.connection.lock().await;
+        with!(self.open(&mut slot).await?, live: Driver => {
+            let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
+            rows.map(|rows| rows.into_iter().map(QueryResult::from).collect()).map_err(failed)
+        })
+    }
+
+    /// Reads rows one by one, until `take` has enough and returns false.
+    pub(super) async fn each_row<E>(
+        &self,
+        statement: Statement,
+        into: impl Fn(DbErr) -> E,
+        mut take: impl FnMut(QueryResult) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        use futures_util::TryStreamExt as _;
+
+        let mut slot = self.connection.lock().await;
+        with!(self.open(&mut slot).await.map_err(&into)?, live: Driver => {
+            let mut rows = query::<Driver>(&statement).fetch(&mut **live);
+            while let Some(row) = rows.try_next().await.map_err(|error| into(failed(error)))? {
+                if !take(QueryResult::from(row))? {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A transaction that writes.
+    pub(super) async fn begin(&self) -> Result<Transaction<'_>, DbErr> {
+        self.begin_for(Purpose::Write).await
+    }
+
+    /// A transaction that reads one snapshot.
+    pub(super) async fn snapshot(&self) -> Result<Transaction<'_>, DbErr> {
+        self.begin_for(Purpose::Read).await
+    }
+
+    /// The isolation level comes with `BEGIN`, or before it on MySQL. If the call is given up in between, the connection is closed, so nobody else meets
+    /// the level.
+    async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
+        let statements: &[&str] = match (self.get_database_backend(), purpose) {
+            (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
+            (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
+            // A deferred transaction that reads before it writes fails at once when another one has written meanwhile.
+            (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
+            // Deferred transactions are snapshots anyway.
+            (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
+            (_, Purpose::Write) => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN"],
+            (_, Purpose::Read) => &[
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+                "BEGIN",
+            ],
+        };
+        for statement in statements {
+            self.execute_unprepared(statement).await?;
+        }
+        Ok(Transaction {
+            session: self,
+            is_over: false,
+        })
+    }
+
+    async fn open<'a>(&self, slot: &'a mut Option<Connection>) -> Result<&'a mut Connection, DbErr> {
+        if slot.is_none() {
+            *slot = Some(acquire(&self.pool).await?);
+        }
+        let connection = slot.as_mut().ok_or_else(disconnected)?;
+        if self.owes_rollback.swap(false, Ordering::Relaxed) {
+            // An error says that nothing is left to roll back, or that the connection is broken, which the next statement finds.
+            let _ = with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
+        }
+        Ok(connection)
+    }
+
+    /// Nobody waits for the call any more, and it has had its grace. A file has no other side that could fall silent, and a database in memory
+    /// ends with its connection.
+    async fn given_up(&self, gone: oneshot::Receiver<()>) {
+        if self.get_database_backend() == DbBackend::Sqlite {
+            std::future::pending::<()>().await;
+        }
+        // An error says that the other side was dropped, which is all that it does.
+        let _ = gone.await;
+        sleep(GRACE).await;
+    }
+}
+
+impl Drop for Session {
+    /// The call is over, or has panicked, or was given up.
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.get_mut().take() {
+            let owes_rollback = *self.owes_rollback.get_mut();
+            if *self.is_given_up.get_mut() {
+                tracing::warn!("a database connection did not answer in time and is closed");
+                // The socket, without a word to the other side, which would have to be waited for. The pool may open another one.
+                with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
+            } else {
+                with!(connection, live: Driver => match Handle::try_current() {
+                    Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes_rollback))),
+                    // The runtime has ended.
+                    Err(_) => drop(live.detach()),
+                });
+            }
+        }
+    }
+}
+
+/// What dropping a connection of a pool does, but with a bound.
+async fn give_back<D: Database>(mut live: PoolConnection<D>, owes_rollback: bool)
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    // An error is an answer as well: nothing is left to roll back, or the connection is broken, which the pool finds.
+    let rolled_back = async {
+        if owes_rollback {
+            let _ = execute::<D>(&mut live, "ROLLBACK").await;
+        }
+    };
+    if timeout(RETURN_TIMEOUT, rolled_back).await.is_err() {
+        drop(live.detach());
+    } else if timeout(RETURN_TIMEOUT, live.return_to_pool()).await.is_err() {
+        tracing::warn!("a database connection did not answer in time and is closed");
+    }
+}
+
+async fn acquire(pool: &DatabaseConnection) -> Result<Connection, DbErr> {
+    let failed = |error| match error {
+        sqlx::Error::PoolTimedOut => DbErr::ConnectionAcquire(ConnAcquireErr::Timeout),
+        sqlx::Error::PoolClosed => DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed),
+        error => DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error))),
+    };
+    match &pool.inner {
+        #[cfg(feature = "postgres")]
+        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let live = pool.get_postgres_connection_pool().acquire().await;
+            live.map(Connection::Postgres).map_err(failed)
+        }
+        #[cfg(feature = "mysql")]
+        DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+            let live = pool.get_mysql_connection_pool().acquire().await;
+            live.map(Connection::MySql).map_err(failed)
+        }
+        #[cfg(feature = "sqlite")]
+        DatabaseConnectionType::SqlxSqlitePoolConnection(_) => {
+            let live = pool.get_sqlite_connection_pool().acquire().await;
+            live.map(Connection::Sqlite).map_err(failed)
+        }
+        _ => Err(disconnected()),
+    }
+}
+
+fn disconnected() -> DbErr {
+    DbErr::Conn(RuntimeErr::Internal(
+        "no pool of a database that outbox-sea-orm has a feature for".to_owned(),
+    ))
+}
+
+fn failed(error: sqlx::Error) -> DbErr {
+    DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)))
+}
+
+fn query<D: Database>(statement: &Statement) -> sqlx::query::Query<'_, D, SqlxValues>
+where
+    SqlxValues: sqlx::IntoArguments<D>,
+{
+    let values = statement.values.clone().unwrap_or(sea_orm::Values(Vec::new()));
+    sqlx::query_with(AssertSqlSafe(statement.sql.as_str()), SqlxValues(values))
+}
+
+async fn execute<D: Database>(live: &mut PoolConnection<D>, sql: &str) -> Result<(), DbErr>
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    let done = (&mut **live).execute(AssertSqlSafe(sql.to_owned())).await;
+    done.map(drop).map_err(failed)
+}
+
+/// A transaction of a session. Dropped, it is rolled back.
+#[derive(Debug)]
+pub(super) struct Transaction<'a> {
+    session: &'a Session,
+    is_over: bool,
+}
+
+impl Transaction<'_> {
+    pub(super) async fn commit(mut self) -> Result<(), DbErr> {
+        self.session.execute_unprepared("COMMIT").await?;
+        self.is_over = true;
+        Ok(())
+    }
+}
+
+impl Deref for Transaction<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.session.owes_rollback.store(true, Ordering::Relaxed);
+        }
+    }
+}

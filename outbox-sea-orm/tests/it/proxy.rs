@@ -1,0 +1,136 @@
+//! A TCP proxy in front of a database, whose connections fall silent without being closed: like a machine that has vanished, or a firewall that has
+//! forgotten them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A look whether the connection still answers has so many bytes, on PostgreSQL and MySQL alike: a message that says nothing but its type.
+const PING: usize = 5;
+
+pub(crate) struct Proxy {
+    url: String,
+    control: Arc<Control>,
+}
+
+struct Control {
+    /// So many connections fall silent with the next that they carry, but a ping.
+    to_silence: AtomicUsize,
+    /// All do, with whatever they carry next, and new ones from the start.
+    all_silent: AtomicBool,
+    silenced: watch::Sender<usize>,
+    /// Silent connections that the client has closed.
+    closed: watch::Sender<usize>,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback interface until the test's runtime ends.
+    pub(crate) async fn in_front_of(url: &str) -> Self {
+        let (login, rest) = url.rsplit_once('@').expect("a URL with a user");
+        let (server, path) = rest.split_once('/').expect("a URL with a database");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let control = Arc::new(Control {
+            to_silence: AtomicUsize::new(0),
+            all_silent: AtomicBool::new(false),
+            silenced: watch::Sender::new(0),
+            closed: watch::Sender::new(0),
+        });
+        let (shared, server) = (control.clone(), server.to_owned());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server.clone(), shared.clone()));
+            }
+        });
+        Self {
+            url: format!("{login}@{address}/{path}"),
+            control,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lets so many connections fall silent, each with its next query, or when it is opened: that reaches the database, and the answer nobody.
+    pub(crate) fn silence(&self, connections: usize) {
+        self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
+    }
+
+    /// Lets all connections fall silent, and new ones.
+    pub(crate) fn silence_all(&self) {
+        self.control.all_silent.store(true, Ordering::SeqCst);
+    }
+
+    /// New connections are passed on again. Silent ones stay so.
+    pub(crate) fn speak(&self) {
+        self.control.all_silent.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until so many connections have fallen silent.
+    pub(crate) async fn silenced(&self, connections: usize) {
+        reached(&self.control.silenced, connections, "silent connections").await;
+    }
+
+    /// Waits until the client has closed so many silent connections.
+    pub(crate) async fn closed(&self, connections: usize) {
+        reached(&self.control.closed, connections, "closed connections").await;
+    }
+}
+
+async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
+    let mut counter = counter.subscribe();
+    let reached = counter.wait_for(|counted| *counted >= count);
+    let bound = Duration::from_secs(60);
+    if tokio::time::timeout(bound, reached).await.is_err() {
+        panic!("{count} {what}");
+    }
+}
+
+impl Control {
+    fn falls_silent(&self, bytes: usize) -> bool {
+        let take = |left: usize| left.checked_sub(1);
+        let is_next = || {
+            self.to_silence
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                .is_ok()
+        };
+        self.all_silent.load(Ordering::SeqCst) || (bytes > PING && is_next())
+    }
+}
+
+async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
+    let Ok(mut server) = TcpStream::connect(server).await else {
+        return;
+    };
+    let (mut up, mut down) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    loop {
+        // An end of either side is the end of both.
+        tokio::select! {
+            read = client.read(&mut up) => {
+                let Ok(read @ 1..) = read else { return };
+                let is_silent = control.falls_silent(read);
+                if server.write_all(&up[..read]).await.is_err() {
+                    return;
+                }
+                if is_silent {
+                    break;
+                }
+            }
+            read = server.read(&mut down) => {
+                let Ok(read @ 1..) = read else { return };
+                if client.write_all(&down[..read]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    control.silenced.send_modify(|silenced| *silenced += 1);
+    // Accepts what comes, and keeps both sides open, until the client closes.
+    while let Ok(1..) = client.read(&mut up).await {}
+    control.closed.send_modify(|closed| *closed += 1);
+}
