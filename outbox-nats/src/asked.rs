@@ -50,7 +50,15 @@ impl Asked {
                     .map(|item| item.trim().to_owned())
                     .filter(|item| !item.is_empty()),
             ),
-            None => Self::new(filters.into_iter().filter(|filter| !filter.ends_with(['*', '>']))),
+            None => Self::new(
+                filters
+                    .into_iter()
+                    .filter(|filter| !filter.ends_with(['*', '>']))
+                    .flat_map(|filter| {
+                        let event_type = of_one_type(&filter);
+                        std::iter::once(filter).chain(event_type)
+                    }),
+            ),
         }
     }
 
@@ -81,6 +89,13 @@ impl Asked {
         }
         write(EVERYTHING)
     }
+}
+
+/// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. On a fenced stream its messages come on other subjects.
+fn of_one_type(filter: &str) -> Option<String> {
+    let mut tokens = filter.rsplit('.');
+    let (name, any, aggregate) = (tokens.next()?, tokens.next()?, tokens.next()?);
+    (any == "*").then(|| format!("{aggregate}.{name}"))
 }
 
 /// What stands before the list of a description, and the list.

@@ -53,6 +53,8 @@ pub(crate) struct Pull {
     /// Messages that open requests may still bring, or have brought here.
     pending: usize,
     heard_at: Instant,
+    /// When the last request was sent.
+    requested_at: Instant,
     /// When to look whether the requests are still open; kept between calls, which may all be short.
     look_at: Instant,
     /// Connections so far: requests end with the connection that they were sent on.
@@ -81,6 +83,7 @@ impl Pull {
             silence_max: silence_max + EXPIRES,
             pending: 0,
             heard_at: Instant::now(),
+            requested_at: Instant::now(),
             look_at: Instant::now() + EXPIRES,
             connects: connects(client),
         })
@@ -89,6 +92,7 @@ impl Pull {
     /// The next message. Cancel-safe: each step is repeated by the next call, and what has arrived stays.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
+            self.notice_connection();
             if self.pending <= self.prefetch / 2 && self.is_connected() {
                 self.request().await?;
             }
@@ -111,6 +115,7 @@ impl Pull {
 
     /// Asks for nothing more, waits until the open requests are answered or have run out, and returns what has come.
     pub(crate) async fn finish(&mut self) -> Vec<jetstream::Message> {
+        self.notice_connection();
         let until = Instant::now() + EXPIRES + GRACE;
         let mut messages = Vec::new();
         loop {
@@ -155,18 +160,27 @@ impl Pull {
             self.heard_at = Instant::now();
         }
         self.pending += batch;
+        self.requested_at = Instant::now();
         Ok(())
     }
 
-    /// After a while without a message: whether the requests are still open somewhere.
-    fn look_around(&mut self) -> Result<(), PullError> {
-        self.look_at = Instant::now() + EXPIRES;
+    /// On another connection nothing is open.
+    fn notice_connection(&mut self) {
         let connects = connects(&self.client);
         if connects != self.connects && self.is_connected() {
             // The server has forgotten them, and what it had sent on the old connection.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();
+        }
+    }
+
+    /// After a while without a message: whether the requests are still open somewhere.
+    fn look_around(&mut self) -> Result<(), PullError> {
+        self.look_at = Instant::now() + EXPIRES;
+        if self.requested_at.elapsed() > EXPIRES + GRACE {
+            // All have run out by now. nats-server before 2.10 does not always say so.
+            self.pending = 0;
         }
         if self.heard_at.elapsed() < self.silence_max {
             return Ok(());

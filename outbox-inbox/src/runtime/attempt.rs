@@ -327,6 +327,11 @@ impl Consumer {
             })??),
             None => message.clone(),
         };
+        if matches!(handler.options.strategy, Strategy::Sequence { .. }) && message.sequence.is_none() {
+            return Err(HandlerError::fatal(
+                "the message has no sequence number, which strategy `sequence` needs; its event was `unsequenced` when it was recorded",
+            ));
+        }
         let id = match handler.options.strategy {
             Strategy::Key(key_of) => key::id(&guard("business key", || key_of(&input))??),
             _ => message.event_id.as_uuid(),

@@ -226,6 +226,7 @@ impl<S: Source> Dispatcher<S> {
     /// Counts what ended, and puts the rest back in front of its lane.
     async fn lane_ended(&mut self, lane: Ended<DeliveryOf<S>>) {
         let now = Instant::now();
+        self.predecessors.forget(&lane.key);
         for (ticket, handling) in lane.over {
             let letter = matches!(self.unanswered.get(&ticket), Some(Origin::Letter(_)));
             if letter && handling == Handling::DeadLettered {
@@ -249,7 +250,7 @@ impl<S: Source> Dispatcher<S> {
             }
             return;
         }
-        if matches!(handling, Handling::Early { .. }) {
+        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_positions() {
             self.predecessors.await_those_of(&lane.key, now);
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();

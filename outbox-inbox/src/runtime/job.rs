@@ -172,7 +172,10 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             in_flight.note_health(handling);
             if let Handling::SentBack { retry_after } = handling {
                 // Nothing was done that a crash here could leave behind.
-                in_flight.origin.give_back(retry_after).await;
+                let told = guard_async("broker's driver", || in_flight.origin.give_back(retry_after)).await;
+                if let Err(error) = told {
+                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
+                }
                 lane.over.push((in_flight.ticket, handling));
             } else if handling.is_final() {
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
@@ -210,10 +213,11 @@ async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Sto
 
 async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
     if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.item.route, &in_flight.origin) {
-        match delivery.is_asked_for().await {
-            Ok(true) => in_flight.item.route = Route::UnknownEvent,
-            Ok(false) => {}
-            Err(error) => return consumer.unknown_wishes(&error),
+        match guard_async("broker's driver", || delivery.is_asked_for()).await {
+            // Nobody knows: it goes back, as what somebody has asked for.
+            Ok(Ok(true)) | Err(_) => in_flight.item.route = Route::UnknownEvent,
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => return consumer.unknown_wishes(&error),
         }
     }
     let span = telemetry::handle_span(consumer.name, in_flight.item.message.as_deref().ok());

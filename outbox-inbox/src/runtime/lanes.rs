@@ -51,6 +51,8 @@ pub(super) trait Queued {
 /// An item that went back to the broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Awaited {
+    /// When it comes again, if nothing is in its way.
+    pub(super) back_at: Instant,
     /// Until when those behind it wait for it. Another process may have received it, so they do not wait for ever.
     pub(super) until: Instant,
     /// How often it had been delivered by then.
@@ -187,6 +189,7 @@ impl<T: Queued> Lanes<T> {
             room -= 1;
             while room > 0
                 && let Some(next) = lane.queue.front()
+                && !lane.awaits_before(next.rank())
                 && together(first.unwrap_or(&items[0]), next)
                 && let Some(next) = lane.queue.pop_front()
             {
@@ -333,10 +336,7 @@ impl<T: Queued> Lanes<T> {
     /// Takes all but the first `stay` items of a lane.
     fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
-        let blocked_until = match lane.place {
-            Place::Blocked((until, _)) => Some(until),
-            _ => None,
-        };
+        let blocked_until = lane.comes_to_run().filter(|until| *until > now);
         let items: Vec<T> = lane.queue.split_off(stay).into();
         if stay == 0 && lane.running.is_none() {
             lane.blocked_until = None;

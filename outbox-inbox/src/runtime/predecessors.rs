@@ -56,12 +56,20 @@ impl Predecessors {
     /// The first message of a lane waits for others.
     pub(super) fn await_those_of(&mut self, key: &Arc<LaneKey>, now: Instant) {
         if self.known.insert(key.clone()) {
+            // It may stand there still.
+            self.lanes.retain(|other| !Arc::ptr_eq(other, key));
             self.lanes.push_back(key.clone());
             self.pause = LOOK_MIN;
             if !self.is_looking {
-                self.next_look = Some(now + LOOK_MIN);
+                let soon = now + LOOK_MIN;
+                self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
             }
         }
+    }
+
+    /// A lane has run, so it waits for others no longer.
+    pub(super) fn forget(&mut self, key: &Arc<LaneKey>) {
+        self.known.remove(key);
     }
 
     pub(super) fn next_look(&self) -> Option<Instant> {
@@ -91,6 +99,11 @@ impl<S: Source> Dispatcher<S> {
     pub(super) fn look_for_predecessors(&mut self) {
         let waiting = &mut self.predecessors;
         waiting.next_look = None;
+        let known = &waiting.known;
+        waiting.lanes.retain(|key| known.contains(key));
+        if waiting.lanes.is_empty() {
+            return;
+        }
         waiting.is_looking = true;
         let count = waiting.lanes.len().min(LANES_MAX);
         let lanes: Vec<_> = waiting.lanes.iter().take(count).cloned().collect();
@@ -129,6 +142,10 @@ impl<S: Source> Dispatcher<S> {
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
+            if !self.predecessors.known.contains(key) {
+                // It ran meanwhile. If it is blocked now, it is for another reason.
+                continue;
+            }
             match self.lanes.blocked_rank(key) {
                 Some(rank) if rank > last + 1 => {}
                 Some(_) => {

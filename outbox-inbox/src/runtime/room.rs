@@ -103,7 +103,8 @@ impl<S: Source> Dispatcher<S> {
             part_of(config.buffer_bytes, part),
         );
         set_aside > blocked_max
-            || self.bytes >= buffer_bytes && (starving || set_aside > 0)
+            // What waits for one of their slots stays, or it would never meet one: it comes when memory is full, and slots are free at other times.
+            || self.bytes >= buffer_bytes && (starving || set_aside > self.slots.most_suspects(true))
             || starving && self.unanswered.len() >= self.flow_max() + blocked_max
     }
 
@@ -124,6 +125,7 @@ impl<S: Source> Dispatcher<S> {
                 (&in_flight.origin, &*evicted.key)
             {
                 let awaited = Awaited {
+                    back_at: now + absence,
                     until,
                     deliveries: delivery.incoming().delivery_count,
                     memory: in_flight.item.memory.sent_away(),

@@ -65,7 +65,7 @@ impl Slots {
         self.suspect_mean += MEAN_WEIGHT * (took - self.suspect_mean);
         #[expect(clippy::cast_precision_loss, reason = "a small constant")]
         let others = (SHARE - 1) as f64;
-        self.owed = (self.owed + took * others).min(OWED_MAX);
+        self.owed = (self.owed + took * others).min(OWED_MAX.max(took * others));
     }
 
     pub(super) fn other_ended(&mut self, took: Duration) {

@@ -133,9 +133,13 @@ impl<S: Source> Dispatcher<S> {
     /// Gives back what waits for nothing that runs here.
     async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
-        let (wait, free) = std::mem::take(&mut rest.held)
-            .into_iter()
-            .partition(|in_flight| busy.contains(&self.lane_of(&in_flight.item)));
+        let (wait, free) = std::mem::take(&mut rest.held).into_iter().partition(|in_flight| {
+            match self.lane_of(&in_flight.item) {
+                // Nothing waits for it, nor it for anything.
+                LaneKey::Alone(_) => false,
+                key => busy.contains(&key),
+            }
+        });
         rest.held = wait;
         self.give_back_in_order(free, HashMap::new()).await;
     }

@@ -45,7 +45,6 @@ pub(super) struct Walked {
     pub(super) row: FetchedRow,
     /// It is delayed, or its aggregate is held.
     pub(super) has_to_wait: bool,
-    pub(super) is_delayed: bool,
 }
 
 impl Walked {
@@ -104,8 +103,8 @@ pub(super) async fn fetch(
 struct Walk {
     fetched: Fetched,
     bounds: Bounds,
-    /// Aggregates of delayed messages that it has met: held as soon as its answer is settled.
-    delayed: HashSet<Aggregate>,
+    /// Aggregates of messages that it has met and that have to wait: what comes later of them waits as well.
+    waiting: HashSet<Aggregate>,
     /// Rows by partition.
     met: HashMap<u16, i64>,
 }
@@ -115,7 +114,7 @@ impl Walk {
         Self {
             fetched: Fetched::default(),
             bounds,
-            delayed: HashSet::new(),
+            waiting: HashSet::new(),
             met: HashMap::new(),
         }
     }
@@ -126,11 +125,12 @@ impl Walk {
             let walked = read(&row, false)?;
             *self.met.entry(walked.row.partition).or_default() += 1;
             self.fetched.more = !self.bounds.take(walked.bytes());
-            let is_behind = walked.row.sequenced && self.delayed.contains(&walked.row.aggregate);
+            let is_behind = walked.row.sequenced && self.waiting.contains(&walked.row.aggregate);
             if walked.has_to_wait || is_behind {
                 self.fetched.waits.push(walked.waits());
-                if walked.is_delayed && walked.row.sequenced {
-                    self.delayed.insert(walked.row.aggregate);
+                // Also one that is held only: its hold may end before the next statement of this fetch.
+                if walked.row.sequenced {
+                    self.waiting.insert(walked.row.aggregate);
                 }
             } else {
                 self.fetched.due.push(walked.row);
@@ -179,7 +179,6 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError
     let has_to_wait = payload.is_none();
     Ok(Walked {
         has_to_wait,
-        is_delayed: int(Column::IsDelayed)? != 0,
         row: FetchedRow {
             seq,
             partition: u16::try_from(partition).map_err(|_| StoreError::Corrupt {

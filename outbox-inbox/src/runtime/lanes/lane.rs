@@ -78,6 +78,22 @@ impl<T: Queued> Lane<T> {
         }
     }
 
+    /// Whether an item that went back to the broker comes before a rank.
+    pub(super) fn awaits_before(&self, rank: u64) -> bool {
+        self.awaited.range(..rank).next().is_some()
+    }
+
+    /// When the first item may run, as far as is known: after its back-off, and after what it awaits has come back.
+    pub(super) fn comes_to_run(&self) -> Option<Instant> {
+        let rank = self.queue.front().map_or(u64::MAX, Queued::rank);
+        let back_at = self
+            .awaited
+            .range(..rank)
+            .next()
+            .map(|(_, awaited)| awaited.back_at);
+        self.blocked_until.max(back_at)
+    }
+
     /// Items that are set aside, and those of them that are blocked.
     pub(super) fn counts(&self) -> (usize, usize) {
         let items = self.queue.len();

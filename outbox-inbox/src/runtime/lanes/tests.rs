@@ -35,6 +35,7 @@ fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
 
 fn until(until: Instant) -> Awaited {
     Awaited {
+        back_at: until,
         until,
         deliveries: 1,
         memory: Memory::default(),
@@ -287,4 +288,35 @@ fn lanes_follow_their_handler() {
     handler.set(Queue::Ready);
     assert_eq!(counts(Queue::Doubtful), (0, [2, 0]));
     assert_eq!(counts(Queue::Ready), (1, [1, 0]));
+}
+
+/// Those before it and behind it are in memory, and would fit into one batch.
+#[test]
+fn a_batch_does_not_pass_what_went_back_to_the_broker() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    lanes.expect_back(aggregate(1), 12, until(now + Duration::from_secs(60)), now);
+    for item in [10, 11, 13, 14] {
+        lanes.push(aggregate(1), item, now);
+    }
+    let taken = lanes.take(Queue::Ready, |_| 10, |_, _| true, now).pop().unwrap();
+    assert_eq!(taken.1, [10, 11]);
+    lanes.finish(&taken.0, vec![], None, now);
+    assert!(one(&mut lanes).is_none());
+}
+
+/// Or each absence would be longer than the one before it.
+#[test]
+fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (back_at, until) = (now + Duration::from_secs(10), now + Duration::from_secs(16));
+    let awaited = Awaited {
+        back_at,
+        until,
+        deliveries: 1,
+        memory: Memory::default(),
+    };
+    lanes.expect_back(aggregate(1), 12, awaited, now);
+    lanes.push(aggregate(1), 13, now);
+    let evicted = lanes.evict(now, false, now).unwrap();
+    assert_eq!((evicted.items, evicted.blocked_until), (vec![13], Some(back_at)));
 }
