@@ -17,8 +17,8 @@ use super::{errands, plan, wrong};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::relay::Retention;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore, OwnerId,
-    PurgeRequest, Purged, Selection, Settlement, StoreError, StoredMessage,
+    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore,
+    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
 };
 
 #[derive(Debug, Clone)]
@@ -157,9 +157,9 @@ impl OutboxStore for SimStore {
         self.call("preflight", |_, _, _| Ok(Vec::new())).await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         self.call("announce", move |_, shared, _| {
-            shared.backend.announce(owner, ttl)
+            shared.backend.announce(owner, ttl, fitness)
         })
         .await
     }

@@ -15,8 +15,8 @@ use super::history::Life;
 use crate::message::PARTITIONS;
 use crate::publisher::FailureClass;
 use crate::store::{
-    FetchRequest, Fetched, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Settlement, StoreError, Verdict,
+    FetchRequest, Fetched, Fitness, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
+    Purged, Relays, Settlement, StoreError, Verdict,
 };
 use crate::testing::MemoryStore;
 
@@ -160,9 +160,18 @@ impl Backend {
         }
     }
 
-    pub(super) fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
-        let alive = now(self.store.announce(owner, ttl))?;
-        Ok(if self.wrong.keeps_leases() { alive } else { 1 })
+    pub(super) fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        fitness: Fitness,
+    ) -> Result<Relays, StoreError> {
+        let relays = now(self.store.announce(owner, ttl, fitness))?;
+        let alone = Relays {
+            fit: 1,
+            ..Relays::default()
+        };
+        Ok(if self.wrong.keeps_leases() { relays } else { alone })
     }
 
     pub(super) fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
