@@ -93,6 +93,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
+    /// Whether everything goes to others, or only waits for verdicts that this relay cannot settle.
+    pub(super) fn lets_go(&self) -> bool {
+        let cannot_settle = self.store_failing_since[Activity::Settling as usize].is_some();
+        self.hands_over || (self.ownership.hands_over() && cannot_settle)
+    }
+
     /// Nothing is on its way any more, and everything goes to others.
     pub(super) async fn let_go(&mut self) {
         self.hands_over = false;

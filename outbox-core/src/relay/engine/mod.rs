@@ -194,7 +194,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             if self.is_over(flights.is_empty()) {
                 break;
             }
-            if self.hands_over && flights.is_empty() {
+            if self.lets_go() && flights.is_empty() {
                 self.let_go().await;
             }
             self.start();

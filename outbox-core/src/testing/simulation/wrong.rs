@@ -45,13 +45,15 @@ pub enum Wrong {
     PurgesUnpublished,
     /// Whatever is old is purged, also what was given up.
     PurgesParked,
+    /// Relays keep it to themselves that they cannot do their work.
+    HidesAilments,
     /// Reconciling takes for stored what was once confirmed.
     TrustsConfirmations,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -62,6 +64,7 @@ impl Wrong {
         Self::OvertakesDelayed,
         Self::PurgesUnpublished,
         Self::PurgesParked,
+        Self::HidesAilments,
         Self::TrustsConfirmations,
     ];
 
@@ -80,6 +83,7 @@ impl Wrong {
             Self::OvertakesDelayed => "overtakes-delayed",
             Self::PurgesUnpublished => "purges-unpublished",
             Self::PurgesParked => "purges-parked",
+            Self::HidesAilments => "hides-ailments",
             Self::TrustsConfirmations => "trusts-confirmations",
         }
     }
@@ -166,6 +170,10 @@ impl Backend {
         ttl: Duration,
         fitness: Fitness,
     ) -> Result<Relays, StoreError> {
+        let fitness = match self.wrong {
+            Wrong::HidesAilments => Fitness::Unproven,
+            _ => fitness,
+        };
         let relays = now(self.store.announce(owner, ttl, fitness))?;
         let alone = Relays {
             fit: 1,
