@@ -12,7 +12,6 @@
 
 mod config;
 mod engine;
-mod fitness;
 mod hand;
 mod intake;
 mod ownership;

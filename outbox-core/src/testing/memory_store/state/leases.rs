@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Fitness, Lease, OwnerId, Relays};
+use crate::store::{Lease, OwnerId};
 
 #[derive(Debug)]
 pub(in super::super) struct Leases {
     rows: Vec<LeaseRow>,
-    /// Relays that announced themselves, until when that counts, and how they said they are.
-    announced: HashMap<OwnerId, (Instant, Fitness)>,
+    /// Relays that announced themselves, and until when that counts.
+    announced: HashMap<OwnerId, Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,16 +38,12 @@ impl Default for Leases {
 }
 
 impl Leases {
-    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Relays {
+    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration) -> u32 {
         let now = Instant::now();
-        self.announced.insert(owner, (now + ttl, fitness));
+        self.announced.insert(owner, now + ttl);
         self.announced
-            .retain(|other, (expires_at, _)| *other == owner || now < *expires_at);
-        let mut relays = Relays::default();
-        for (_, fitness) in self.announced.values() {
-            relays.count(*fitness, 1);
-        }
-        relays
+            .retain(|other, expires_at| *other == owner || now < *expires_at);
+        u32::try_from(self.announced.len()).unwrap_or(u32::MAX)
     }
 
     pub(in super::super) fn acquire(&mut self, owner: OwnerId, ttl: Duration, max: u16) -> Vec<Lease> {
