@@ -29,7 +29,7 @@ fn class(result: Result<outbox_core::Receipt, outbox_core::PublishError>) -> Fai
 async fn a_message_arrives_as_it_was_and_once(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher();
-    let mut sent = message(&PLACED, "ü \r\n\0*", 1);
+    let mut sent = message(&PLACED, "ü \r\n\u{1}*", 1);
     let mut headers = Headers::default();
     headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
     sent.headers = headers;
