@@ -10,7 +10,9 @@ use std::time::Duration;
 use outbox_core::{
     Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
 };
-use sea_orm::{DbBackend, DbErr, QueryResult, Statement, TryGetable};
+#[cfg(feature = "postgres")]
+use sea_orm::DbBackend;
+use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
