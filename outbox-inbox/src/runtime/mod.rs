@@ -37,8 +37,6 @@ pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 
-#[cfg(feature = "http")]
-#[cfg(feature = "http")]
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
