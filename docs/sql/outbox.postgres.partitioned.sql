@@ -191,10 +191,11 @@ CREATE TABLE outbox_leases (
 
 INSERT INTO outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
 
--- Which relays are alive; from their number follows each one's share of the partitions.
+-- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE outbox_relays (
     owner      uuid NOT NULL,
     expires_at timestamptz NOT NULL,
+    fitness    smallint NOT NULL,
     CONSTRAINT outbox_relays_pk PRIMARY KEY (owner)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 

@@ -95,10 +95,11 @@ WITH RECURSIVE partitions (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM partition
 INSERT INTO outbox_leases (partition_no) SELECT n FROM partitions WHERE true
 ON CONFLICT DO NOTHING;
 
--- Which relays are alive; from their number follows each one's share of the partitions.
+-- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE IF NOT EXISTS outbox_relays (
     owner      BLOB NOT NULL PRIMARY KEY,
-    expires_at INTEGER NOT NULL
+    expires_at INTEGER NOT NULL,
+    fitness    INTEGER NOT NULL
 );
 
 -- For people. Never fails: a payload that is not JSON is shown in hexadecimal.

@@ -76,6 +76,8 @@ pub(crate) struct Vitals {
     pub(crate) broker_failing: Option<Trouble>,
     /// Since when messages are due and none was confirmed.
     pub(crate) waiting_since: Option<Instant>,
+    /// It does not succeed, and others have taken its partitions over.
+    pub(crate) handed_over: bool,
     /// Halted aggregates, as far as this relay knows: it counts them if it owns the partition that goes with it.
     pub(crate) halted: u64,
 }
@@ -202,7 +204,9 @@ impl HealthCheck {
             failing_since.push(*since);
         }
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
-        if vitals.waiting_since.into_iter().chain(failing_since).any(is_long) {
+        if vitals.handed_over {
+            reasons.push("other relays have its partitions until it can do its work again".to_owned());
+        } else if vitals.waiting_since.into_iter().chain(failing_since).any(is_long) {
             let reason = format!(
                 "nothing was published for {:?}, although messages may be due; {}",
                 self.stuck_after,

@@ -75,8 +75,8 @@ pub use source::{
     ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, StreamRetention, Subscription,
 };
 pub use store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, HeldAggregate, HeldRequest, Lease, MessageStatus,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
     StoredMessage, Verdict,
 };
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::health::Activity;
 use crate::message::Message;
 use crate::publisher::FailureClass;
-use crate::store::Backlog;
+use crate::store::{Backlog, Relays};
 
 /// A metric of the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,7 @@ metrics! {
     BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are held: halted, delayed or backing off";
     LEASES = "outbox_leases_held", "gauge", None, "partitions that this relay owns, of 64";
     RELAYS = "outbox_relays_alive", "gauge", None, "relays that are alive, this one included";
+    AILING = "outbox_relays_ailing", "gauge", None, "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", None, "of those, messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", Some(("class", "unknown, transient, backpressure, configuration, permanent, unclassified")), "publishes that failed, by label `class`";
@@ -116,9 +117,9 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        Activity, BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED, LATENCY,
-        LEASES, LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS,
-        SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        AILING, Activity, BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED,
+        LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED,
+        RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -150,9 +151,10 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
     }
 
-    pub(crate) fn leases(held: usize, relays: u32) {
+    pub(crate) fn leases(held: usize, relays: Relays) {
         gauge(LEASES, held as u64);
-        gauge(RELAYS, u64::from(relays));
+        gauge(RELAYS, u64::from(relays.alive()));
+        gauge(AILING, u64::from(relays.ailing));
     }
 
     pub(crate) fn published(duplicate: bool, publish: Duration, latency: Duration) {
@@ -199,11 +201,11 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Activity, Backlog, Duration, FailureClass};
+    use super::{Activity, Backlog, Duration, FailureClass, Relays};
 
     pub(crate) fn describe() {}
     pub(crate) fn backlog(_: &Backlog) {}
-    pub(crate) fn leases(_: usize, _: u32) {}
+    pub(crate) fn leases(_: usize, _: Relays) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}
     pub(crate) fn store_failed(_: Activity) {}

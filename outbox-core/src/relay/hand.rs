@@ -168,6 +168,14 @@ impl Hand {
         self.rows = kept.map(|settlement| settlement.seq).collect();
     }
 
+    /// Everything goes back to the store, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled.
+    pub(super) fn let_go(&mut self) {
+        *self = Self {
+            fetches: self.fetches,
+            ..Self::default()
+        };
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.unsettled.settlements.is_empty()
     }

@@ -12,6 +12,7 @@
 
 mod config;
 mod engine;
+mod fitness;
 mod hand;
 mod intake;
 mod ownership;

@@ -2,7 +2,8 @@
 //!
 //! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
 //! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. And a partition that
-//! is too many is given back only when nothing of it is in the relay's hands. Absent here: what is done about a lost lease.
+//! is too many is given back only when nothing of it is in the relay's hands. Absent here: what is done about a lost lease, and how fit a relay is
+//! ([`fitness`](super::fitness)).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Lease, OutboxStore, OwnerId, StoreError, within};
+use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others hold, the relay looks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
@@ -29,7 +30,9 @@ pub(super) struct Ownership {
     /// Partitions that are too many: nothing of them is fetched any more.
     leaving: BTreeSet<u16>,
     /// Relays that are alive, this one included.
-    alive: u32,
+    relays: Relays,
+    /// What this one said of itself.
+    fitness: Fitness,
     renew_at: Instant,
     search_at: Instant,
 }
@@ -53,7 +56,8 @@ pub(super) struct Upkeep {
     /// Leases to renew; `None` if it is not time yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
-    alive: u32,
+    fitness: Fitness,
+    relays: Relays,
     shares: bool,
     taken: Vec<Lease>,
     /// Why nothing could be taken over, although the leases are renewed.
@@ -84,7 +88,11 @@ impl Ownership {
             leases: Vec::new(),
             granted_at: now,
             leaving: BTreeSet::new(),
-            alive: 1,
+            relays: Relays {
+                unproven: 1,
+                ..Relays::default()
+            },
+            fitness: Fitness::default(),
             renew_at: now,
             search_at: now,
         }
@@ -122,7 +130,7 @@ impl Ownership {
 
     /// When the next upkeep is due.
     pub(super) fn upkeep_at(&self) -> Instant {
-        if self.alive > 1 || self.wanted() > 0 {
+        if self.relays.alive() > 1 || self.wanted() > 0 {
             self.renew_at.min(self.search_at)
         } else {
             self.renew_at
@@ -134,18 +142,17 @@ impl Ownership {
         self.renew_at = Instant::now();
     }
 
-    /// Partitions that this relay may own: its share, rounded up.
-    fn share(&self) -> usize {
-        share(self.shares, self.alive)
+    fn share(&self) -> Share {
+        share(self.shares, self.fitness, self.relays)
     }
 
     /// Partitions to take over, if they are free.
     fn wanted(&self) -> usize {
-        self.share().saturating_sub(self.leases.len())
+        self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// What is to be done now.
-    pub(super) fn plan(&self) -> Upkeep {
+    /// What is to be done now, for a relay that is doing so well.
+    pub(super) fn plan(&self, fitness: Fitness) -> Upkeep {
         let now = Instant::now();
         Upkeep {
             owner: self.owner,
@@ -154,7 +161,8 @@ impl Ownership {
             asked_at: now,
             renew: (self.renew_at <= now).then(|| self.leases.clone()),
             owned: self.leases.len(),
-            alive: self.alive,
+            fitness,
+            relays: self.relays,
             shares: self.shares,
             taken: Vec::new(),
             trouble: None,
@@ -172,7 +180,8 @@ impl Ownership {
             self.granted_at = upkeep.asked_at;
             self.renew_at = upkeep.asked_at + self.ttl / 3;
         }
-        self.alive = upkeep.alive;
+        self.fitness = upkeep.fitness;
+        self.relays = upkeep.relays;
         self.search_at = upkeep.asked_at + SEARCH_INTERVAL.min(self.ttl / 3);
         change.taken = upkeep.taken.len();
         if self.leases.is_empty() {
@@ -184,7 +193,7 @@ impl Ownership {
         let surplus = self
             .leases
             .len()
-            .saturating_sub(self.share() + self.leaving.len());
+            .saturating_sub(self.share().keeps.saturating_add(self.leaving.len()));
         // The newest go first: their queues are the shortest.
         for lease in self.leases.iter().rev() {
             if change.leaving.len() < surplus && self.leaving.insert(lease.partition) {
@@ -218,8 +227,13 @@ impl Ownership {
     }
 
     /// Relays that are alive, this one included.
-    pub(super) fn alive(&self) -> u32 {
-        self.alive
+    pub(super) fn relays(&self) -> Relays {
+        self.relays
+    }
+
+    /// Whether it hands everything over, because others can do what it cannot.
+    pub(super) fn hands_over(&self) -> bool {
+        self.share().keeps == 0
     }
 
     /// Whether upkeep is due.
@@ -228,10 +242,38 @@ impl Ownership {
     }
 }
 
-/// Partitions that a relay may own, of so many that are alive.
-fn share(shares: bool, alive: u32) -> usize {
-    let among = if shares { alive.max(1) } else { 1 };
-    usize::from(PARTITIONS).div_ceil(among as usize)
+/// How many partitions a relay may own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    /// Up to so many it takes over, if they are free.
+    takes: usize,
+    /// What it has beyond these it gives back.
+    keeps: usize,
+}
+
+/// The share of one relay among those that are alive, rounded up.
+///
+/// An ailing relay hands over to those that are fit, and to nobody else: who has not succeeded lately might only be waiting for the same broker. If nobody is
+/// fit, everything stays where it is, however long the broker is away and whatever relays come and go. One that tries again gets its share for that.
+fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
+    let all = usize::from(PARTITIONS);
+    let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
+    let (takes, keeps) = if !shares {
+        (all, all)
+    } else if relays.fit > 0 {
+        match own {
+            Fitness::Ailing => (0, 0),
+            _ => {
+                let share = among(relays.alive() - relays.ailing);
+                (share, share)
+            }
+        }
+    } else {
+        let share = among(relays.alive());
+        let stays = relays.ailing > 0 && relays.trying == 0;
+        (share, if stays { all } else { share })
+    };
+    Share { takes, keeps }
 }
 
 impl Upkeep {
@@ -239,8 +281,8 @@ impl Upkeep {
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
-        let share = share(self.shares, self.alive);
-        if let Ok(wanted @ 1..) = u16::try_from(share.saturating_sub(self.owned)) {
+        let share = share(self.shares, self.fitness, self.relays);
+        if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
             let acquired = store.acquire(self.owner, self.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
@@ -252,8 +294,8 @@ impl Upkeep {
     }
 
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
-        if self.renew.is_some() || self.alive > 1 {
-            self.alive = store.announce(self.owner, self.ttl).await?;
+        if self.renew.is_some() || self.relays.alive() > 1 {
+            self.relays = store.announce(self.owner, self.ttl, self.fitness).await?;
         }
         if let Some(leases) = &mut self.renew {
             if !leases.is_empty() {
@@ -274,9 +316,12 @@ mod tests {
     }
 
     fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
-        let mut upkeep = ownership.plan();
+        let mut upkeep = ownership.plan(Fitness::Fit);
         upkeep.renew = Some(ownership.leases.clone());
-        upkeep.alive = alive;
+        upkeep.relays = Relays {
+            fit: alive,
+            ..Relays::default()
+        };
         upkeep.taken = taken.into_iter().map(lease).collect();
         ownership.apply(upkeep)
     }
@@ -307,7 +352,7 @@ mod tests {
             Duration::from_secs(10),
             true,
         );
-        let mut upkeep = ownership.plan();
+        let mut upkeep = ownership.plan(Fitness::Fit);
         let asked_at = Instant::now();
         tokio::time::advance(Duration::from_secs(5)).await;
         upkeep.taken = vec![lease(7)];
@@ -315,5 +360,32 @@ mod tests {
         let deadlines = ownership.deadlines().unwrap();
         assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
         assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
+    }
+
+    /// Whatever relays there are, the partitions are covered; and nobody hands over to one that has not succeeded.
+    #[test]
+    fn shares_cover_all_partitions_and_go_to_those_that_are_fit() {
+        let all = usize::from(PARTITIONS);
+        for code in 1..4_u32.pow(4) {
+            let [fit, unproven, trying, ailing] = [code % 4, code / 4 % 4, code / 16 % 4, code / 64];
+            let relays = Relays {
+                fit,
+                unproven,
+                trying,
+                ailing,
+            };
+            let counts = [fit, unproven, trying, ailing];
+            let shares = Fitness::ALL.map(|own| share(true, own, relays));
+            let takes = (0..4).map(|own| shares[own].takes * counts[own] as usize);
+            assert!(takes.sum::<usize>() >= all, "{relays:?}");
+            for Share { takes, keeps } in shares {
+                assert!(takes <= keeps, "what it takes it would give back: {relays:?}");
+            }
+            let hands_over = shares[Fitness::Ailing as usize].keeps == 0;
+            assert_eq!(hands_over, fit > 0, "{relays:?}");
+            if fit == 0 && trying == 0 && ailing > 0 {
+                assert!(shares.iter().all(|share| share.keeps == all), "{relays:?}");
+            }
+        }
     }
 }

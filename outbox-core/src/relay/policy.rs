@@ -100,6 +100,8 @@ pub(super) struct Breaker {
     /// Of those, refusals of messages that were refused before.
     repeated: u32,
     closed_until: Option<Instant>,
+    /// The first failure since the last confirmation.
+    failing_since: Option<Instant>,
     /// The last confirmation.
     confirmed_at: Option<Instant>,
 }
@@ -112,6 +114,7 @@ impl Breaker {
             refusals: 0,
             repeated: 0,
             closed_until: None,
+            failing_since: None,
             confirmed_at: None,
         }
     }
@@ -121,7 +124,22 @@ impl Breaker {
         self.refusals = 0;
         self.repeated = 0;
         self.closed_until = None;
+        self.failing_since = None;
         self.confirmed_at = Some(Instant::now());
+    }
+
+    /// Nothing is known of the broker any more: a few are sent, to see.
+    pub(super) fn try_again(&mut self) {
+        let confirmed_at = self.confirmed_at;
+        self.confirmed();
+        self.confirmed_at = confirmed_at;
+        self.silences = 1;
+    }
+
+    /// Since when the broker is silent, or refuses whatever it gets; a few refusals are nothing.
+    pub(super) fn failing_since(&self) -> Option<Instant> {
+        let is_failing = self.silences > 0 || self.is_refusing();
+        self.failing_since.filter(|_| is_failing)
     }
 
     /// Whether the broker confirmed something after this.
@@ -131,6 +149,7 @@ impl Breaker {
 
     /// The broker was silent; returns the pause, if one begins now.
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
+        self.failing_since.get_or_insert_with(Instant::now);
         if self.pause_end().is_some() {
             return None; // One of those that were on their way when the pause began.
         }
@@ -140,6 +159,7 @@ impl Breaker {
 
     /// The broker refused a message, `again` if it was refused before; returns the pause, if one begins now.
     pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
+        self.failing_since.get_or_insert_with(Instant::now);
         self.refusals = self.refusals.saturating_add(1);
         self.repeated = self.repeated.saturating_add(u32::from(again));
         if self.refusals < REFUSALS_MAX || self.pause_end().is_some() {

@@ -64,10 +64,14 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// [`StoreError::Setup`] if it cannot work until somebody acts.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Says that this relay is alive for `ttl` from now, and returns how many relays are, itself included; from that follows its
-    /// share of the partitions.
-    fn announce(&self, owner: OwnerId, ttl: Duration)
-    -> impl Future<Output = Result<u32, StoreError>> + Send;
+    /// Says that this relay is alive for `ttl` from now, and how it is doing. Returns how many relays are alive, itself included, by what each said
+    /// last; from that follows its share of the partitions.
+    fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        fitness: Fitness,
+    ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
     /// Takes over up to `max` partitions that nobody holds, for `ttl`.
     fn acquire(
@@ -144,6 +148,64 @@ impl OwnerId {
 impl fmt::Display for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// What a relay says of itself, so that others can take over from one that cannot do its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Fitness {
+    /// Its publisher has succeeded lately.
+    Fit,
+    /// Nothing failed, and nothing shows that it would succeed: it had nothing to publish.
+    #[default]
+    Unproven,
+    /// It was ailing, and tries again.
+    Trying,
+    /// It does not reach the broker, or cannot fetch or settle, and has not for as long as a lease lasts.
+    Ailing,
+}
+
+impl Fitness {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
+
+    /// Its number, as stores write it down.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Relays that are alive, by what they said of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Relays {
+    /// Said [`Fitness::Fit`].
+    pub fit: u32,
+    /// Said [`Fitness::Unproven`].
+    pub unproven: u32,
+    /// Said [`Fitness::Trying`].
+    pub trying: u32,
+    /// Said [`Fitness::Ailing`].
+    pub ailing: u32,
+}
+
+impl Relays {
+    /// Counts relays that said this.
+    pub fn count(&mut self, fitness: Fitness, relays: u32) {
+        let counted = match fitness {
+            Fitness::Fit => &mut self.fit,
+            Fitness::Unproven => &mut self.unproven,
+            Fitness::Trying => &mut self.trying,
+            Fitness::Ailing => &mut self.ailing,
+        };
+        *counted = counted.saturating_add(relays);
+    }
+
+    /// How many are alive, however they are.
+    #[must_use]
+    pub fn alive(&self) -> u32 {
+        let all = [self.fit, self.unproven, self.trying, self.ailing];
+        all.into_iter().fold(0, u32::saturating_add)
     }
 }
 

@@ -111,6 +111,7 @@ mod wrong_stores {
     noticed!(store, StoreMistake, MemoryStoreFixture::new(), wrong, [
         always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
         announces_for_ever: AnnouncesForEver => announced_relays_are_counted_until_that_runs_out,
+        keeps_the_first_fitness: KeepsTheFirstFitness => relays_are_counted_by_what_they_say_of_themselves,
         leaves_without_giving_back: LeavesWithoutGivingBack => leaving_gives_everything_back,
         grants_held_leases: GrantsHeldLeases => leases_are_exclusive,
         ignores_max: IgnoresMax => acquire_takes_no_more_than_asked,

@@ -111,6 +111,11 @@ fn purging_what_was_given_up_is_found() {
 }
 
 #[test]
+fn keeping_what_one_cannot_send_is_found() {
+    is_found(Wrong::HidesAilments, &[Invariant::Progress]);
+}
+
+#[test]
 fn reconciling_with_what_was_once_confirmed_is_found() {
     is_found(Wrong::TrustsConfirmations, &[Invariant::NoLoss]);
 }

@@ -3,7 +3,7 @@
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-use outbox_core::Lease;
+use outbox_core::{Fitness, Lease};
 
 use super::Dialect;
 use crate::sql::Sql;
@@ -72,17 +72,25 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Writes down until when a relay is alive.
-    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64) -> Statement {
+    /// Writes down until when a relay is alive, and how it is.
+    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
         let mut sql = self.sql(format!(
-            "INSERT INTO {} (owner, expires_at) VALUES (",
+            "INSERT INTO {} (owner, fitness, expires_at) VALUES (",
             self.relays
         ));
-        sql.bind(owner).push(", ");
+        sql.bind(owner)
+            .push(", ")
+            .bind(i64::from(fitness.number()))
+            .push(", ");
         let ttl = sql.placeholder(ttl_micros);
         sql.push(&self.now_plus(&ttl)).push(match self.backend {
-            DbBackend::MySql => ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at)",
-            _ => ") ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at",
+            DbBackend::MySql => {
+                ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at), fitness = VALUES(fitness)"
+            }
+            _ => {
+                ") ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, \
+                 fitness = EXCLUDED.fitness"
+            }
         });
         sql.statement()
     }
@@ -97,14 +105,16 @@ impl Dialect {
         .statement()
     }
 
-    /// Counts the relays that are alive.
-    pub(crate) fn count_relays(&self) -> Statement {
-        self.sql(format!(
-            "SELECT count(*) AS relays FROM {} WHERE expires_at > {}",
+    /// Counts the other relays that are alive, by what they said of themselves. A few rows, all of them read.
+    pub(crate) fn count_relays(&self, owner: Uuid) -> Statement {
+        let fitness = self.int("fitness");
+        let mut sql = self.sql(format!(
+            "SELECT {fitness} AS fitness, count(*) AS relays FROM {} WHERE expires_at > {} AND owner <> ",
             self.relays,
             self.now()
-        ))
-        .statement()
+        ));
+        sql.bind(owner).push(" GROUP BY fitness");
+        sql.statement()
     }
 
     /// Withdraws a relay's announcement.

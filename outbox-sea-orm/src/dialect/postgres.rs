@@ -3,7 +3,7 @@
 //! Lists travel as arrays, so that each operation is one statement text however many rows it has. Arrays hold no nulls: an empty text or
 //! 0 stands for one and becomes null in the statement.
 
-use outbox_core::{Aggregate, Lease, NewMessage};
+use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 
@@ -114,18 +114,21 @@ fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &
         .push(" OF lease");
 }
 
-/// Forgets relays that are gone, unless another one is doing so. Announces the owner, and counts. One statement, whose parts do not see each other.
-pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64) -> Statement {
+/// Forgets relays that are gone, unless another one is doing so. Announces the owner, and counts the others by what they said of themselves. One statement, whose
+/// parts do not see each other.
+pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
     let (relays, now) = (&dialect.relays, dialect.now());
     let mut sql = dialect.sql("");
     let owner = sql.placeholder(owner);
     let ttl = sql.placeholder(ttl_micros);
+    let fitness = sql.placeholder(i64::from(fitness.number()));
     sql.push(&format!(
         "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
          WHERE expires_at <= {now} AND owner <> {owner} FOR UPDATE SKIP LOCKED)), \
-         own AS (INSERT INTO {relays} (owner, expires_at) VALUES ({owner}, {until}) \
-         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at) \
-         SELECT count(*) + 1 AS relays FROM {relays} WHERE owner <> {owner} AND expires_at > {now}",
+         own AS (INSERT INTO {relays} (owner, expires_at, fitness) VALUES ({owner}, {until}, {fitness}) \
+         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, fitness = EXCLUDED.fitness) \
+         SELECT fitness::int8 AS fitness, count(*) AS relays FROM {relays} \
+         WHERE owner <> {owner} AND expires_at > {now} GROUP BY fitness",
         until = dialect.now_plus(&ttl),
     ));
     sql.statement()

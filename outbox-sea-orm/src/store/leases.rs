@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Lease, OwnerId};
+use outbox_core::{Fitness, Lease, OwnerId, Relays};
 use sea_orm::{DbBackend, DbErr, QueryResult};
 
 use super::session::Session;
@@ -102,31 +102,37 @@ pub(super) async fn release(
     tx.commit().await
 }
 
-/// Says that a relay is alive, and counts those that are.
+/// Says that a relay is alive and how it is, and counts those that are alive. It counts itself, even if its announcement ran out at once.
 pub(super) async fn announce(
     db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
     ttl: Duration,
-) -> Result<u32, DbErr> {
+    fitness: Fitness,
+) -> Result<Relays, DbErr> {
     let (owner, ttl) = (owner.as_uuid(), micros(ttl));
     let count = match dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => postgres::announce(dialect, owner, ttl),
+        DbBackend::Postgres => postgres::announce(dialect, owner, ttl, fitness),
         // Three statements and no transaction: each locks its own rows only, so that relays that announce at once cannot deadlock.
         _ => {
-            db.execute_raw(dialect.announce(owner, ttl)).await?;
+            db.execute_raw(dialect.announce(owner, ttl, fitness)).await?;
             db.execute_raw(dialect.forget_relays()).await?;
-            dialect.count_relays()
+            dialect.count_relays(owner)
         }
     };
-    let row = db
-        .query_one_raw(count)
-        .await?
-        .ok_or_else(|| DbErr::RecordNotFound("relays".to_owned()))?;
-    let count: i64 = row.try_get("", "relays")?;
-    // At least itself, even if its announcement ran out at once.
-    Ok(u32::try_from(count).unwrap_or_default().max(1))
+    let mut relays = Relays::default();
+    relays.count(fitness, 1);
+    for row in db.query_all_raw(count).await? {
+        let number: i64 = row.try_get("", "fitness")?;
+        let count: i64 = row.try_get("", "relays")?;
+        let said = Fitness::ALL
+            .into_iter()
+            .find(|fitness| i64::from(fitness.number()) == number);
+        // What a newer version says of itself is not known here: it is alive.
+        relays.count(said.unwrap_or_default(), u32::try_from(count).unwrap_or_default());
+    }
+    Ok(relays)
 }
 
 /// Gives everything back and withdraws the announcement.

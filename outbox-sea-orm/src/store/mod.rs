@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, Message, MessageId,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError,
-    StoredMessage,
+    Aggregate, Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, Message,
+    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -131,10 +131,10 @@ impl OutboxStore for SqlStore {
         .await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         let (db, dialect) = self.parts();
         call(&db, move |db| async move {
-            leases::announce(&db, &dialect, owner, ttl).await
+            leases::announce(&db, &dialect, owner, ttl, fitness).await
         })
         .await
         .map_err(failed("the relay could not be announced"))

@@ -7,9 +7,10 @@
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
 //! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
-//! [`results`].
+//! [`results`], and when others take over in [`handover`].
 
 mod activities;
+mod handover;
 mod results;
 
 use std::pin::Pin;
@@ -21,8 +22,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use activities::send;
+use handover::Unfit;
 
 use super::config::RelayConfig;
+use super::fitness::Checkup;
 use super::hand::{Hand, Unsettled};
 use super::intake::{Intake, Look};
 use super::ownership::{Ownership, Upkeep};
@@ -68,6 +71,9 @@ pub(super) struct Engine<'a, S, P> {
     hand: Hand,
     intake: Intake,
     breaker: Breaker,
+    checkup: Checkup,
+    /// All partitions go to others, once nothing is on its way any more.
+    hands_over: bool,
     purge: Purge,
     /// Since when memory is full of what waits behind few messages that are out.
     crowded_since: Option<Instant>,
@@ -78,6 +84,8 @@ pub(super) struct Engine<'a, S, P> {
     generation: u64,
     /// Failures of each activity on the store since its last success.
     store_failures: [u32; Activity::COUNT],
+    /// The first of them.
+    store_failing_since: [Option<Instant>; Activity::COUNT],
     /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
@@ -89,6 +97,7 @@ pub(super) struct Engine<'a, S, P> {
     releasing: Slot<'a, Result<(), StoreError>>,
     purging: Slot<'a, Result<Purged, StoreError>>,
     counting: Slot<'a, Result<Backlog, StoreError>>,
+    probing: Slot<'a, Result<(), Unfit>>,
     report: RelayReport,
 }
 
@@ -149,12 +158,15 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             hand: Hand::default(),
             intake: Intake::new(config),
             breaker: Breaker::new(config.backoff),
+            checkup: Checkup::new(config.lease_ttl),
+            hands_over: false,
             purge: Purge::new(config.retention, &mut rng),
             crowded_since: None,
             backlog_at: Instant::now(),
             counts_backlog: false,
             generation: 0,
             store_failures: [0; Activity::COUNT],
+            store_failing_since: [None; Activity::COUNT],
             settle_after: None,
             stopping: None,
             fetching: None,
@@ -164,6 +176,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             releasing: None,
             purging: None,
             counting: None,
+            probing: None,
             report: RelayReport::default(),
             rng,
         }
@@ -180,6 +193,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             self.turn();
             if self.is_over(flights.is_empty()) {
                 break;
+            }
+            if self.lets_go() && flights.is_empty() {
+                self.let_go().await;
             }
             self.start();
             self.launch(flights.len(), |key, queued| {
@@ -222,6 +238,10 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 released = done(&mut self.releasing) => self.released(released),
                 purged = done(&mut self.purging) => self.purged(purged),
                 counted = done(&mut self.counting) => self.counted(counted),
+                probed = done(&mut self.probing) => {
+                    self.probed(probed);
+                    Ok(())
+                }
                 () = commits.notified() => {
                     self.intake.wake();
                     Ok(())
@@ -244,6 +264,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     fn turn(&self) {
         self.relay.health.update(|vitals| {
             vitals.turned_at = Some(Instant::now());
+            vitals.handed_over = self.checkup.is_ailing() && self.ownership.leases().is_empty();
             if self.hand.is_empty() {
                 vitals.waiting_since = None;
             } else {
@@ -328,8 +349,10 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
         let now = Instant::now();
         let store = &self.relay.store;
+        self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
-            self.keeping = Some(Box::pin(self.ownership.plan().run(store)));
+            let upkeep = self.ownership.plan(self.checkup.fitness());
+            self.keeping = Some(Box::pin(upkeep.run(store)));
         }
         self.give_up_surplus();
         if self.may_fetch()

@@ -16,7 +16,7 @@ use crate::relay::policy::{self, Outcome};
 use crate::relay::retention;
 use crate::relay::schedule::Key;
 use crate::relay::{ParkedMessage, RelayError};
-use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, StoreError, Verdict, within};
+use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, Relays, StoreError, Verdict, within};
 use crate::{FailureClass, telemetry};
 
 /// How soon after a fetch that left out crowded lanes they are looked at again.
@@ -78,6 +78,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let error = match result {
             Ok(receipt) => {
                 self.breaker.confirmed();
+                self.checkup.proved();
                 self.report.duplicates += u64::from(receipt.duplicate);
                 telemetry::published(
                     receipt.duplicate,
@@ -108,6 +109,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let reason = policy::describe(&error);
         if let Some(pause) = pause {
             tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
+        }
+        if !matches!(
+            error.class(),
+            FailureClass::Permanent | FailureClass::Unclassified
+        ) {
+            self.end_trial();
         }
         if error.class() != FailureClass::Permanent {
             self.relay
@@ -223,6 +230,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .filter(|settlement| matches!(settlement.verdict, Verdict::Published { .. }))
             .count();
         self.report.published += published.min(accepted) as u64;
+        if published > 0 && accepted > 0 {
+            self.checkup.delivered();
+        }
         for parked in &unsettled.parked {
             self.report.parked += 1;
             telemetry::parked();
@@ -262,7 +272,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
-        telemetry::leases(owned, self.ownership.alive());
+        telemetry::leases(owned, self.ownership.relays());
         if !self.ownership.keeps(retention::PARTITION) {
             self.forget_backlog();
         }
@@ -273,6 +283,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if !change.leaving.is_empty() {
             // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
             self.generation += 1;
+            self.hands_over |= self.ownership.hands_over();
         }
         for partition in change.leaving {
             for row in self.schedule.take_partition(partition) {
@@ -293,7 +304,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// Gives back partitions that are too many, once nothing of them is on its way.
     pub(super) fn give_up_surplus(&mut self) {
-        if self.releasing.is_some() {
+        if self.releasing.is_some() || self.hands_over {
             return;
         }
         let free: Vec<u16> = self
@@ -385,6 +396,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.generation += 1;
         self.schedule = Default::default();
         self.hand.forget(&self.in_settlement);
+        // Whoever owns nothing has nothing to fail at.
+        self.store_failing_since = Default::default();
         self.intake.restart();
     }
 
@@ -414,7 +427,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             ),
             Err(_) => tracing::warn!("leases could not be released in time; they run out"),
         }
-        telemetry::leases(0, 0);
+        telemetry::leases(0, Relays::default());
         self.forget_backlog();
         self.relay.health.update(|vitals| *vitals = Default::default());
     }
@@ -424,9 +437,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.mode == Mode::Drain {
             return Err(error.into());
         }
-        let failures = &mut self.store_failures[activity as usize];
-        *failures = failures.saturating_add(1);
-        let pause = self.config.backoff.delay(*failures, &mut self.rng);
+        let failures = self.store_failures[activity as usize].saturating_add(1);
+        self.store_failures[activity as usize] = failures;
+        self.store_failing_since[activity as usize].get_or_insert_with(Instant::now);
+        if activity != Activity::Keeping {
+            self.end_trial();
+        }
+        let pause = self.config.backoff.delay(failures, &mut self.rng);
         let reason = policy::describe(&error);
         tracing::warn!(activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
         telemetry::store_failed(activity);
@@ -438,6 +455,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     fn store_answered(&mut self, activity: Activity) {
         self.store_failures[activity as usize] = 0;
+        self.store_failing_since[activity as usize] = None;
         self.relay.health.update(|vitals| {
             vitals.store[activity as usize] = Answers {
                 last: Some(Instant::now()),

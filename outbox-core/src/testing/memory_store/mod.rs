@@ -23,8 +23,8 @@ use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, MessageStatus, OutboxAdmin,
-    OutboxStore, OwnerId, PurgeRequest, Purged, Selection, Settlement, StoreError, StoredMessage,
+    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus, OutboxAdmin,
+    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
 };
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -239,8 +239,10 @@ impl OutboxStore for MemoryStore {
         self.call("check the store", |_| Vec::new())
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
-        self.call("announce a relay", |state| state.leases.announce(owner, ttl))
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        self.call("announce a relay", |state| {
+            state.leases.announce(owner, ttl, fitness)
+        })
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::history::{Life, No};
-use super::plan;
+use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
 use crate::message::Message;
 use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
@@ -133,7 +133,12 @@ impl Publisher for SimPublisher {
         let (no, fate, connection) = {
             let mut shared = world.shared();
             let no = shared.checker.sent(self.life, message.id);
-            let fate = Fate::draw(&mut shared, world);
+            let mut fate = Fate::draw(&mut shared, world);
+            match shared.cut_of(self.life) {
+                Some(Cut::Broker | Cut::Messages) => fate.way = Way::Vanishes,
+                Some(Cut::Refusals(class)) => fate.way = Way::Refused(class),
+                _ => {}
+            }
             (no, fate, shared.connection(self.life))
         };
         let Some(no) = no else {
@@ -190,6 +195,18 @@ impl Publisher for SimPublisher {
                 class => world.wrong.class(class),
             })
         })
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        let is_silent = {
+            let shared = self.world.shared();
+            shared.broker_is_down || shared.cut_of(self.life) == Some(Cut::Broker)
+        };
+        if is_silent {
+            sleep(self.world.plan.broker.timeout).await;
+            return Err(PublishError::new(FailureClass::Unknown, "simulated fault"));
+        }
+        Ok(Vec::new())
     }
 
     async fn abandon(&self) {

@@ -251,6 +251,11 @@ impl Checker {
 
     // Verdicts.
 
+    /// A settlement begins, and will be answered or not.
+    pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
+        self.lives[life as usize].settles_in_vain = !is_answered;
+    }
+
     /// Verdicts reached the store, which says that it accepted so many. `answered` says that the relay hears of it.
     pub(super) fn settled(
         &mut self,

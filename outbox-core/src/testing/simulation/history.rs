@@ -95,12 +95,21 @@ pub(super) enum Event {
         life: Life,
         call: &'static str,
     },
+    /// It will never be answered.
+    Unanswered {
+        life: Life,
+        call: &'static str,
+    },
     AnswerLost {
         life: Life,
         call: &'static str,
     },
     Weather {
         what: &'static str,
+    },
+    /// A relay is cut off from something.
+    CutOff {
+        relay: u32,
     },
     /// The stream has it no more.
     Lost {

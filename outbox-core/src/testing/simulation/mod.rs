@@ -1,7 +1,7 @@
 //! A world in which everything goes wrong, repeatably: the relay's own code over store and broker in memory, on a paused clock.
 //!
 //! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
-//! crashes or stands still at which await, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
+//! crashes or stands still at which await, who alone does not reach broker or store, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
 //! arrive. When the weather calms down, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
 //! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
 //! databases, brokers and real time.
@@ -41,7 +41,7 @@ pub enum Invariant {
     /// A message is sent again only for a reason, once for each, and is stored again only if the broker has forgotten it. Reconciling sends nothing that is
     /// on the stream.
     Duplicates,
-    /// When the faults end, everything comes out in bounded time: first what has no poison beside it, then the rest. A drain leaves nothing that was due
+    /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first what has no poison beside it, then the rest. A drain leaves nothing that was due
     /// and in its hands. A shutdown ends in time.
     Progress,
     /// Only refusals that are the message's own fault use attempts or park it.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::broker::refusal;
+use crate::publisher::FailureClass;
 use crate::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use crate::retry::Backoff;
 
@@ -22,6 +24,8 @@ pub(super) struct Plan {
     /// How long the faults last.
     pub(super) chaos: Duration,
     pub(super) lease_ttl: Duration,
+    /// How long relays wait for the store.
+    pub(super) store_timeout: Duration,
     pub(super) backoff: Backoff,
     pub(super) policy: EventPolicy,
     pub(super) retention: Retention,
@@ -33,6 +37,8 @@ pub(super) struct Plan {
     pub(super) fates: FatePlan,
     /// Time between two changes of the weather; none if it never changes.
     pub(super) weather_every: Option<Duration>,
+    /// From when on the first relay is cut off, and from what: to the end, also when everything else is well again.
+    pub(super) cut_off: Option<(Duration, Cut)>,
     /// The broker may forget the ids it has seen.
     pub(super) forgets: bool,
     /// The stream may lose what it has confirmed.
@@ -53,6 +59,7 @@ pub(super) struct StorePlan {
     pub(super) fails: f64,
     pub(super) loses_answer: f64,
     pub(super) is_slow: f64,
+    pub(super) never_answers: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -74,6 +81,34 @@ pub(super) struct WriterPlan {
     pub(super) delayed: f64,
     pub(super) unsequenced: f64,
     pub(super) poison: f64,
+}
+
+/// What a single relay does not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The broker says nothing.
+    Broker,
+    /// The broker answers questions, and says nothing to messages.
+    Messages,
+    /// The broker answers questions, and takes no message.
+    Refusals(FailureClass),
+    /// No call of the store is answered.
+    Store,
+    /// One kind of call is not.
+    Call(&'static str),
+}
+
+impl Cut {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        match rng.u8(0..6) {
+            0 => Self::Broker,
+            1 => Self::Messages,
+            2 => Self::Refusals(refusal(rng)),
+            3 => Self::Store,
+            4 => Self::Call("fetch"),
+            _ => Self::Call("settle"),
+        }
+    }
 }
 
 /// Weights of how a relay's run goes on.
@@ -106,7 +141,7 @@ impl Plan {
             pause: bad(0.5, 1.0),
             stop: bad(0.5, 0.7),
         };
-        let store_faults = [bad(0.4, 0.08), bad(0.4, 0.08), bad(0.3, 0.03)];
+        let store_faults = [bad(0.4, 0.08), bad(0.4, 0.08), bad(0.3, 0.03), bad(0.3, 0.03)];
         let broker_faults = [
             bad(0.4, 0.15),
             bad(0.3, 0.1),
@@ -122,6 +157,7 @@ impl Plan {
         };
         let weather_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
         let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
+        let is_cut_off = bad(0.4, 1.0) > 0.0;
         let forgets = bad(0.2, 1.0) > 0.0;
         let loses = bad(0.3, 1.0) > 0.0;
         let reconcile_every = (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500));
@@ -145,14 +181,19 @@ impl Plan {
                 min: ms(rng, 5..=50),
                 max: ms(rng, 50..=500),
             });
+        let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
+        let chaos = ms(rng, 1000..=3000);
+        // Somebody must be left to do its work.
+        let cut_off = (is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
         Self {
-            relays: if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) },
+            relays,
             writers: rng.u32(1..=3),
             aggregates: if is_crowded { 2 } else { rng.u32(3..=12) },
             transactions: rng.u32(2..=8),
             events_max: if is_crowded { 150 } else { rng.u32(1..=5) },
-            chaos: ms(rng, 1000..=3000),
+            chaos,
             lease_ttl: ms(rng, 300..=900),
+            store_timeout: ms(rng, 100..=2000),
             backoff: Backoff {
                 min: ms(rng, 5..=50),
                 max: ms(rng, 50..=400),
@@ -165,6 +206,7 @@ impl Plan {
                 fails: store_faults[0],
                 loses_answer: store_faults[1],
                 is_slow: store_faults[2],
+                never_answers: store_faults[3],
             },
             broker: BrokerPlan {
                 latency_max: latency(rng),
@@ -178,6 +220,7 @@ impl Plan {
             writer,
             fates,
             weather_every,
+            cut_off,
             forgets,
             loses,
             reconcile_every,
@@ -197,6 +240,7 @@ impl Plan {
         let poll_max = ms(rng, 20..=300);
         RelayConfig::default()
             .lease_ttl(self.lease_ttl)
+            .store_timeout(self.store_timeout)
             .batch(NonZeroU32::new(batch).unwrap_or(NonZeroU32::MIN))
             .buffer_bytes(if chance(rng, 0.2) { 200 } else { 1 << 20 })
             .window(1 << rng.usize(0..=5))

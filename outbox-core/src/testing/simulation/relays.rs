@@ -156,7 +156,9 @@ async fn run_once(world: &Arc<World>, number: u32) {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
-        let drains = plan::chance(&mut shared.rng, world.plan.drains);
+        // Nobody hands over to one that ends.
+        let is_needed = shared.is_calm && world.plan.cut_off.is_some();
+        let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.fates.stop);
         let stop_after = stops.then(|| plan::ms(&mut shared.rng, 1..=2000));
         if drains {

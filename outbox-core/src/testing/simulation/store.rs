@@ -12,13 +12,14 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::history::{Event, Life};
+use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
-use super::{errands, plan, wrong};
+use super::{errands, wrong};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::relay::Retention;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore, OwnerId,
-    PurgeRequest, Purged, Selection, Settlement, StoreError, StoredMessage,
+    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore,
+    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
 };
 
 #[derive(Debug, Clone)]
@@ -44,6 +45,10 @@ enum End {
     Failed,
     /// The work is done, and nobody hears of it.
     AnswerLost,
+    /// Done or not, nothing is ever heard of it.
+    Silent {
+        arrives: bool,
+    },
 }
 
 impl Fate {
@@ -68,6 +73,8 @@ impl Fate {
                 end = End::Failed;
             } else if plan::chance(rng, plan.loses_answer) {
                 end = End::AnswerLost;
+            } else if plan::chance(rng, plan.never_answers) {
+                end = End::Silent { arrives: rng.bool() };
             }
         }
         Self {
@@ -94,7 +101,27 @@ impl SimStore {
         work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (world, life) = (self.world.clone(), self.life);
-        let fate = Fate::draw(&mut world.shared(), &world);
+        let fate = {
+            let mut shared = world.shared();
+            let mut fate = Fate::draw(&mut shared, &world);
+            if let Some(Cut::Store) = shared.cut_of(life) {
+                fate.end = End::Silent { arrives: false };
+            }
+            if shared.cut_of(life) == Some(Cut::Call(name)) {
+                fate.end = End::Silent {
+                    arrives: shared.rng.bool(),
+                };
+            }
+            if name == "settle" {
+                shared.checker.settling(life, fate.end == End::Answered);
+            }
+            fate
+        };
+        if fate.end == (End::Silent { arrives: false }) {
+            let unanswered = Event::Unanswered { life, call: name };
+            world.shared().checker.history.note(unanswered);
+            return std::future::pending().await;
+        }
         let arrive = move |world: &World| {
             let mut shared = world.shared();
             let end = if shared.store_is_down {
@@ -103,6 +130,9 @@ impl SimStore {
                 fate.end
             };
             if end == End::Failed {
+                if name == "settle" {
+                    shared.checker.settling(life, false);
+                }
                 shared
                     .checker
                     .history
@@ -131,6 +161,9 @@ impl SimStore {
             let _guard = spawn_unless_dropped(travel, fate.survives);
             answered.await.unwrap_or_else(|_| Err(failed(name)))
         };
+        if let End::Silent { .. } = fate.end {
+            return std::future::pending().await;
+        }
         if !fate.after.is_zero() {
             sleep(fate.after).await;
         }
@@ -157,9 +190,9 @@ impl OutboxStore for SimStore {
         self.call("preflight", |_, _, _| Ok(Vec::new())).await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         self.call("announce", move |_, shared, _| {
-            shared.backend.announce(owner, ttl)
+            shared.backend.announce(owner, ttl, fitness)
         })
         .await
     }

@@ -1,16 +1,17 @@
-//! What goes wrong with store and broker as a whole: outages, refusals, forgetting and losing.
+//! What goes wrong with store and broker as a whole, or for single relays: outages, refusals, forgetting and losing.
 //!
-//! Invariant: it ends with the calm; what single calls suffer is drawn where they are made. Absent here: relays and writers.
+//! Invariant: it ends with the calm, but for one relay that stays cut off; what single calls suffer is drawn where they are made. Absent here: relays and
+//! writers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::broker::refusal;
 use super::history::Event;
-use super::plan;
+use super::plan::{self, Cut};
 use super::world::{Shared, World};
 
 pub(super) async fn change(world: Arc<World>, every: Duration) {
@@ -18,10 +19,10 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
         let (pause, lasts, kind) = {
             let rng = &mut world.shared().rng;
             let pause = every.mul_f64(rng.f64() * 2.0);
-            (pause, plan::ms(rng, 20..=1200), rng.u8(0..6))
+            (pause, plan::ms(rng, 20..=1200), rng.u8(0..8))
         };
         sleep(pause).await;
-        let end = (tokio::time::Instant::now() + lasts).min(world.calm_at);
+        let end = (Instant::now() + lasts).min(world.calm_at);
         if world.shared().is_calm {
             return;
         }
@@ -63,9 +64,33 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
                 world.broker.forget_ids();
                 world.shared().checker.forgot();
             }
+            6 | 7 => cut_off_until(&world, end).await,
             _ => {}
         }
     }
+}
+
+/// The first relay is cut off, for good.
+pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
+    sleep(from).await;
+    let mut shared = world.shared();
+    shared.cut_off.insert(0, cut);
+    shared.checker.history.note(Event::CutOff { relay: 0 });
+}
+
+/// Another relay is cut off, for a while.
+async fn cut_off_until(world: &World, end: Instant) {
+    let relay = {
+        let mut shared = world.shared();
+        let relay = shared.rng.u32(1..=world.plan.relays);
+        let cut = Cut::draw(&mut shared.rng);
+        shared.cut_off.insert(relay, cut);
+        shared.checker.history.note(Event::CutOff { relay });
+        relay
+    };
+    sleep_until(end).await;
+    world.shared().cut_off.remove(&relay);
+    note(world, "reaches all again");
 }
 
 /// The stream loses its end, as with the power; or a part of what it has is deleted, which leaves the ids.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checker::{Checker, Poison};
 use super::history::{Event, Life};
-use super::plan::Plan;
+use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Wrong, errands, relays, weather, writers, wrong};
 use crate::publisher::FailureClass;
@@ -54,13 +54,24 @@ pub(super) struct Shared {
     pub(super) store_is_down: bool,
     pub(super) broker_is_down: bool,
     pub(super) broker_refuses: Option<FailureClass>,
+    /// What single relays do not reach.
+    pub(super) cut_off: BTreeMap<u32, Cut>,
+    /// Which relay each run is one of.
+    relays: Vec<u32>,
     /// Number of the connection that a run has to the broker.
     connections: BTreeMap<Life, u32>,
 }
 
 impl Shared {
     pub(super) fn begin_life(&mut self, relay: u32) -> Life {
+        self.relays.push(relay);
         self.checker.started(relay)
+    }
+
+    /// What this run does not reach.
+    pub(super) fn cut_of(&self, life: Life) -> Option<Cut> {
+        let relay = self.relays.get(life as usize)?;
+        self.cut_off.get(relay).copied()
     }
 
     pub(super) fn connection(&self, life: Life) -> u32 {
@@ -93,6 +104,8 @@ impl World {
                 store_is_down: false,
                 broker_is_down: false,
                 broker_refuses: None,
+                cut_off: BTreeMap::new(),
+                relays: Vec::new(),
                 connections: BTreeMap::new(),
             }),
             store,
@@ -169,6 +182,10 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     others.extend(
         plan.weather_every
             .map(|every| tokio::spawn(weather::change(world.clone(), every))),
+    );
+    others.extend(
+        plan.cut_off
+            .map(|(from, cut)| tokio::spawn(weather::cut_off(world.clone(), from, cut))),
     );
     others.extend(
         plan.operator_every

@@ -15,8 +15,8 @@ use super::history::Life;
 use crate::message::PARTITIONS;
 use crate::publisher::FailureClass;
 use crate::store::{
-    FetchRequest, Fetched, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Settlement, StoreError, Verdict,
+    FetchRequest, Fetched, Fitness, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
+    Purged, Relays, Settlement, StoreError, Verdict,
 };
 use crate::testing::MemoryStore;
 
@@ -45,13 +45,15 @@ pub enum Wrong {
     PurgesUnpublished,
     /// Whatever is old is purged, also what was given up.
     PurgesParked,
+    /// Relays keep it to themselves that they cannot do their work.
+    HidesAilments,
     /// Reconciling takes for stored what was once confirmed.
     TrustsConfirmations,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -62,6 +64,7 @@ impl Wrong {
         Self::OvertakesDelayed,
         Self::PurgesUnpublished,
         Self::PurgesParked,
+        Self::HidesAilments,
         Self::TrustsConfirmations,
     ];
 
@@ -80,6 +83,7 @@ impl Wrong {
             Self::OvertakesDelayed => "overtakes-delayed",
             Self::PurgesUnpublished => "purges-unpublished",
             Self::PurgesParked => "purges-parked",
+            Self::HidesAilments => "hides-ailments",
             Self::TrustsConfirmations => "trusts-confirmations",
         }
     }
@@ -160,9 +164,22 @@ impl Backend {
         }
     }
 
-    pub(super) fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
-        let alive = now(self.store.announce(owner, ttl))?;
-        Ok(if self.wrong.keeps_leases() { alive } else { 1 })
+    pub(super) fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        fitness: Fitness,
+    ) -> Result<Relays, StoreError> {
+        let fitness = match self.wrong {
+            Wrong::HidesAilments => Fitness::Unproven,
+            _ => fitness,
+        };
+        let relays = now(self.store.announce(owner, ttl, fitness))?;
+        let alone = Relays {
+            fit: 1,
+            ..Relays::default()
+        };
+        Ok(if self.wrong.keeps_leases() { relays } else { alone })
     }
 
     pub(super) fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

@@ -1,5 +1,6 @@
 //! The relay over store and broker in memory, on a paused clock: one test per failure it must survive.
 
+mod ailing;
 mod drain;
 mod fairness;
 mod observe;

@@ -2,8 +2,8 @@
 
 use outbox_core::testing::Ledger;
 use outbox_core::{
-    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, Fitness, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Relays, Settlement, StoreError,
 };
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ impl OutboxStore for Hanging {
         Ok(Vec::new())
     }
 
-    async fn announce(&self, _: OwnerId, _: Duration) -> Result<u32, StoreError> {
+    async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
         std::future::pending().await
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox_core::store::{FetchRequest, Fetched, HeldRequest, PurgeRequest, Purged};
+use outbox_core::store::{FetchRequest, Fetched, Fitness, HeldRequest, PurgeRequest, Purged, Relays};
 use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Settlement, StoreError};
 
 use super::*;
@@ -17,6 +17,8 @@ pub(crate) struct Watched {
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
     /// No call is answered.
     silent_at_all: Arc<AtomicBool>,
+    /// Partitions that were taken over.
+    granted: Arc<AtomicUsize>,
     /// Calls that were not answered.
     unanswered: Arc<AtomicUsize>,
 }
@@ -33,6 +35,7 @@ impl Watched {
             calls: Arc::default(),
             silent: Arc::default(),
             silent_at_all: Arc::default(),
+            granted: Arc::default(),
             unanswered: Arc::default(),
         }
     }
@@ -50,6 +53,11 @@ impl Watched {
     /// No call is answered, until it is set back.
     pub(crate) fn silence_all(&self, silent: bool) {
         self.silent_at_all.store(silent, Ordering::Relaxed);
+    }
+
+    /// How many partitions were taken over, by all that share this.
+    pub(crate) fn granted(&self) -> usize {
+        self.granted.load(Ordering::Relaxed)
     }
 
     /// How many calls were not answered.
@@ -79,13 +87,15 @@ impl OutboxStore for Watched {
         self.call("preflight").await.preflight().await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         tokio::time::sleep(self.announcing).await;
-        self.call("announce").await.announce(owner, ttl).await
+        self.call("announce").await.announce(owner, ttl, fitness).await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        self.call("acquire").await.acquire(owner, ttl, max).await
+        let leases = self.call("acquire").await.acquire(owner, ttl, max).await?;
+        self.granted.fetch_add(leases.len(), Ordering::Relaxed);
+        Ok(leases)
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {

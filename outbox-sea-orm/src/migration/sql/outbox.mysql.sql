@@ -84,10 +84,11 @@ INSERT INTO {schema}{prefix}outbox_leases (partition_no) VALUES
     (48), (49), (50), (51), (52), (53), (54), (55), (56), (57), (58), (59), (60), (61), (62), (63)
 ON DUPLICATE KEY UPDATE epoch = epoch;
 
--- Which relays are alive; from their number follows each one's share of the partitions.
+-- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_relays (
     owner      BINARY(16) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
+    fitness    TINYINT NOT NULL,
     PRIMARY KEY (owner)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -79,10 +79,11 @@ CREATE TABLE {schema}{prefix}outbox_leases (
 
 INSERT INTO {schema}{prefix}outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
 
--- Which relays are alive; from their number follows each one's share of the partitions.
+-- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE {schema}{prefix}outbox_relays (
     owner      uuid NOT NULL,
     expires_at timestamptz NOT NULL,
+    fitness    smallint NOT NULL,
     CONSTRAINT {prefix}outbox_relays_pk PRIMARY KEY (owner)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::StoreFixture;
 use super::support::{TTL, acquire, lease_all};
 use crate::message::PARTITIONS;
-use crate::store::{Lease, OutboxStore, OwnerId};
+use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays};
 
 fn partitions(leases: &[Lease]) -> BTreeSet<u16> {
     leases.iter().map(|lease| lease.partition).collect()
@@ -185,9 +185,10 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
 async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
     fixture
         .store()
-        .announce(owner, ttl)
+        .announce(owner, ttl, Fitness::Unproven)
         .await
         .expect("announce answers")
+        .alive()
 }
 
 /// A store that is set up has nothing to complain about that would stop a relay.
@@ -218,6 +219,25 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
         }
     }
     panic!("a relay that fell silent is counted for ever");
+}
+
+/// What a relay says of itself replaces what it said before, and is told to all, itself included.
+pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
+    for own in Fitness::ALL {
+        for other in Fitness::ALL {
+            store.announce(first, TTL, own).await.expect("announce answers");
+            let relays = store
+                .announce(second, TTL, other)
+                .await
+                .expect("announce answers");
+            let mut expected = Relays::default();
+            expected.count(own, 1);
+            expected.count(other, 1);
+            assert_eq!(relays, expected, "{own:?}, {other:?}");
+        }
+    }
 }
 
 /// A relay that stops gives back what it holds and no longer counts; others keep what they have.

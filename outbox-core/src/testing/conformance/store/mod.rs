@@ -55,7 +55,7 @@ pub use lease::{
     a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
     announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
     leases_are_exclusive, leases_are_renewed_only_while_held, leaving_gives_everything_back,
-    released_partitions_are_free_at_once,
+    relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
 };
 pub use park::{
     a_message_parked_without_halt_can_be_retried_under_a_hold,
@@ -179,6 +179,7 @@ macro_rules! store_conformance {
             a_stale_release_frees_nothing,
             a_healthy_store_passes_its_preflight,
             announced_relays_are_counted_until_that_runs_out,
+            relays_are_counted_by_what_they_say_of_themselves,
             leaving_gives_everything_back,
             a_rollback_leaves_no_trace_and_no_hole,
             concurrent_writers_leave_no_hole,

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Lease, OwnerId};
+use crate::store::{Fitness, Lease, OwnerId, Relays};
 
 #[derive(Debug)]
 pub(in super::super) struct Leases {
     rows: Vec<LeaseRow>,
-    /// Relays that announced themselves, and until when that counts.
-    announced: HashMap<OwnerId, Instant>,
+    /// Relays that announced themselves, until when that counts, and how they said they are.
+    announced: HashMap<OwnerId, (Instant, Fitness)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,12 +38,16 @@ impl Default for Leases {
 }
 
 impl Leases {
-    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration) -> u32 {
+    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Relays {
         let now = Instant::now();
-        self.announced.insert(owner, now + ttl);
+        self.announced.insert(owner, (now + ttl, fitness));
         self.announced
-            .retain(|other, expires_at| *other == owner || now < *expires_at);
-        u32::try_from(self.announced.len()).unwrap_or(u32::MAX)
+            .retain(|other, (expires_at, _)| *other == owner || now < *expires_at);
+        let mut relays = Relays::default();
+        for (_, fitness) in self.announced.values() {
+            relays.count(*fitness, 1);
+        }
+        relays
     }
 
     pub(in super::super) fn acquire(&mut self, owner: OwnerId, ttl: Duration, max: u16) -> Vec<Lease> {

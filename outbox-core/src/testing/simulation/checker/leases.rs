@@ -78,6 +78,19 @@ impl Checker {
         }
     }
 
+    /// What a relay had confirmed and could not settle is sent once more by whoever has the partition next, itself included. If it could, it has to.
+    fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
+        let account = &mut self.lives[life as usize];
+        if account.settles_in_vain {
+            account.confirmed.retain(|no| {
+                let message = &mut self.messages[*no as usize];
+                let is_excused = message.draft.partition == partition;
+                message.excuses += u32::from(is_excused);
+                !is_excused
+            });
+        }
+    }
+
     pub(in super::super) fn renewed(&mut self, life: Life, asked: &[Lease], kept: &[Lease], ttl: Duration) {
         let lost = asked.len().saturating_sub(kept.len()) as u32;
         self.history.note(Event::Renewed {
@@ -108,6 +121,7 @@ impl Checker {
             if self.holds(lease.partition, lease.epoch) {
                 self.leases[usize::from(lease.partition)] = None;
             }
+            self.excuse_unsettleable(life, lease.partition);
         }
     }
 

@@ -7,6 +7,8 @@ pub enum StoreMistake {
     AlwaysComplains,
     /// Counts relays that fell silent.
     AnnouncesForEver,
+    /// Goes on saying of a relay what it said of itself first.
+    KeepsTheFirstFitness,
     /// Keeps the leases of a relay that left.
     LeavesWithoutGivingBack,
     /// Grants partitions that somebody holds.

@@ -7,15 +7,15 @@ mod mistake;
 mod operate;
 mod spoil;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, Fitness, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Relays, Settlement, StoreError,
 };
 use crate::testing::{MemoryStore, StoredRow};
 
@@ -36,6 +36,8 @@ pub struct WrongStore {
 struct Memory {
     cursor: i64,
     leased: bool,
+    /// What each relay said of itself first.
+    fitness: HashMap<OwnerId, Fitness>,
     /// Aggregates of which nothing is handed out any more.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
@@ -70,10 +72,13 @@ impl OutboxStore for WrongStore {
         self.inner.preflight().await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration) -> Result<u32, StoreError> {
-        let is_wrong = self.mistake == M::AnnouncesForEver;
-        let ttl = if is_wrong { ttl * 1_000_000 } else { ttl };
-        self.inner.announce(owner, ttl).await
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        let (ttl, fitness) = match self.mistake {
+            M::AnnouncesForEver => (ttl * 1_000_000, fitness),
+            M::KeepsTheFirstFitness => (ttl, *self.memory().fitness.entry(owner).or_insert(fitness)),
+            _ => (ttl, fitness),
+        };
+        self.inner.announce(owner, ttl, fitness).await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

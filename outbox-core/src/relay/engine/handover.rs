@@ -1,0 +1,120 @@
+//! What a relay does that cannot do its work while others can: it hands its partitions over, probes, tries again, and takes its share.
+//!
+//! Invariants: nothing is given back while a message of it is on its way; before that the broker's connection is dropped, so that little arrives after the next
+//! owner has begun. What arrives all the same carries its id. A probe reads, and sends no message. A crash anywhere here leaves leases that run
+//! out. When is decided in [`fitness`](crate::relay::fitness), who takes how much in [`ownership`](crate::relay::ownership).
+
+use std::error::Error;
+
+use tokio::time::timeout;
+
+use super::{Engine, Mode};
+use crate::health::{Activity, Trouble};
+use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::relay::policy;
+use crate::store::{OutboxStore, StoreError, within};
+
+/// Why a probe failed.
+pub(super) enum Unfit {
+    Store(StoreError),
+    Publisher(PublishError),
+}
+
+/// Activities that a relay is for. Without the other one it has no leases to hand over.
+const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingHeld, Activity::Settling];
+
+impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
+    /// Looks how this relay is doing, and begins a probe if one is due. A drain ends with the first trouble instead.
+    pub(super) fn check_up(&mut self) {
+        if self.mode == Mode::Drain {
+            return;
+        }
+        let work = WORK.map(|activity| self.store_failing_since[activity as usize]);
+        let failing_since = work
+            .into_iter()
+            .chain([self.breaker.failing_since()])
+            .flatten()
+            .min();
+        let owns = !self.ownership.leases().is_empty();
+        if self.checkup.look(failing_since, owns, &mut self.rng) {
+            tracing::warn!("this relay cannot do its work; others that can take its partitions over");
+        }
+        if self.probing.is_some() || !self.checkup.is_probe_due(self.ownership.relays(), owns) {
+            return;
+        }
+        let (store, publisher, bound) = (
+            &self.relay.store,
+            &self.relay.publisher,
+            self.config.store_timeout,
+        );
+        self.probing = Some(Box::pin(async move {
+            let checked = within(bound, "the database could not be checked", store.preflight()).await;
+            checked.map_err(Unfit::Store)?;
+            let silent = |_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"));
+            let checked = timeout(bound, publisher.preflight()).await.unwrap_or_else(silent);
+            checked.map(drop).map_err(Unfit::Publisher)
+        }));
+    }
+
+    pub(super) fn probed(&mut self, probed: Result<(), Unfit>) {
+        let begins = self.checkup.probed(probed.is_ok(), &mut self.rng);
+        match probed {
+            Ok(()) if begins => {
+                tracing::info!("broker and database answer again; this relay tries to publish");
+                self.breaker.try_again();
+                self.store_failing_since = Default::default();
+                self.settle_after = None;
+                self.ownership.doubt();
+            }
+            Ok(()) => {}
+            Err(unfit) => {
+                let (what, error): (_, &dyn Error) = match &unfit {
+                    Unfit::Store(error) => ("database", error),
+                    Unfit::Publisher(error) => ("broker", error),
+                };
+                let reason = policy::describe(error);
+                tracing::debug!(what, %reason, "a probe failed");
+                self.relay.health.update(|vitals| {
+                    let trouble = match unfit {
+                        Unfit::Store(_) => &mut vitals.store[Activity::Fetching as usize].failing,
+                        Unfit::Publisher(_) => &mut vitals.broker_failing,
+                    };
+                    Trouble::note(trouble, reason);
+                });
+            }
+        }
+    }
+
+    /// Something failed that is not a message's fault.
+    pub(super) fn end_trial(&mut self) {
+        if self.checkup.failed(&mut self.rng) {
+            tracing::warn!("this relay still cannot do its work");
+            self.ownership.doubt();
+        }
+    }
+
+    /// Whether everything goes to others, or only waits for verdicts that this relay cannot settle.
+    pub(super) fn lets_go(&self) -> bool {
+        let cannot_settle = self.store_failing_since[Activity::Settling as usize].is_some();
+        self.hands_over || (self.ownership.hands_over() && cannot_settle)
+    }
+
+    /// Nothing is on its way any more, and everything goes to others.
+    pub(super) async fn let_go(&mut self) {
+        self.hands_over = false;
+        self.abandon().await;
+        if self.store_failing_since[Activity::Settling as usize]
+            .take()
+            .is_some()
+        {
+            // The verdicts cannot be settled here. What they say of published messages is lost, so those are sent again, and dropped as copies.
+            self.generation += 1;
+            self.schedule = Default::default();
+            self.hand.let_go();
+            self.settling = None;
+            self.in_settlement.clear();
+            self.settle_after = None;
+            self.intake.restart();
+        }
+    }
+}

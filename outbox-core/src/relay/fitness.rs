@@ -1,0 +1,184 @@
+//! Whether this relay can do its work, and what it tells the others.
+//!
+//! A relay can reach its database and not the broker, or fetch nothing although it renews its leases. Its partitions are better off with others then, if others
+//! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
+//! lately, so whoever is fit beside an ailing one has succeeded since that one began to fail: while the broker is away for all, nobody is fit, and
+//! no partition moves. Who has handed everything over comes back by a probe, which reads only, and then by a trial that ends with the first failure.
+//! Absent here: I/O, and the shares, which follow from this in [`ownership`](super::ownership).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::retry::Backoff;
+use crate::store::{Fitness, Relays};
+
+/// The longest pause between two probes, short enough that health does not forget what is wrong in between.
+const PROBE_MAX: Duration = Duration::from_secs(60);
+
+/// The longest pause between two trials that fail. What is sent in one is late by the time that it takes to fail.
+const TRIAL_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(super) struct Checkup {
+    /// How long a failure lasts before others are asked to help: as long as they would wait for a relay that died.
+    patience: Duration,
+    state: State,
+    /// The last time that the publisher succeeded, or said that it would.
+    proved_at: Option<Instant>,
+    /// Since when probes have failed.
+    probes_failing: Option<Instant>,
+    /// Probes that failed in a row.
+    failed_probes: u32,
+    probe_at: Instant,
+    /// Times that it became ailing soon after it had recovered.
+    relapses: u32,
+    /// No trial before this.
+    trial_at: Instant,
+    recovered_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Working,
+    Ailing,
+    Trying,
+}
+
+impl Checkup {
+    pub(super) fn new(lease_ttl: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            patience: lease_ttl,
+            state: State::Working,
+            proved_at: None,
+            probes_failing: None,
+            failed_probes: 0,
+            probe_at: now,
+            relapses: 0,
+            trial_at: now,
+            recovered_at: None,
+        }
+    }
+
+    /// What others are told.
+    pub(super) fn fitness(&self) -> Fitness {
+        match self.state {
+            State::Ailing => Fitness::Ailing,
+            State::Trying => Fitness::Trying,
+            State::Working if self.is_proved() => Fitness::Fit,
+            State::Working => Fitness::Unproven,
+        }
+    }
+
+    pub(super) fn is_ailing(&self) -> bool {
+        self.state == State::Ailing
+    }
+
+    /// Half the time that an ailing relay has failed for: with the time that passes before it hears of this, the success is still younger than that.
+    fn is_proved(&self) -> bool {
+        self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
+    }
+
+    /// Takes note since when something fails that this relay is for. `owns` says that it has partitions, so that its own messages show what works.
+    /// Returns true if it is ailing from now on.
+    pub(super) fn look(
+        &mut self,
+        failing_since: Option<Instant>,
+        owns: bool,
+        rng: &mut fastrand::Rng,
+    ) -> bool {
+        let since = [failing_since, self.probes_failing].into_iter().flatten().min();
+        match (self.state, since) {
+            (State::Working, Some(since)) if since.elapsed() >= self.patience => {
+                self.sicken(rng);
+                true
+            }
+            (State::Ailing, None) if owns => {
+                self.recover();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn sicken(&mut self, rng: &mut fastrand::Rng) {
+        self.state = State::Ailing;
+        let is_relapse = self.recovered_at.is_some_and(|at| at.elapsed() < TRIAL_MAX);
+        self.relapses = if is_relapse {
+            self.relapses.saturating_add(1)
+        } else {
+            0
+        };
+        self.probes_failing = None;
+        self.failed_probes = 0;
+        let now = Instant::now();
+        self.probe_at = now + self.patience / 3;
+        self.trial_at = now + pause(self.patience, TRIAL_MAX, self.relapses, rng);
+    }
+
+    fn recover(&mut self) {
+        self.state = State::Working;
+        self.recovered_at = Some(Instant::now());
+    }
+
+    /// The publisher succeeded.
+    pub(super) fn proved(&mut self) {
+        self.proved_at = Some(Instant::now());
+        self.probes_failing = None;
+        self.failed_probes = 0;
+    }
+
+    /// Messages were fetched, published and settled: that is all there is to show.
+    pub(super) fn delivered(&mut self) {
+        if self.state == State::Trying {
+            self.recover();
+        }
+    }
+
+    /// Something failed that is not a message's own fault. Ends a trial, and then returns true.
+    pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
+        let is_trial = self.state == State::Trying;
+        if is_trial {
+            self.recovered_at = Some(Instant::now());
+            self.sicken(rng);
+        }
+        is_trial
+    }
+
+    /// Whether to ask broker and database now: to come back, or to show others that are ailing that this relay is not.
+    pub(super) fn is_probe_due(&self, relays: Relays, owns: bool) -> bool {
+        let is_wanted = match self.state {
+            State::Ailing => !owns,
+            State::Working => relays.ailing > 0 && !self.is_proved(),
+            State::Trying => false,
+        };
+        is_wanted && self.probe_at <= Instant::now()
+    }
+
+    /// A probe is over. Returns true if a trial begins.
+    pub(super) fn probed(&mut self, succeeded: bool, rng: &mut fastrand::Rng) -> bool {
+        let now = Instant::now();
+        if succeeded {
+            self.proved();
+            self.probe_at = now + self.patience / 3;
+            let begins = self.state == State::Ailing && self.trial_at <= now;
+            if begins {
+                self.state = State::Trying;
+            }
+            return begins;
+        }
+        self.probes_failing.get_or_insert(now);
+        self.probe_at = now + pause(self.patience / 3, PROBE_MAX, self.failed_probes, rng);
+        self.failed_probes = self.failed_probes.saturating_add(1);
+        false
+    }
+}
+
+fn pause(first: Duration, max: Duration, failures: u32, rng: &mut fastrand::Rng) -> Duration {
+    let backoff = Backoff {
+        min: first,
+        max: max.max(first),
+    };
+    backoff.delay(failures.saturating_add(1), rng)
+}

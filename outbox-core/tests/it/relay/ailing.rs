@@ -1,0 +1,340 @@
+//! A relay that reaches its database, and cannot do its work all the same, while others can.
+
+use std::sync::{Arc, Mutex};
+
+use outbox_core::testing::Ledger;
+use outbox_core::{FailureClass, Health, HealthCheck, Message, PublishError, Publisher, Receipt};
+use tokio::time::Instant;
+
+use super::watched::Watched;
+use super::*;
+
+/// How a relay is cut off from the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing is answered.
+    Silent,
+    /// Whatever is published is refused; questions are answered.
+    Refused(FailureClass),
+    /// Whatever is published is not answered; questions are.
+    SilentToMessages,
+}
+
+/// A broker as one relay reaches it.
+#[derive(Debug, Clone)]
+struct Reached {
+    broker: MemoryPublisher,
+    way: Arc<Mutex<Way>>,
+}
+
+/// Enough that each relay has some.
+const ACCOUNTS: u32 = 16;
+
+/// How long a publisher waits for a confirmation.
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Reached {
+    fn new(broker: &MemoryBroker) -> Self {
+        Self {
+            broker: broker.publisher(),
+            way: Arc::new(Mutex::new(Way::Open)),
+        }
+    }
+
+    fn set(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+    }
+
+    fn way(&self) -> Way {
+        *self.way.lock().unwrap()
+    }
+}
+
+async fn no_answer<T>() -> Result<T, PublishError> {
+    tokio::time::sleep(ACK_TIMEOUT).await;
+    Err(PublishError::new(FailureClass::Unknown, "no answer"))
+}
+
+impl Publisher for Reached {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        match self.way() {
+            Way::Open => self.broker.publish(message).await,
+            Way::Silent | Way::SilentToMessages => no_answer().await,
+            Way::Refused(class) => Err(PublishError::new(class, "refused")),
+        }
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        match self.way() {
+            Way::Silent => no_answer().await,
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Relays that share an outbox, each with a way of its own to the broker.
+struct Group {
+    store: MemoryStore,
+    broker: MemoryBroker,
+    watched: Vec<Watched>,
+    ways: Vec<Reached>,
+    health: Vec<HealthCheck>,
+    shutdown: CancellationToken,
+    runs: Vec<tokio::task::JoinHandle<RelayReport>>,
+}
+
+impl Group {
+    /// Begins with so many, which have found their shares.
+    async fn of(relays: u64) -> Self {
+        let mut group = Self {
+            store: MemoryStore::new(),
+            broker: MemoryBroker::new(),
+            watched: Vec::new(),
+            ways: Vec::new(),
+            health: Vec::new(),
+            shutdown: CancellationToken::new(),
+            runs: Vec::new(),
+        };
+        for _ in 0..relays {
+            group.join(Way::Open);
+        }
+        tokio::time::sleep(quick().lease_ttl * 2).await;
+        group
+    }
+
+    fn join(&mut self, way: Way) {
+        let (watched, reached) = (Watched::new(&self.store), Reached::new(&self.broker));
+        reached.set(way);
+        let config = quick().seed(Some(self.runs.len() as u64));
+        let relay = Relay::new(watched.clone(), reached.clone()).with_config(config);
+        self.watched.push(watched);
+        self.ways.push(reached);
+        self.health.push(relay.health());
+        let shutdown = self.shutdown.clone();
+        self.runs
+            .push(tokio::spawn(async move { relay.run(shutdown).await.unwrap() }));
+    }
+
+    fn shares(&self) -> Vec<usize> {
+        let mut shares: Vec<usize> = self.store.owners().into_values().collect();
+        shares.sort_unstable();
+        shares
+    }
+
+    fn granted(&self) -> usize {
+        self.watched.iter().map(Watched::granted).sum()
+    }
+
+    fn pending(&self) -> usize {
+        let rows = self.store.rows().into_iter();
+        rows.filter(|row| row.status != Published).count()
+    }
+
+    async fn drained_within(&self, bound: Duration, what: &str) {
+        let drained = tokio::time::timeout(bound, self.store.until_drained()).await;
+        assert!(drained.is_ok(), "{what}: {} are left", self.pending());
+    }
+
+    async fn end(self) -> Vec<RelayReport> {
+        self.shutdown.cancel();
+        let mut reports = Vec::new();
+        for run in self.runs {
+            reports.push(run.await.unwrap());
+        }
+        let ledger = Ledger::of(&self.store, &self.broker);
+        ledger.assert_balanced();
+        assert_eq!(ledger.copies(), 0);
+        reports
+    }
+}
+
+/// In the field: expired credentials, a firewall, a node without a network to the broker. Half of the messages stood still until somebody looked.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
+    for way in [
+        Way::Silent,
+        Way::SilentToMessages,
+        Way::Refused(FailureClass::Transient),
+        Way::Refused(FailureClass::Configuration),
+    ] {
+        let group = Group::of(2).await;
+        assert_eq!(group.shares(), [32, 32]);
+        group.ways[0].set(way);
+        for cents in 0..20 {
+            (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        group
+            .drained_within(quick().lease_ttl * 4, &format!("{way:?}"))
+            .await;
+        tokio::time::sleep(quick().stuck_after * 2).await;
+        let health = group.health[0].now().to_string();
+        if way == Way::Silent {
+            assert!(health.starts_with("degraded: broker fails since"), "{health}");
+            assert!(health.contains("other relays have its partitions"), "{health}");
+        } else {
+            // Without messages nothing shows that it would fail again.
+            assert!(group.health[0].now().is_alive(), "{way:?}: {health}");
+        }
+        assert_eq!(group.health[1].now(), Health::Alive);
+
+        group.ways[0].set(Way::Open);
+        let opened_at = Instant::now();
+        let mut cents = 20;
+        while group.shares() != [32, 32] {
+            // There must be something to try with.
+            (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+            cents += 1;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(
+                opened_at.elapsed() < Duration::from_secs(700),
+                "{way:?}: {:?}",
+                group.shares()
+            );
+        }
+        tokio::time::sleep(quick().lease_ttl).await;
+        assert_eq!(group.health[0].now(), Health::Alive, "{way:?}");
+        assert_eq!(group.shares(), [32, 32], "{way:?}");
+        group.drained_within(quick().lease_ttl, "in the end").await;
+        group.end().await;
+    }
+}
+
+/// It fetches nothing although it renews its leases: a network that drops what is large, a role that may not read.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
+    for call in ["fetch", "fetch_held", "settle"] {
+        let group = Group::of(2).await;
+        (0..10_000).for_each(|_| group.watched[0].silence_one(call, 0));
+        group.ways[0].set(Way::Open);
+        if call == "fetch_held" {
+            group.broker.fail_next(40, FailureClass::Transient);
+        }
+        for cents in 0..20 {
+            (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        group.drained_within(quick().lease_ttl * 6, call).await;
+        group.end().await;
+    }
+}
+
+/// Half an hour, with and without traffic, and with relays that restart meanwhile: nobody is better off with a partition than who has it.
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_is_away_for_all_moves_no_partition() {
+    for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {
+        let mut group = Group::of(relays).await;
+        group.ways.iter().for_each(|way| way.set(Way::Silent));
+        let before = group.granted();
+        for cents in 0..60 {
+            (0..traffic).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            assert_eq!(group.granted(), before, "of {relays} after {} s", cents * 30);
+        }
+        // One that starts in the middle of it is no better off.
+        group.join(Way::Silent);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        if traffic > 0 {
+            assert_eq!(group.granted(), before, "by a new one beside {relays}");
+        }
+
+        group.ways.iter().for_each(|way| way.set(Way::Open));
+        group
+            .drained_within(Duration::from_secs(120), "when the broker is back")
+            .await;
+        (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 99 }]).unwrap());
+        group.drained_within(Duration::from_secs(120), "after that").await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let shares = group.shares();
+        assert_eq!(
+            (shares.len(), shares.iter().sum()),
+            (relays as usize + 1, 64_usize),
+            "{shares:?}"
+        );
+        group.end().await;
+    }
+}
+
+/// A full disk, a stream without a leader: the broker answers questions and takes nothing. Probes succeed then, and trials do not.
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_times_at_most() {
+    for way in [Way::SilentToMessages, Way::Refused(FailureClass::Transient)] {
+        let group = Group::of(3).await;
+        group.ways.iter().for_each(|reached| reached.set(way));
+        let before = group.granted();
+        for cents in 0..60 {
+            (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        let moved = group.granted() - before;
+        assert!(moved <= 64 * 3, "{way:?}: {moved} moves in half an hour");
+        group.ways.iter().for_each(|reached| reached.set(Way::Open));
+        group
+            .drained_within(Duration::from_secs(180), "when it takes them again")
+            .await;
+        group.end().await;
+    }
+}
+
+/// What it may not publish it may ask for: each trial fails, and costs what is sent in it some time.
+#[tokio::test(start_paused = true)]
+async fn trials_that_fail_become_rare_and_delay_a_message_once() {
+    let group = Group::of(2).await;
+    group.ways[0].set(Way::SilentToMessages);
+    let before = group.granted();
+    let mut late = Vec::new();
+    for cents in 0..360 {
+        (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
+        let recorded_at = Instant::now();
+        group
+            .drained_within(quick().lease_ttl * 4, "beside a failing trial")
+            .await;
+        late.push(recorded_at.elapsed());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let moved = group.granted() - before;
+    assert!((64..64 * 20).contains(&moved), "{moved} moves in an hour");
+    let slow = late.iter().filter(|took| **took > Duration::from_secs(2)).count();
+    assert!(
+        slow <= 16,
+        "{slow} of 360 rounds were late: {:?}",
+        late.iter().max()
+    );
+    group.end().await;
+}
+
+/// There is nobody to hand over to.
+#[tokio::test(start_paused = true)]
+async fn a_lone_relay_keeps_its_partitions() {
+    let group = Group::of(1).await;
+    group.ways[0].set(Way::Silent);
+    credit(&group.store, 50, 2);
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!((group.shares(), group.granted()), (vec![64], 64));
+    assert!(!group.health[0].now().is_alive(), "{}", group.health[0].now());
+    group.ways[0].set(Way::Open);
+    group.drained_within(Duration::from_secs(60), "at once").await;
+    group.end().await;
+}
+
+/// The one that took over dies: then the other one, which has nothing, is the only one who can try.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_has_handed_over_takes_everything_back_from_one_that_died() {
+    let mut group = Group::of(2).await;
+    group.ways[0].set(Way::Silent);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 4, "by the other one")
+        .await;
+    tokio::time::sleep(quick().lease_ttl).await;
+    assert_eq!(group.shares(), [64]);
+    group.runs.pop().unwrap().abort();
+    group.ways[0].set(Way::Open);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 5, "by the one that is left")
+        .await;
+    assert_eq!(group.shares(), [64]);
+    assert_eq!(group.end().await.len(), 1);
+}
