@@ -1,8 +1,9 @@
 //! `cargo run -p examples --example 10_constraint`
 //!
-//! Strategy `constraint`: the handler's own table has a unique key already, so a second row for the same thing is refused anyway. Then the
-//! inbox needs no row of its own: a violation of the named constraint says that the message has had its effect. Everything else that the
-//! database refuses is a failure. It remembers as long as the handler's row exists. No server is needed.
+//! Strategy `constraint`: the handler's own table has a unique key already, so a second row for the same thing is refused anyway. A violation of the
+//! named constraint says that the message has had its effect. Everything else that the database refuses is a failure. The strategy remembers a message as
+//! long as the handler's row exists. The inbox writes no row for a message that is delivered once. A repeated delivery is counted before the handler runs,
+//! and that row stays until it expires. No server is needed.
 
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Relay};
@@ -93,7 +94,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         number(&db, "SELECT units AS n FROM stock").await?
     );
     println!(
-        "inbox rows of what was handled: {}",
+        "inbox rows of repeated deliveries: {}",
         outbox_inbox::testing::handled(&db, "inventory").await?.len()
     );
     Ok(())
