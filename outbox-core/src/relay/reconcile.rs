@@ -14,13 +14,16 @@ use time::OffsetDateTime;
 
 use crate::message::{Message, MessageId};
 use crate::publisher::{PublishError, Publisher, StreamLog};
-use crate::store::{OutboxAdmin, StoreError};
+use crate::store::{OutboxAdmin, StoreError, within};
 
 /// How far the clocks of database and broker may differ.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 
 /// Messages read from the outbox at a time.
 const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// How long the database may take for one page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub enum ReconcileError {
     /// The stream could not be read.
     #[error("the stream could not be read")]
     Log(#[source] PublishError),
-    /// The database failed.
+    /// The database failed, or took longer than a minute for a page of 1,000 messages ([`StoreError::Silent`]).
     #[error("outbox store failed after {so_far:?}")]
     Store {
         /// What was done before.
@@ -145,7 +148,8 @@ impl<'a, S: OutboxAdmin> Pages<'a, S> {
     /// What is missing of the next page; `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Message>>, ReconcileError> {
         let Span { from, until } = self.span;
-        let page = self.store.published(from, until, self.after, PAGE).await;
+        let page = self.store.published(from, until, self.after, PAGE);
+        let page = within(PAGE_TIMEOUT, "published messages could not be read", page).await;
         let page = page.map_err(|source| ReconcileError::Store {
             so_far: self.report,
             source,
