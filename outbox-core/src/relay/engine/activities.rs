@@ -166,7 +166,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return;
         }
         if let Some(after) = self.settle_after {
-            if now < after && self.stopping.is_none() {
+            if now < after {
                 return;
             }
         } else {

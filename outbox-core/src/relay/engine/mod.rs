@@ -249,8 +249,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 () = sleep_until(next_at) => Ok(()),
             };
             if let Err(error) = step {
-                outcome = Err(error);
-                self.stop();
+                // The first failure says why; what fails while the run stops must not prolong that.
+                outcome = outcome.and(Err(error));
+                if self.stopping.is_none() {
+                    self.stop();
+                }
             }
         }
         let unconfirmed = flights.len();

@@ -53,3 +53,18 @@ async fn a_drain_waits_for_a_slow_database_without_turning_in_circles() {
     });
     assert_eq!(report.await.unwrap().published, 16);
 }
+
+/// Each failure began the bound of the shutdown anew, so a drain ended only when the database answered.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_although_the_database_takes_no_verdicts() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 16, 1);
+    let watched = Watched::new(&store);
+    (0..10_000).for_each(|_| watched.silence_one("settle", 0));
+    let relay = Relay::new(watched, broker.publisher()).with_config(quick());
+    let bound = Duration::from_secs(60);
+    let drained = tokio::time::timeout(bound, relay.drain()).await;
+    let error = drained.expect("a drain ends with the first trouble").unwrap_err();
+    assert!(error.to_string().contains("store"), "{error}");
+    assert!(store.rows().iter().all(|row| row.status == Pending));
+}
