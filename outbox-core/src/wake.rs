@@ -107,7 +107,7 @@ fn subscribe() -> watch::Receiver<u64> {
 }
 
 #[cfg(feature = "testing")]
-pub(crate) use isolation::isolate;
+pub use isolation::{Isolation, isolate};
 
 /// Wake-ups of one thread, so that a simulation hears of its own commits alone and repeats exactly. Each listener has a channel of its own, because
 /// a channel wakes its receivers in no particular order.
@@ -126,10 +126,14 @@ mod isolation {
     /// Ends the isolation when it is dropped: what was before is back.
     #[derive(Debug)]
     #[must_use = "the isolation ends when this is dropped"]
-    pub(crate) struct Isolation(Option<Listeners>);
+    pub struct Isolation(Option<Listeners>);
 
-    /// Until the answer is dropped, commits and relays of this thread hear of each other and of nobody else.
-    pub(crate) fn isolate() -> Isolation {
+    /// Until the answer is dropped, commits and relays of this thread hear of each other and of nobody else, but for
+    /// [`notify_remote`](super::notify_remote).
+    ///
+    /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and commits of other tests
+    /// do that. Keep the answer, on the same thread, for as long as the test lasts.
+    pub fn isolate() -> Isolation {
         Isolation(LISTENERS.replace(Some(Vec::new())))
     }
 

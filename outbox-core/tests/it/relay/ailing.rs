@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use outbox_core::testing::Ledger;
+use outbox_core::wake;
 use outbox_core::{FailureClass, Health, HealthCheck, Message, PublishError, Publisher, Receipt};
 use tokio::time::Instant;
 
@@ -82,6 +83,8 @@ struct Group {
     health: Vec<HealthCheck>,
     shutdown: CancellationToken,
     runs: Vec<tokio::task::JoinHandle<RelayReport>>,
+    /// Dropped last.
+    _alone: wake::Isolation,
 }
 
 impl Group {
@@ -95,6 +98,7 @@ impl Group {
             health: Vec::new(),
             shutdown: CancellationToken::new(),
             runs: Vec::new(),
+            _alone: wake::isolate(),
         };
         for _ in 0..relays {
             group.join(Way::Open);

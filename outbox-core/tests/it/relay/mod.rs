@@ -55,6 +55,7 @@ async fn run_during(
     relay: &Relay<MemoryStore, MemoryPublisher>,
     scenario: impl Future<Output = ()>,
 ) -> RelayReport {
+    let _alone = outbox_core::wake::isolate();
     let shutdown = CancellationToken::new();
     let scenario = async {
         scenario.await;

@@ -33,6 +33,7 @@ fn watched_relay(
 
 /// Runs the relay until `scenario` is over.
 async fn run_watched(relay: &Relay<Watched, MemoryPublisher>, scenario: impl Future<Output = ()>) {
+    let _alone = outbox_core::wake::isolate();
     let shutdown = CancellationToken::new();
     let scenario = async {
         scenario.await;
