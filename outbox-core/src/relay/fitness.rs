@@ -3,7 +3,8 @@
 //! A relay can reach its database and not the broker, or fetch nothing although it renews its leases. Its partitions are better off with others then, if others
 //! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
 //! lately, so whoever is fit beside an ailing one has succeeded since that one began to fail: while the broker is away for all, nobody is fit, and
-//! no partition moves. Who has handed everything over comes back by a probe, which reads only, and then by a trial that ends with the first failure.
+//! no partition moves. A relay that has handed everything over comes back by a probe, which reads only, and then by a trial. The trial ends with the first
+//! failure, with the first delivery, or after the time of a lease without either.
 //! Absent here: I/O, and the shares, which follow from this in [`ownership`](super::ownership).
 
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(super) struct Checkup {
     probe_at: Instant,
     /// Times that it became ailing soon after it had recovered.
     relapses: u32,
-    /// No trial before this.
+    /// No trial before this; during a trial, when it began.
     trial_at: Instant,
     recovered_at: Option<Instant>,
 }
@@ -98,13 +99,18 @@ impl Checkup {
                 self.recover();
                 false
             }
+            // It had nothing to try with. Others may have, and keep it until somebody is fit.
+            (State::Trying, None) if self.trial_at.elapsed() >= self.patience => {
+                self.recover();
+                false
+            }
             _ => false,
         }
     }
 
     fn sicken(&mut self, rng: &mut fastrand::Rng) {
         self.state = State::Ailing;
-        let is_relapse = self.recovered_at.is_some_and(|at| at.elapsed() < TRIAL_MAX);
+        let is_relapse = self.recovered_at.is_some_and(|at| at.elapsed() < TRIAL_MAX * 2);
         self.relapses = if is_relapse {
             self.relapses.saturating_add(1)
         } else {
@@ -146,25 +152,37 @@ impl Checkup {
         is_trial
     }
 
-    /// Whether to ask broker and database now: to come back, or to show others that are ailing that this relay is not.
-    pub(super) fn is_probe_due(&self, relays: Relays, owns: bool) -> bool {
-        let is_wanted = match self.state {
-            State::Ailing => !owns,
-            State::Working => relays.ailing > 0 && !self.is_proved(),
-            State::Trying => false,
-        };
-        is_wanted && self.probe_at <= Instant::now()
+    /// When to ask broker and database: to come back, or to show others that are ailing that this relay is not. One that still owns partitions asks only if its
+    /// own messages have not shown anything since `failed_at`, for several times as long as it waits before it calls itself ailing.
+    pub(super) fn probe_due_at(
+        &self,
+        relays: Relays,
+        owns: bool,
+        failed_at: Option<Instant>,
+    ) -> Option<Instant> {
+        match self.state {
+            State::Ailing if owns => {
+                let idle_at = failed_at? + self.patience * 4;
+                Some(idle_at.max(self.probe_at).max(self.trial_at))
+            }
+            State::Ailing => Some(self.probe_at),
+            State::Working => (relays.ailing > 0).then_some(self.probe_at),
+            State::Trying => None,
+        }
     }
 
-    /// A probe is over. Returns true if a trial begins.
-    pub(super) fn probed(&mut self, succeeded: bool, rng: &mut fastrand::Rng) -> bool {
+    /// A probe is over. Returns true if the relay is to publish again: in a trial, or with the partitions that it has kept.
+    pub(super) fn probed(&mut self, succeeded: bool, owns: bool, rng: &mut fastrand::Rng) -> bool {
         let now = Instant::now();
         if succeeded {
             self.proved();
-            self.probe_at = now + self.patience / 3;
+            self.probe_at = now + self.patience / 4;
             let begins = self.state == State::Ailing && self.trial_at <= now;
-            if begins {
+            if begins && owns {
+                self.recover();
+            } else if begins {
                 self.state = State::Trying;
+                self.trial_at = now;
             }
             return begins;
         }

@@ -258,20 +258,22 @@ struct Share {
 fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
-    let (takes, keeps) = if !shares {
-        (all, all)
-    } else if relays.fit > 0 {
-        match own {
-            Fitness::Ailing => (0, 0),
-            _ => {
-                let share = among(relays.alive() - relays.ailing);
-                (share, share)
-            }
+    // Nobody hands over while nobody is fit, but for a share to one that tries.
+    let staying = |relays: Relays| {
+        if relays.ailing > 0 && relays.trying == 0 {
+            all
+        } else {
+            among(relays.alive())
         }
-    } else {
-        let share = among(relays.alive());
-        let stays = relays.ailing > 0 && relays.trying == 0;
-        (share, if stays { all } else { share })
+    };
+    let able = relays.alive() - relays.ailing;
+    let (takes, keeps) = match own {
+        _ if !shares => (all, all),
+        Fitness::Ailing if relays.fit > 0 => (0, 0),
+        // What is free is for the others, if there are any.
+        Fitness::Ailing => (if able > 0 { 0 } else { among(relays.alive()) }, staying(relays)),
+        _ if relays.fit > 0 => (among(able), among(able)),
+        _ => (among(able), staying(relays).max(among(able))),
     };
     Share { takes, keeps }
 }

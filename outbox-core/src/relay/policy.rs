@@ -102,6 +102,8 @@ pub(super) struct Breaker {
     closed_until: Option<Instant>,
     /// The first failure since the last confirmation.
     failing_since: Option<Instant>,
+    /// The last failure.
+    failed_at: Option<Instant>,
     /// The last confirmation.
     confirmed_at: Option<Instant>,
 }
@@ -115,6 +117,7 @@ impl Breaker {
             repeated: 0,
             closed_until: None,
             failing_since: None,
+            failed_at: None,
             confirmed_at: None,
         }
     }
@@ -142,6 +145,11 @@ impl Breaker {
         self.failing_since.filter(|_| is_failing)
     }
 
+    /// When a publish last failed, if the broker is failing.
+    pub(super) fn failed_at(&self) -> Option<Instant> {
+        self.failing_since().and(self.failed_at)
+    }
+
     /// Whether the broker confirmed something after this.
     pub(super) fn is_alive_since(&self, time: Instant) -> bool {
         self.confirmed_at.is_some_and(|at| at > time)
@@ -149,7 +157,7 @@ impl Breaker {
 
     /// The broker was silent; returns the pause, if one begins now.
     pub(super) fn silent(&mut self, rng: &mut fastrand::Rng) -> Option<Duration> {
-        self.failing_since.get_or_insert_with(Instant::now);
+        self.failed();
         if self.pause_end().is_some() {
             return None; // One of those that were on their way when the pause began.
         }
@@ -159,7 +167,7 @@ impl Breaker {
 
     /// The broker refused a message, `again` if it was refused before; returns the pause, if one begins now.
     pub(super) fn refused(&mut self, again: bool, rng: &mut fastrand::Rng) -> Option<Duration> {
-        self.failing_since.get_or_insert_with(Instant::now);
+        self.failed();
         self.refusals = self.refusals.saturating_add(1);
         self.repeated = self.repeated.saturating_add(u32::from(again));
         if self.refusals < REFUSALS_MAX || self.pause_end().is_some() {
@@ -167,6 +175,12 @@ impl Breaker {
         }
         let rounds = self.repeated / REFUSALS_MAX;
         Some(self.pause(self.backoff.delay(rounds, rng).min(REFUSING_PAUSE_MAX)))
+    }
+
+    fn failed(&mut self) {
+        let now = Instant::now();
+        self.failing_since.get_or_insert(now);
+        self.failed_at = Some(now);
     }
 
     fn pause(&mut self, pause: Duration) -> Duration {

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Engine, Mode};
 use crate::health::{Activity, Trouble};
@@ -39,7 +39,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.checkup.look(failing_since, owns, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
         }
-        if self.probing.is_some() || !self.checkup.is_probe_due(self.ownership.relays(), owns) {
+        if self.probe_due_at().is_none_or(|at| Instant::now() < at) {
             return;
         }
         let (store, publisher, bound) = (
@@ -56,8 +56,23 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
+    /// When the next probe is due, if one is wanted.
+    pub(super) fn probe_due_at(&self) -> Option<Instant> {
+        if self.probing.is_some() || self.mode == Mode::Drain {
+            return None;
+        }
+        let is_store_well = WORK
+            .iter()
+            .all(|work| self.store_failing_since[*work as usize].is_none());
+        let failed_at = self.breaker.failed_at().filter(|_| is_store_well);
+        let owns = !self.ownership.leases().is_empty();
+        self.checkup
+            .probe_due_at(self.ownership.relays(), owns, failed_at)
+    }
+
     pub(super) fn probed(&mut self, probed: Result<(), Unfit>) {
-        let begins = self.checkup.probed(probed.is_ok(), &mut self.rng);
+        let owns = !self.ownership.leases().is_empty();
+        let begins = self.checkup.probed(probed.is_ok(), owns, &mut self.rng);
         match probed {
             Ok(()) if begins => {
                 tracing::info!("broker and database answer again; this relay tries to publish");
@@ -65,6 +80,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.store_failing_since = Default::default();
                 self.settle_after = None;
                 self.ownership.doubt();
+                // What failed before says nothing of the trial, which may have to wait for a message.
+                self.relay.health.update(|vitals| {
+                    vitals.broker_failing = None;
+                    WORK.into_iter()
+                        .for_each(|activity| vitals.store[activity as usize].failing = None);
+                });
             }
             Ok(()) => {}
             Err(unfit) => {

@@ -319,6 +319,10 @@ impl Checker {
             Verdict::Held { attempt: true, .. } | Verdict::Parked { .. } => {
                 let parks = matches!(verdict, Verdict::Parked { .. });
                 account.attempts += 1;
+                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time. The first of
+                // two calls may arrive last.
+                account.may_repeat += u32::from(!answered);
+                account.may_park_again |= !answered && parks;
                 let (permanent, unclassified) = account.faults;
                 let explained = permanent + unclassified + account.may_repeat;
                 let is_unreadable = account.draft.poison == Poison::Unreadable;
@@ -328,9 +332,6 @@ impl Checker {
                     || account.may_park_again
                     || unclassified + account.may_repeat >= attempts_max;
                 let fair = fair && (may_park || !parks);
-                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time.
-                account.may_repeat += u32::from(!answered);
-                account.may_park_again |= !answered && parks;
                 let used = account.attempts;
                 self.demand(Invariant::Attempts, fair, || {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")

@@ -101,6 +101,9 @@ impl SimStore {
         work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (world, life) = (self.world.clone(), self.life);
+        let bound = world.plan.store_timeout;
+        // What comes later than the relay waits for is done, and nobody hears of it.
+        let in_time = move |fate: Fate| fate.before + fate.after < bound;
         let fate = {
             let mut shared = world.shared();
             let mut fate = Fate::draw(&mut shared, &world);
@@ -113,7 +116,9 @@ impl SimStore {
                 };
             }
             if name == "settle" {
-                shared.checker.settling(life, fate.end == End::Answered);
+                shared
+                    .checker
+                    .settling(life, fate.end == End::Answered && in_time(fate));
             }
             fate
         };
@@ -139,7 +144,7 @@ impl SimStore {
                     .note(Event::StoreFailed { life, call: name });
                 return Err(failed(name));
             }
-            let result = work(world, &mut shared, end == End::Answered)?;
+            let result = work(world, &mut shared, end == End::Answered && in_time(fate))?;
             if end == End::Answered {
                 return Ok(result);
             }
