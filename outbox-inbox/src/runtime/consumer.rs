@@ -151,13 +151,18 @@ impl Consumer {
                 Order::Strict => 1,
                 _ => config.ack_pending_max,
             },
-            prefetch: match self.order {
-                Order::Strict => 1,
-                // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
-                _ => (4 * config.concurrency)
-                    .max(2 * self.batch_max)
-                    .min(self.in_flight_max()),
-            },
+            prefetch: self.prefetch(),
+        }
+    }
+
+    /// Most deliveries that wait in the driver.
+    pub(super) fn prefetch(&self) -> usize {
+        match self.order {
+            Order::Strict => 1,
+            // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
+            _ => (4 * self.shared.config.concurrency)
+                .max(2 * self.batch_max)
+                .min(self.in_flight_max()),
         }
     }
 
