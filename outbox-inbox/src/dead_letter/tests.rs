@@ -8,7 +8,7 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
-fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
+pub(super) fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
     Incoming {
         subject: "events.x".to_owned(),
         headers: Vec::new(),
@@ -18,7 +18,7 @@ fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
     }
 }
 
-fn message() -> Message {
+pub(super) fn message() -> Message {
     let id = MessageId::fresh();
     Message {
         id,
@@ -68,7 +68,7 @@ fn a_letter_has_one_key_however_often_it_is_delivered() {
     );
 }
 
-fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
+pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
     Letter {
         consumer: "billing",
         message,

@@ -40,6 +40,14 @@ impl Consumer {
                 Err(error) => return self.later(item, &describe(&error)),
             }
         }
+        if let Some(letter) = item.letter.clone()
+            && let Some(error) = dead_letter::without_payload(&letter.incoming)
+        {
+            let message = item.message.as_ref().ok().cloned();
+            return self
+                .letter_failed(item, &letter, message.as_deref(), &error, stop)
+                .await;
+        }
         let message = match &item.message {
             Ok(message) => message.clone(),
             Err(error) => {
