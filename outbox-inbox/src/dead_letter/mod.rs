@@ -28,7 +28,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBacken
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::database::{Trouble, trouble};
+use crate::database::{Trouble, timed_out, trouble};
 use crate::dedup::sql::{InboxSql, integer};
 use crate::handler::describe;
 
@@ -188,9 +188,9 @@ pub(crate) async fn insert_in(
     }
 }
 
-/// Whether the database refuses a letter for its contents.
+/// Whether the database refuses a letter for its contents. A statement that took too long says nothing of them.
 fn is_refusal(error: &DbErr) -> bool {
-    trouble(error) == Trouble::Statement
+    trouble(error) == Trouble::Statement && !timed_out(error)
 }
 
 fn refused(letter: &Letter<'_>, error: &DbErr) {

@@ -445,6 +445,31 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
     }
 }
 
+/// The row is locked, which says nothing of the letter: written plain, it would lose what was read from it.
+#[tokio::test]
+async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
+    for test in TestDb::open_all().await {
+        if test.db.get_database_backend() != DbBackend::Postgres {
+            continue;
+        }
+        let (message, incoming) = (message(), incoming(1, b"a"));
+        let given_up = letter(Some(&message), &incoming);
+        let (first, second) = (test.begin().await, test.begin().await);
+        assert!(insert_in(&first, &test.sql, &given_up).await.unwrap());
+        second
+            .execute_unprepared("SET LOCAL statement_timeout = '400ms'")
+            .await
+            .unwrap();
+        let end = async {
+            tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+            first.rollback().await.unwrap();
+        };
+        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &given_up), end);
+        assert!(timed_out(&outcome.unwrap_err()));
+        second.rollback().await.unwrap();
+    }
+}
+
 #[test]
 fn json_is_escaped_to_ascii_and_means_the_same() {
     let text = vec![("n\0\u{fc}\u{1f600}\"\\", "\u{2028}")];
