@@ -118,6 +118,17 @@ impl Consumer {
             error,
             "not a message, kept as a dead letter"
         );
+        self.keep_unreadable(incoming, item, error, stop).await
+    }
+
+    /// Keeps what is no message as a dead letter.
+    pub(super) async fn keep_unreadable(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
         let error = storable_error(error);
         let letter = Letter {
             consumer: self.name,

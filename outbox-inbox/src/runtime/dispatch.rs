@@ -30,6 +30,7 @@ use super::room::to_f64;
 use super::slots::{MEAN_WEIGHT, Slots};
 use crate::dead_letter::StoredLetter;
 use crate::handler::{Order, describe};
+use crate::panics::guard_async;
 use crate::telemetry;
 
 /// Waits after trouble with the broker.
@@ -189,7 +190,12 @@ impl<S: Source> Dispatcher<S> {
             // A task that nobody aborts, because it begins transactions.
             self.tasks.spawn(async move {
                 let started = Instant::now();
-                let lanes = job::run(&consumer, taken, &stop).await;
+                let copies = taken.clone();
+                let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
+                    Ok(lanes) => lanes,
+                    // Not logged: the subscriber may be what panics.
+                    Err(_) => job::lost(&consumer, copies),
+                };
                 // Nobody listens after the end of the loop.
                 let _ = end.send(JobEnded {
                     from,
