@@ -26,8 +26,8 @@ pub enum UnknownVersion {
     /// It becomes a dead letter.
     #[default]
     DeadLetter,
-    /// It is delivered again, at the longest delay of [`InboxConfig::backoff`], until a newer program handles it. For rolling
-    /// deployments that start with the producer. Uses no attempts.
+    /// It goes back to the broker, under the conditions of [`UnknownEvent::Retry`], until a newer program handles it. So later messages of its aggregate
+    /// may be handled before it, except with the order `strict` and the strategy `sequence`. For rolling deployments that start with the producer.
     Retry,
     /// It is acknowledged and logged. For consumers that do not need what other versions say.
     Ignore,

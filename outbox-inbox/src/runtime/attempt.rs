@@ -161,10 +161,8 @@ impl Consumer {
         );
         match self.shared.config.unknown_version {
             UnknownVersion::Retry if item.letter.is_none() => {
-                tracing::warn!(event_id = %message.event_id, %error, "tried again later");
-                return Handling::Later {
-                    retry_after: self.shared.config.backoff.max,
-                };
+                let what = format!("{} version {}", message.event_type, message.event_version);
+                return self.send_back(incoming, item, message, &what).await;
             }
             UnknownVersion::Ignore if item.letter.is_none() => {
                 tracing::warn!(event_id = %message.event_id, %error, "ignored");

@@ -98,7 +98,7 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
-    /// Event types without a handler that others have asked for, as far as they came.
+    /// Event types and versions without a handler that others are to handle, as far as they came.
     pub(super) unknown_met: Mutex<HashSet<String>>,
 }
 
