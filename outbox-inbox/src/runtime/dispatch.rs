@@ -286,7 +286,7 @@ impl<S: Source> Dispatcher<S> {
             Received::Resume(subscription) => {
                 self.feed = match subscription {
                     Some(subscription) => Feed::Open(subscription),
-                    None => self.subscribe(),
+                    None => self.subscribe(None),
                 };
             }
             Received::Delivery(delivery) => {
@@ -414,7 +414,8 @@ impl<S: Source> Dispatcher<S> {
                 backlog,
                 "nothing has come for long, subscribes again"
             );
-            self.feed = self.subscribe();
+            let feed = std::mem::replace(&mut self.feed, Feed::Paused(Instant::now(), None));
+            self.feed = self.subscribe(feed.close());
         }
     }
 
@@ -434,9 +435,18 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn subscribe(&self) -> Feed<S> {
+    /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
+    /// back.
+    fn subscribe(&self, before: Option<S::Subscription>) -> Feed<S> {
         let (source, spec) = (self.source.clone(), self.consumer.spec());
-        Feed::Subscribing(Box::pin(async move { source.subscribe(&spec).await }))
+        Feed::Subscribing(Box::pin(async move {
+            if let Some(mut before) = before {
+                for delivery in before.stop().await {
+                    Origin::Broker(Arc::new(delivery)).give_back(Duration::ZERO).await;
+                }
+            }
+            source.subscribe(&spec).await
+        }))
     }
 
     fn trouble(&mut self, error: &SourceError) {
