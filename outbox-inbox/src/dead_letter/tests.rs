@@ -118,7 +118,9 @@ impl TestDb {
     }
 
     async fn due(&self) -> Vec<StoredLetter> {
-        retry::due(&self.db, &self.sql, "billing", 10).await.unwrap()
+        retry::due(&self.db, &self.sql, "billing", 10, usize::MAX)
+            .await
+            .unwrap()
     }
 
     async fn begin_retry(&self, letter: &StoredLetter) -> bool {
