@@ -10,29 +10,73 @@ pub use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
+    // Before this returns: a signal that comes early must not end the process.
+    let signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "cannot listen for signals");
+            return token;
+        }
+    };
     let cancelled = token.clone();
     tokio::spawn(async move {
-        match wait().await {
-            Ok(signal) => {
-                tracing::info!(signal, "shutting down");
-                cancelled.cancel();
-            }
-            Err(error) => tracing::error!(%error, "cannot listen for signals"),
-        }
+        let signal = signals.next().await;
+        tracing::info!(signal, "shutting down");
+        cancelled.cancel();
     });
     token
 }
 
 #[cfg(unix)]
-async fn wait() -> std::io::Result<&'static str> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result.map(|()| "SIGINT"),
-        _ = terminate.recv() => Ok("SIGTERM"),
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
     }
 }
 
-#[cfg(not(unix))]
-async fn wait() -> std::io::Result<&'static str> {
-    tokio::signal::ctrl_c().await.map(|()| "ctrl-c")
+#[cfg(windows)]
+struct Signals(tokio::signal::windows::CtrlC);
+
+#[cfg(windows)]
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        tokio::signal::windows::ctrl_c().map(Self)
+    }
+
+    async fn next(mut self) -> &'static str {
+        self.0.recv().await;
+        "ctrl-c"
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// On one thread, so that no task runs before the signal is sent. Without a handler it would end this process.
+    #[tokio::test]
+    async fn a_signal_right_after_the_call_is_not_missed() {
+        let token = on_signals();
+        let pid = std::process::id().to_string();
+        let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+        token.cancelled().await;
+    }
 }

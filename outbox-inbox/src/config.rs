@@ -26,8 +26,8 @@ pub enum UnknownVersion {
     /// It becomes a dead letter.
     #[default]
     DeadLetter,
-    /// It is delivered again, at the longest delay of [`InboxConfig::backoff`], until a newer program handles it. For rolling
-    /// deployments that start with the producer. Uses no attempts.
+    /// It goes back to the broker, under the conditions of [`UnknownEvent::Retry`], until a newer program handles it. So later messages of its aggregate
+    /// may be handled before it, except with the order `strict` and the strategy `sequence`. For rolling deployments that start with the producer.
     Retry,
     /// It is acknowledged and logged. For consumers that do not need what other versions say.
     Ignore,
@@ -65,11 +65,14 @@ pub struct InboxConfig {
     /// `concurrency`, at most 10,000, default 256.
     pub in_flight_max: usize,
     /// Deliveries in memory, beside those of `in_flight_max` and per consumer, that wait because a message of their aggregate failed or is missing. Beyond it
-    /// those that cost least time go back to the broker, and are not overtaken. More room lets hot aggregates go on at once after a failure. 1 to 100,000,
-    /// default 4,096.
+    /// those that cost least time go back to the broker, and are not overtaken. They return after a second at the earliest, also if nothing is in the way
+    /// of their aggregate any longer: a healthy aggregate whose later messages went back stands still for that second. More room lets hot aggregates go on
+    /// at once after a failure. 1 to 100,000, default 4,096.
     pub blocked_max: usize,
-    /// Bytes of payloads and headers in memory, per consumer. Nothing is received beyond it, and deliveries that wait for a failed one go back to the broker. One
-    /// delivery is always taken, however large. At least 64 KiB, default 16 MiB.
+    /// Bytes of payloads and headers in memory, per consumer. Nothing is received beyond it, and deliveries that wait for a failed one go back to the broker,
+    /// under the conditions of `blocked_max`. One delivery is always taken, however large. Dead letters that are tried again count too: each look takes as many
+    /// of them as there is room for then, and one at least, so that together with what is received meanwhile it can be up to twice as much. At least 64 KiB,
+    /// default 16 MiB.
     pub buffer_bytes: usize,
     /// Deliveries without an answer at a time, per consumer, over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
     /// their aggregate count too, also after they were given back for want of room: at this number of them the broker sends nothing new. At least

@@ -170,6 +170,26 @@ pub(crate) fn trouble(error: &DbErr) -> Trouble {
     }
 }
 
+/// Whether a statement was ended for taking too long, or because somebody cancelled it.
+pub(crate) fn timed_out(error: &DbErr) -> bool {
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
+        && let sqlx::Error::Database(error) = &**error
+    {
+        // PostgreSQL; MySQL's and MariaDB's time limits, and `KILL QUERY`.
+        return error.code().is_some_and(|code| code == "57014")
+            || matches!(mysql_number(&error.to_string()), Some(1317 | 1969 | 3024));
+    }
+    let _ = error;
+    false
+}
+
+/// MySQL's own number of an error, with which its text begins.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn mysql_number(text: &str) -> Option<u16> {
+    text.split(' ').next()?.parse().ok()
+}
+
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn trouble_of_driver(error: &sqlx::Error) -> Trouble {
     match error {
@@ -191,11 +211,6 @@ fn trouble_of_driver(error: &sqlx::Error) -> Trouble {
 /// into its own number, which stands at the start of the text: `1205 (HY000): …`.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn trouble_of_code(code: &str, text: &str) -> Trouble {
-    let mysql = || {
-        text.split(' ')
-            .next()
-            .and_then(|number| number.parse::<u16>().ok())
-    };
     match code.as_bytes() {
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => Trouble::Conflict,
@@ -203,7 +218,7 @@ fn trouble_of_code(code: &str, text: &str) -> Trouble {
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             Trouble::Unavailable
         }
-        b"HY000" => match mysql() {
+        b"HY000" => match mysql_number(text) {
             // Lock wait timeout, also MariaDB's answer to NOWAIT; MySQL's; a Galera node that does not accept the write set.
             Some(1205 | 3572 | 1020) => Trouble::Conflict,
             // Too many connections; shutdown; read-only; disk full.
@@ -258,6 +273,27 @@ mod tests {
             ("", "", Statement),
         ] {
             assert_eq!(trouble_of_code(code, text), expected, "{code} {text}");
+        }
+    }
+
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    #[tokio::test]
+    async fn statements_that_took_too_long_are_told_from_others() {
+        for test in crate::test_db::TestDb::open_all().await {
+            let long = match test.db.get_database_backend() {
+                DbBackend::Postgres => "SET LOCAL statement_timeout = 50; SELECT pg_sleep(60)",
+                DbBackend::MySql => {
+                    "SET STATEMENT max_statement_time = 0.05 FOR WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000) \
+                     SELECT count(*) FROM n a, n b, n c, n d"
+                }
+                _ => continue,
+            };
+            let tx = test.begin().await;
+            let error = tx.execute_unprepared(long).await.unwrap_err();
+            assert!(timed_out(&error), "{error}");
+            roll_back(tx).await;
+            let error = test.db.execute_unprepared("SELECT no_such_column").await;
+            assert!(!timed_out(&error.unwrap_err()));
         }
     }
 

@@ -16,6 +16,7 @@
 //! ```
 
 mod admin;
+mod oversized;
 pub(crate) mod retry;
 mod selection;
 #[cfg(test)]
@@ -27,12 +28,13 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBacken
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::database::{Trouble, trouble};
+use crate::database::{Trouble, timed_out, trouble};
 use crate::dedup::sql::{InboxSql, integer};
 use crate::handler::describe;
 
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
+pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredLetter;
 pub use selection::Selection;
 
@@ -58,7 +60,8 @@ pub struct DeadLetter {
     pub position: u64,
     /// Headers as received.
     pub headers: Vec<(String, String)>,
-    /// The payload as received.
+    /// The payload as received. Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
+    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream at `position`.
     pub payload: Vec<u8>,
     /// Why it was given up, the last time: at most 1,000 characters.
     pub error: String,
@@ -117,7 +120,22 @@ pub(crate) struct Letter<'a> {
     pub(crate) attempts: u32,
 }
 
-impl Letter<'_> {
+impl<'a> Letter<'a> {
+    /// With what fits into the database, if that is less.
+    fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> Letter<'b>
+    where
+        'a: 'b,
+    {
+        match short {
+            Some((incoming, error)) => Letter {
+                incoming,
+                error,
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// Its key, also for [`DeadLetterCopy`](outbox_core::DeadLetterCopy).
     pub(crate) fn id(&self) -> Result<Uuid, DbErr> {
         Ok(id(self, &headers_json(self.incoming)?))
@@ -137,10 +155,13 @@ pub(crate) async fn insert(
     inbox: &InboxSql,
     letter: &Letter<'_>,
 ) -> Result<bool, DbErr> {
-    match insert_as(db, inbox, letter, Form::Whole).await {
-        Err(error) if trouble(&error) == Trouble::Statement => {
+    let id = letter.id()?;
+    let short = oversized::shortened(db, letter, &headers_json(letter.incoming)?).await?;
+    let letter = &letter.shortened(short.as_ref());
+    match insert_as(db, inbox, id, letter, Form::Whole).await {
+        Err(error) if is_refusal(&error) => {
             refused(letter, &error);
-            insert_as(db, inbox, letter, Form::Plain).await
+            insert_as(db, inbox, id, letter, Form::Plain).await
         }
         outcome => outcome,
     }
@@ -152,16 +173,24 @@ pub(crate) async fn insert_in(
     inbox: &InboxSql,
     letter: &Letter<'_>,
 ) -> Result<bool, DbErr> {
+    let id = letter.id()?;
+    let short = oversized::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
+    let letter = &letter.shortened(short.as_ref());
     tx.execute_unprepared("SAVEPOINT outbox_letter").await?;
-    match insert_as(tx, inbox, letter, Form::Whole).await {
-        Err(error) if trouble(&error) == Trouble::Statement => {
+    match insert_as(tx, inbox, id, letter, Form::Whole).await {
+        Err(error) if is_refusal(&error) => {
             refused(letter, &error);
             tx.execute_unprepared("ROLLBACK TO SAVEPOINT outbox_letter")
                 .await?;
-            insert_as(tx, inbox, letter, Form::Plain).await
+            insert_as(tx, inbox, id, letter, Form::Plain).await
         }
         outcome => outcome,
     }
+}
+
+/// Whether the database refuses a letter for its contents. A statement that took too long says nothing of them.
+fn is_refusal(error: &DbErr) -> bool {
+    trouble(error) == Trouble::Statement && !timed_out(error)
 }
 
 fn refused(letter: &Letter<'_>, error: &DbErr) {
@@ -184,6 +213,7 @@ enum Form {
 async fn insert_as<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
+    id: Uuid,
     letter: &Letter<'_>,
     form: Form,
 ) -> Result<bool, DbErr> {
@@ -194,7 +224,7 @@ async fn insert_as<C: ConnectionTrait>(
         " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, headers, payload, error, \
          attempts, status, created_at) VALUES (",
     );
-    sql.bind(id(letter, &headers))
+    sql.bind(id)
         .push(", ")
         .bind(inbox.key(letter.consumer))
         .push(", ");

@@ -24,13 +24,37 @@ pub(crate) struct StoredLetter {
     pub(crate) attempts: u32,
 }
 
-/// The dead letters of a consumer that are to be tried again, in the order of the stream, at most `limit`. Index `inbox_dead_letters_retry`; no lock.
+/// The dead letters of a consumer that are to be tried again, in the order of the stream: at most `limit`, and no more after their payloads have reached
+/// `bytes`. The first is always among them. Index `inbox_dead_letters_retry`; no lock.
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     consumer: &str,
     limit: u32,
+    bytes: usize,
 ) -> Result<Vec<StoredLetter>, DbErr> {
+    let mut sql = inbox.sql(format!(
+        "SELECT CAST(LENGTH(payload) AS {}) AS bytes FROM {} WHERE consumer = ",
+        match inbox.backend() {
+            DbBackend::MySql => "SIGNED",
+            _ => "BIGINT",
+        },
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .bind(i64::from(limit));
+    let (mut before, mut fit) = (0, 0_i64);
+    for row in db.query_all_raw(sql.statement()).await? {
+        if fit > 0 && before >= bytes {
+            break;
+        }
+        before += usize::try_from(row.try_get::<i64>("", "bytes")?).unwrap_or_default();
+        fit += 1;
+    }
+    if fit == 0 {
+        return Ok(Vec::new());
+    }
     let mut sql = inbox.sql(format!(
         "SELECT id, subject, position, {}, payload, attempts FROM {} WHERE consumer = ",
         headers_column(inbox.backend()),
@@ -38,7 +62,7 @@ pub(crate) async fn due<C: ConnectionTrait>(
     ));
     sql.bind(inbox.key(consumer))
         .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
-        .bind(i64::from(limit));
+        .bind(fit);
     let rows = db.query_all_raw(sql.statement()).await?;
     rows.iter()
         .map(|row| {
@@ -178,4 +202,31 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
         .bind(inbox.name(Some(&aggregate.id)));
     db.execute_raw(sql.statement()).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{incoming, letter};
+    use super::super::{DeadLetters, Selection, insert};
+    use super::*;
+    use crate::test_db::TestDb;
+
+    /// However many are marked, memory is bounded.
+    #[tokio::test]
+    async fn letters_are_read_as_far_as_there_is_room_for_them() {
+        for test in TestDb::open_all().await {
+            for position in 1..=4 {
+                let incoming = incoming(position, b"0123456789");
+                let unreadable = letter(None, &incoming);
+                assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            }
+            let letters = DeadLetters::new(test.db.clone()).names(test.names.clone());
+            assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 4);
+            for (bytes, expected) in [(0, 1), (10, 1), (11, 2), (30, 3), (1_000, 4)] {
+                let found = due(&test.db, &test.sql, "billing", 10, bytes).await.unwrap();
+                let positions: Vec<_> = found.iter().map(|letter| letter.incoming.position).collect();
+                assert_eq!(positions, (1..=expected).collect::<Vec<_>>(), "{bytes} bytes");
+            }
+        }
+    }
 }

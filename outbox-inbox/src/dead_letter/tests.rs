@@ -8,7 +8,7 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
-fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
+pub(super) fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
     Incoming {
         subject: "events.x".to_owned(),
         headers: Vec::new(),
@@ -18,7 +18,7 @@ fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
     }
 }
 
-fn message() -> Message {
+pub(super) fn message() -> Message {
     let id = MessageId::fresh();
     Message {
         id,
@@ -68,7 +68,7 @@ fn a_letter_has_one_key_however_often_it_is_delivered() {
     );
 }
 
-fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
+pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
     Letter {
         consumer: "billing",
         message,
@@ -118,7 +118,9 @@ impl TestDb {
     }
 
     async fn due(&self) -> Vec<StoredLetter> {
-        retry::due(&self.db, &self.sql, "billing", 10).await.unwrap()
+        retry::due(&self.db, &self.sql, "billing", 10, usize::MAX)
+            .await
+            .unwrap()
     }
 
     async fn begin_retry(&self, letter: &StoredLetter) -> bool {
@@ -442,6 +444,31 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
                 assert_eq!(stored.payload, [0, 159]);
             }
         }
+    }
+}
+
+/// The row is locked, which says nothing of the letter: written plain, it would lose what was read from it.
+#[tokio::test]
+async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
+    for test in TestDb::open_all().await {
+        if test.db.get_database_backend() != DbBackend::Postgres {
+            continue;
+        }
+        let (message, incoming) = (message(), incoming(1, b"a"));
+        let given_up = letter(Some(&message), &incoming);
+        let (first, second) = (test.begin().await, test.begin().await);
+        assert!(insert_in(&first, &test.sql, &given_up).await.unwrap());
+        second
+            .execute_unprepared("SET LOCAL statement_timeout = '400ms'")
+            .await
+            .unwrap();
+        let end = async {
+            tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+            first.rollback().await.unwrap();
+        };
+        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &given_up), end);
+        assert!(timed_out(&outcome.unwrap_err()));
+        second.rollback().await.unwrap();
     }
 }
 

@@ -40,6 +40,14 @@ impl Consumer {
                 Err(error) => return self.later(item, &describe(&error)),
             }
         }
+        if let Some(letter) = item.letter.clone()
+            && let Some(error) = dead_letter::without_payload(&letter.incoming)
+        {
+            let message = item.message.as_ref().ok().cloned();
+            return self
+                .letter_failed(item, &letter, message.as_deref(), &error, stop)
+                .await;
+        }
         let message = match &item.message {
             Ok(message) => message.clone(),
             Err(error) => {
@@ -110,6 +118,17 @@ impl Consumer {
             error,
             "not a message, kept as a dead letter"
         );
+        self.keep_unreadable(incoming, item, error, stop).await
+    }
+
+    /// Keeps what is no message as a dead letter.
+    pub(super) async fn keep_unreadable(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
         let error = storable_error(error);
         let letter = Letter {
             consumer: self.name,
@@ -142,10 +161,8 @@ impl Consumer {
         );
         match self.shared.config.unknown_version {
             UnknownVersion::Retry if item.letter.is_none() => {
-                tracing::warn!(event_id = %message.event_id, %error, "tried again later");
-                return Handling::Later {
-                    retry_after: self.shared.config.backoff.max,
-                };
+                let what = format!("{} version {}", message.event_type, message.event_version);
+                return self.send_back(incoming, item, message, &what).await;
             }
             UnknownVersion::Ignore if item.letter.is_none() => {
                 tracing::warn!(event_id = %message.event_id, %error, "ignored");

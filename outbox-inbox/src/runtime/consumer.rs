@@ -98,7 +98,7 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
-    /// Event types without a handler that others have asked for, as far as they came.
+    /// Event types and versions without a handler that others are to handle, as far as they came.
     pub(super) unknown_met: Mutex<HashSet<String>>,
 }
 
@@ -151,13 +151,18 @@ impl Consumer {
                 Order::Strict => 1,
                 _ => config.ack_pending_max,
             },
-            prefetch: match self.order {
-                Order::Strict => 1,
-                // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
-                _ => (4 * config.concurrency)
-                    .max(2 * self.batch_max)
-                    .min(self.in_flight_max()),
-            },
+            prefetch: self.prefetch(),
+        }
+    }
+
+    /// Most deliveries that wait in the driver.
+    pub(super) fn prefetch(&self) -> usize {
+        match self.order {
+            Order::Strict => 1,
+            // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
+            _ => (4 * self.shared.config.concurrency)
+                .max(2 * self.batch_max)
+                .min(self.in_flight_max()),
         }
     }
 

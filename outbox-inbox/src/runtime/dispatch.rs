@@ -22,13 +22,15 @@ use super::feed::{DeliveryOf, Feed, Received};
 use super::idle::Idle;
 use super::item::{Handling, Item};
 use super::job::{self, Ended, InFlight, Origin};
-use super::lanes::{LaneKey, Lanes, Queue};
+use super::lanes::{LaneKey, Lanes, Queue, RECEIVED_MIN};
 use super::letters;
 use super::predecessors::Predecessors;
+use super::returning::{Left, Returning};
 use super::room::to_f64;
 use super::slots::{MEAN_WEIGHT, Slots};
 use crate::dead_letter::StoredLetter;
 use crate::handler::{Order, describe};
+use crate::panics::guard_async;
 use crate::telemetry;
 
 /// Waits after trouble with the broker.
@@ -51,11 +53,15 @@ pub(super) struct Dispatcher<S: Source> {
     pub(super) tasks: TaskTracker,
     pub(super) feed: Feed<S>,
     failures: u32,
+    /// Time of waiting for deliveries that `lanes` has not been told of.
+    waited: Duration,
     heard_at: Instant,
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
     /// Everything that has no answer yet, by ticket.
     pub(super) unanswered: HashMap<u64, Origin<DeliveryOf<S>>>,
-    /// What that takes in memory.
+    /// What is on its way back to the broker. No longer among `unanswered`.
+    pub(super) returning: Returning<DeliveryOf<S>>,
+    /// What `unanswered` takes in memory.
     pub(super) bytes: usize,
     tickets: u64,
     pub(super) jobs: usize,
@@ -104,9 +110,11 @@ impl<S: Source> Dispatcher<S> {
             tasks,
             feed,
             failures: 0,
+            waited: Duration::ZERO,
             heard_at: Instant::now(),
             lanes: Lanes::default(),
             unanswered: HashMap::new(),
+            returning: Returning::default(),
             tickets: 0,
             bytes: 0,
             jobs: 0,
@@ -132,12 +140,13 @@ impl<S: Source> Dispatcher<S> {
         let mut letters = interval(letters::EVERY);
         letters.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.lanes.receives_for(std::mem::take(&mut self.waited));
             self.start_jobs();
-            let has_room = self.make_room().await;
+            let has_room = self.make_room();
             tokio::select! {
                 biased;
                 () = soft.cancelled() => break,
-                Some(ended) = self.ended.recv() => self.job_ended(ended).await,
+                Some(ended) = self.ended.recv() => self.job_ended(ended),
                 _ = progress.tick() => self.tell_progress(),
                 _ = watch.tick() => self.watch(has_room).await,
                 _ = letters.tick(), if has_room => self.look_for_letters(),
@@ -145,7 +154,7 @@ impl<S: Source> Dispatcher<S> {
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
                 () = until(self.predecessors.next_look()) => self.look_for_predecessors(),
                 Some(found) = self.predecessors.found() => self.accept_predecessors(&found),
-                received = self.feed.next(self.idle.is_some()), if has_room => self.received(received).await,
+                received = self.feed.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
             }
         }
         self.wind_up(progress).await;
@@ -181,7 +190,12 @@ impl<S: Source> Dispatcher<S> {
             // A task that nobody aborts, because it begins transactions.
             self.tasks.spawn(async move {
                 let started = Instant::now();
-                let lanes = job::run(&consumer, taken, &stop).await;
+                let copies = taken.clone();
+                let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
+                    Ok(lanes) => lanes,
+                    // Not logged: the subscriber may be what panics.
+                    Err(_) => job::lost(&consumer, copies),
+                };
                 // Nobody listens after the end of the loop.
                 let _ = end.send(JobEnded {
                     from,
@@ -207,7 +221,7 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    async fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
+    fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
         telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.held());
         self.jobs -= 1;
         match ended.from {
@@ -219,12 +233,12 @@ impl<S: Source> Dispatcher<S> {
             self.mean += MEAN_WEIGHT * (each - self.mean);
         }
         for lane in ended.lanes {
-            self.lane_ended(lane).await;
+            self.lane_ended(lane);
         }
     }
 
     /// Counts what ended, and puts the rest back in front of its lane.
-    async fn lane_ended(&mut self, lane: Ended<DeliveryOf<S>>) {
+    fn lane_ended(&mut self, lane: Ended<DeliveryOf<S>>) {
         let now = Instant::now();
         self.predecessors.forget(&lane.key);
         for (ticket, handling) in lane.over {
@@ -245,9 +259,8 @@ impl<S: Source> Dispatcher<S> {
         if self.consumer.order == Order::None || handling == Handling::Returned {
             // Nothing waits for it.
             self.lanes.finish(&lane.key, Vec::new(), None, now);
-            for in_flight in std::iter::once(in_flight).chain(lane.rest) {
-                self.give_back(in_flight, retry_after).await;
-            }
+            let back = std::iter::once(in_flight).chain(lane.rest).collect();
+            self.give_back(back, retry_after);
             return;
         }
         if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_positions() {
@@ -273,7 +286,7 @@ impl<S: Source> Dispatcher<S> {
             Received::Resume(subscription) => {
                 self.feed = match subscription {
                     Some(subscription) => Feed::Open(subscription),
-                    None => self.subscribe(),
+                    None => self.subscribe(None),
                 };
             }
             Received::Delivery(delivery) => {
@@ -297,6 +310,10 @@ impl<S: Source> Dispatcher<S> {
 
     fn accept(&mut self, delivery: DeliveryOf<S>) {
         self.heard_at = Instant::now();
+        // Of what was sent before, no more than this can still be on its way.
+        let prefetch = self.consumer.prefetch().max(1);
+        self.lanes
+            .receives_for(RECEIVED_MIN / u32::try_from(prefetch).unwrap_or(u32::MAX));
         if let Some((idle, index)) = &self.idle {
             idle.set(*index, false);
         }
@@ -354,20 +371,15 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    pub(super) async fn give_back(&mut self, mut in_flight: InFlight<DeliveryOf<S>>, wait: Duration) {
-        self.answered(in_flight.ticket);
-        if !in_flight.item.memory.is_recorded() {
-            in_flight.origin.give_back(wait).await;
-            return;
+    /// Gives deliveries back beside the loop, because the database may have to be asked: nothing else would be kept alive meanwhile.
+    pub(super) fn give_back(&mut self, in_flight: Vec<InFlight<DeliveryOf<S>>>, wait: Duration) -> Left {
+        for in_flight in &in_flight {
+            self.answered(in_flight.ticket);
         }
-        // Beside the loop, because it asks the database, which may be away: nothing else would be kept alive meanwhile.
-        let consumer = self.consumer.clone();
-        self.tasks.spawn(async move {
-            if let Ok(message) = in_flight.item.message.clone() {
-                consumer.take_back(&mut in_flight.item, &message).await;
-            }
-            in_flight.origin.give_back(wait).await;
-        });
+        let (consumer, stop) = (self.consumer.clone(), self.stop.clone());
+        let (left, task) = self.returning.give_back(in_flight, wait, consumer, stop);
+        self.tasks.spawn(task);
+        left
     }
 
     /// Tells the broker of everything in memory, beside the loop.
@@ -375,7 +387,8 @@ impl<S: Source> Dispatcher<S> {
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
-        let origins: Vec<_> = self.unanswered.values().cloned().collect();
+        let mut origins = self.returning.origins();
+        origins.extend(self.unanswered.values().cloned());
         self.progress = Some(self.tasks.spawn(async move {
             for origin in origins {
                 origin.progress().await;
@@ -401,7 +414,8 @@ impl<S: Source> Dispatcher<S> {
                 backlog,
                 "nothing has come for long, subscribes again"
             );
-            self.feed = self.subscribe();
+            let feed = std::mem::replace(&mut self.feed, Feed::Paused(Instant::now(), None));
+            self.feed = self.subscribe(feed.close());
         }
     }
 
@@ -421,9 +435,18 @@ impl<S: Source> Dispatcher<S> {
         }
     }
 
-    fn subscribe(&self) -> Feed<S> {
+    /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
+    /// back.
+    fn subscribe(&self, before: Option<S::Subscription>) -> Feed<S> {
         let (source, spec) = (self.source.clone(), self.consumer.spec());
-        Feed::Subscribing(Box::pin(async move { source.subscribe(&spec).await }))
+        Feed::Subscribing(Box::pin(async move {
+            if let Some(mut before) = before {
+                for delivery in before.stop().await {
+                    Origin::Broker(Arc::new(delivery)).give_back(Duration::ZERO).await;
+                }
+            }
+            source.subscribe(&spec).await
+        }))
     }
 
     fn trouble(&mut self, error: &SourceError) {

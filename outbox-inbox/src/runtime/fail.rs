@@ -13,6 +13,7 @@ use sea_orm::DbErr;
 
 use super::consumer::{Consumer, Stop};
 use super::item::{Handling, Item, Route};
+use crate::config::Unreadable;
 use crate::dead_letter::{Letter, StoredLetter, retry};
 use crate::dedup::attempts::{Count, Failure};
 use crate::dedup::claim::Claimant;
@@ -88,7 +89,7 @@ impl Consumer {
         }
     }
 
-    /// Records a panic that nothing has caught before as a failed attempt. What is no message has no attempts, and only waits.
+    /// Records a panic that nothing has caught before as a failed attempt.
     pub(super) async fn panicked(
         &self,
         incoming: &Incoming,
@@ -97,9 +98,7 @@ impl Consumer {
         stop: &Stop,
     ) -> Handling {
         let Ok(message) = item.message.as_ref().map(Arc::clone) else {
-            return Handling::Later {
-                retry_after: self.shared.config.backoff.max,
-            };
+            return self.unreadable_panicked(incoming, item, error, stop).await;
         };
         let claimant = self.keeper_of_position(&message);
         let count = item.memory.counted.map_or(Count::Add, Count::Counted);
@@ -114,6 +113,35 @@ impl Consumer {
             stop,
         )
         .await
+    }
+
+    /// What is no message has no attempts, so its panics and deliveries are counted here. At the limit it ends, whatever else the policy for it would do. If
+    /// even writing the dead letter panics, it is tried again at the longest delay: it must not be lost.
+    async fn unreadable_panicked(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        error: &str,
+        stop: &Stop,
+    ) -> Handling {
+        if let Some(letter) = item.letter.clone() {
+            return self.letter_failed(item, &letter, None, error, stop).await;
+        }
+        let config = &self.shared.config;
+        let tries = incoming.delivery_count.saturating_add(item.memory.panics.into());
+        if tries < config.attempts_max.into() {
+            item.memory.panics += 1;
+            let tries = u32::try_from(tries).unwrap_or(u32::MAX);
+            return Handling::Later {
+                retry_after: config.backoff.delay(tries, &mut fastrand::Rng::new()),
+            };
+        }
+        match config.unreadable {
+            Unreadable::Ignore => Handling::Skipped,
+            Unreadable::DeadLetter | Unreadable::Retry => {
+                self.keep_unreadable(incoming, item, error, stop).await
+            }
+        }
     }
 
     /// A dead letter failed again: it stays, and so do those behind it in its aggregate.

@@ -12,6 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
+/// Most that one wait counts: a process that stood still meanwhile did not receive.
+const WAITED_MAX: Duration = Duration::from_millis(500);
+
 pub(super) type DeliveryOf<S> = <<S as Source>::Subscription as Subscription>::Delivery;
 type Subscribing<S> = Pin<Box<dyn Future<Output = Result<<S as Source>::Subscription, SourceError>> + Send>>;
 
@@ -45,10 +48,11 @@ impl<S: Source> Feed<S> {
         }
     }
 
-    /// Waits for the next step. Cancel-safe.
-    pub(super) async fn next(&mut self, with_pauses: bool) -> Received<S> {
+    /// Waits for the next step. Cancel-safe. What an open subscription was waited for is added to `waited`.
+    pub(super) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
             Self::Open(subscription) => {
+                let _stopwatch = Stopwatch(Instant::now(), waited);
                 let next = subscription.next();
                 let delivery = if with_pauses {
                     match timeout(IDLE_CHECK, next).await {
@@ -68,5 +72,14 @@ impl<S: Source> Feed<S> {
                 Received::Resume(subscription.take())
             }
         }
+    }
+}
+
+/// Adds the time until it is dropped.
+struct Stopwatch<'a>(Instant, &'a mut Duration);
+
+impl Drop for Stopwatch<'_> {
+    fn drop(&mut self) {
+        *self.1 += self.0.elapsed().min(WAITED_MAX);
     }
 }

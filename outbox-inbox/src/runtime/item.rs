@@ -11,7 +11,7 @@ use crate::dead_letter::StoredLetter;
 use crate::handler::Registration;
 
 /// A message at a consumer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) message: Result<Arc<Message>, DecodeError>,
     pub(crate) route: Route,
@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     pub(crate) troubles: u32,
     /// Runs that a conflict or a lost connection has ended.
     pub(crate) interruptions: u32,
+    /// Times that handling it panicked, if it is no message. Those of a message are attempts.
+    pub(crate) panics: u32,
     /// Its dead letter was taken for this process.
     pub(crate) begun: bool,
     /// It waits for those before it in its aggregate.

@@ -15,7 +15,7 @@ use super::consumer::{Consumer, HandlerHealth, Stop};
 use super::item::{Handling, Item, Route};
 use super::lanes::{LaneKey, Queue, Queued};
 use crate::dead_letter::StoredLetter;
-use crate::panics::{Panicked, guard, guard_async};
+use crate::panics::{guard, guard_async};
 use crate::telemetry;
 
 /// What a panic is called that nothing else has caught.
@@ -46,6 +46,18 @@ impl<D: Delivery> Queued for InFlight<D> {
             Queue::Doubtful
         } else {
             Queue::Ready
+        }
+    }
+}
+
+impl<D> Clone for InFlight<D> {
+    fn clone(&self) -> Self {
+        Self {
+            ticket: self.ticket,
+            rank: self.rank,
+            origin: self.origin.clone(),
+            item: self.item.clone(),
+            health: self.health.clone(),
         }
     }
 }
@@ -194,6 +206,28 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
     ended
 }
 
+/// What a job leaves that panicked where nothing catches it: all of it is tried again, one by one, and counted before it runs. What has taken effect is found
+/// so.
+pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
+    let handling = Handling::Later {
+        retry_after: consumer.shared.config.backoff.max,
+    };
+    let lanes = taken.into_iter().map(|(key, mut items)| {
+        for in_flight in &mut items {
+            in_flight.item.memory.count_first = true;
+        }
+        let mut items = items.into_iter();
+        Ended {
+            key,
+            over: Vec::new(),
+            over_to: 0,
+            stopped: items.next().map(|first| (first, handling)),
+            rest: items.collect(),
+        }
+    });
+    lanes.collect()
+}
+
 async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Stop) -> Option<Vec<Handling>> {
     let members: Vec<(&Incoming, &Item)> = taken
         .iter()
@@ -212,6 +246,25 @@ async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Sto
 }
 
 async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
+    let reborrowed = &mut *in_flight;
+    let panic = match guard_async(PANICKED, move || in_span(consumer, reborrowed, stop)).await {
+        Ok(handling) => return handling,
+        Err(panic) => panic.to_string(),
+    };
+    // A failure like any other, so that it ends: a transaction that was open is rolled back, one that is committed is found so.
+    let failing = guard_async(PANICKED, async || {
+        tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
+        let incoming = in_flight.origin.incoming();
+        consumer
+            .panicked(incoming, &mut in_flight.item, &panic, stop)
+            .await
+    });
+    failing.await.unwrap_or(Handling::Later {
+        retry_after: consumer.shared.config.backoff.max,
+    })
+}
+
+async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
     if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.item.route, &in_flight.origin) {
         match guard_async("broker's driver", || delivery.is_asked_for()).await {
             // Nobody knows: it goes back, as what somebody has asked for.
@@ -221,20 +274,10 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         }
     }
     let span = telemetry::handle_span(consumer.name, in_flight.item.message.as_deref().ok());
-    let handling = consumer
+    consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.item, stop)
-        .instrument(span);
-    let panic = match AssertUnwindSafe(handling).catch_unwind().await {
-        Ok(handling) => return handling,
-        Err(panic) => Panicked::new(PANICKED, &*panic).to_string(),
-    };
-    tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
-    // A failure like any other, so that it ends: a transaction that was open is rolled back, one that is committed is found so.
-    let failing = consumer.panicked(in_flight.origin.incoming(), &mut in_flight.item, &panic, stop);
-    let failed = AssertUnwindSafe(failing).catch_unwind().await;
-    failed.unwrap_or(Handling::Later {
-        retry_after: consumer.shared.config.backoff.max,
-    })
+        .instrument(span)
+        .await
 }
 
 /// Counts what became of a message.

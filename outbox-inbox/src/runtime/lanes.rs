@@ -14,16 +14,18 @@
 //! arrives late comes before those that wait already; an item that went back to the broker comes before everything behind it, also if the broker
 //! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::room`]), and running anything.
 
+mod awaited;
 mod lane;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use outbox_core::Aggregate;
 use tokio::time::Instant;
 
+pub(super) use self::awaited::{Awaited, RECEIVED_MIN};
 use self::lane::{Due, Lane, Place};
-use super::item::Memory;
 
 /// Look at no more lanes than this for the members of a batch: a look at each of many would cost more than smaller batches.
 const BATCH_LOOKS: usize = 64;
@@ -46,19 +48,6 @@ pub(super) trait Queued {
 
     /// Where its lane waits for a slot, once it may run.
     fn queue(&self) -> Queue;
-}
-
-/// An item that went back to the broker.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Awaited {
-    /// When it comes again, if nothing is in its way.
-    pub(super) back_at: Instant,
-    /// Until when those behind it wait for it. Another process may have received it, so they do not wait for ever.
-    pub(super) until: Instant,
-    /// How often it had been delivered by then.
-    pub(super) deliveries: u64,
-    /// What was known of it.
-    pub(super) memory: Memory,
 }
 
 /// Lanes whose first item may run.
@@ -93,6 +82,8 @@ pub(super) struct Lanes<T> {
     blocked: Timers,
     /// Empty lanes that await items, by when they can be forgotten.
     awaiting: Timers,
+    /// How long this process has received.
+    received: Duration,
     /// Times noted so far.
     timers: u64,
     waiting: usize,
@@ -107,6 +98,7 @@ impl<T> Default for Lanes<T> {
             queues: Default::default(),
             blocked: BTreeMap::new(),
             awaiting: BTreeMap::new(),
+            received: Duration::ZERO,
             timers: 0,
             waiting: 0,
             set_aside: 0,
@@ -127,6 +119,11 @@ impl<T: Queued> Lanes<T> {
         lane.queue.insert(at, item);
         self.waiting += 1;
         self.settle(&key, now);
+    }
+
+    /// Notes that this process has received for a while.
+    pub(super) fn receives_for(&mut self, time: Duration) {
+        self.received += time;
     }
 
     /// Notes that an item went back to the broker.
@@ -336,7 +333,7 @@ impl<T: Queued> Lanes<T> {
     /// Takes all but the first `stay` items of a lane.
     fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
-        let blocked_until = lane.comes_to_run().filter(|until| *until > now);
+        let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);
         let items: Vec<T> = lane.queue.split_off(stay).into();
         if stay == 0 && lane.running.is_none() {
             lane.blocked_until = None;
@@ -408,7 +405,7 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let due = lane.due(now);
+        let due = lane.due(now, self.received);
         if !lane.place.is(due) {
             let left = std::mem::replace(&mut lane.place, Place::Nowhere);
             let place = self.enter(key, due);

@@ -29,10 +29,16 @@ impl<S: Source> Dispatcher<S> {
             Origin::Broker(_) => None,
         };
         let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
+        let room = self
+            .consumer
+            .shared
+            .config
+            .buffer_bytes
+            .saturating_sub(self.bytes);
         let (consumer, found) = (self.consumer.clone(), self.letters.0.clone());
         self.tasks.spawn(async move {
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            match retry::due(pool, sql, consumer.name, MAX).await {
+            match retry::due(pool, sql, consumer.name, MAX, room).await {
                 Ok(letters) => {
                     let new = letters.into_iter().filter(|letter| !known.contains(&letter.id));
                     let new: Vec<_> = new.collect();

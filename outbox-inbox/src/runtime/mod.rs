@@ -27,6 +27,7 @@ mod letters;
 mod pass;
 mod predecessors;
 mod report;
+mod returning;
 mod room;
 mod slots;
 mod turn;

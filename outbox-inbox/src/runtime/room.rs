@@ -81,14 +81,14 @@ impl<S: Source> Dispatcher<S> {
     }
 
     /// Makes room for what may run, and says whether there is room for another delivery.
-    pub(super) async fn make_room(&mut self) -> bool {
+    pub(super) fn make_room(&mut self) -> bool {
         if self.is_crowded(1.0) {
             let now = Instant::now();
             // Some at a time, so that looking for them does not cost more than they do.
             while self.is_crowded(EVICT_TO)
                 && let Some(evicted) = self.lanes.evict(now + LONG_BLOCKED, self.is_starving(), now)
             {
-                self.send_away(evicted, now).await;
+                self.send_away(evicted, now);
             }
         }
         self.has_room()
@@ -109,30 +109,33 @@ impl<S: Source> Dispatcher<S> {
     }
 
     /// Gives deliveries back to the broker, for no longer than they could not run anyway. Those behind them wait for them.
-    async fn send_away(&mut self, evicted: Evicted<InFlight<DeliveryOf<S>>>, now: Instant) {
+    fn send_away(&mut self, evicted: Evicted<InFlight<DeliveryOf<S>>>, now: Instant) {
         let blocked = evicted.blocked_until.map_or(Duration::ZERO, |until| until - now);
         let absence = blocked.max(self.suspect_wait()).max(ABSENCE_MIN);
-        // They come again after their absence, and are received when there is room; or by another process, so they are not awaited for much longer.
-        let until = now + absence + absence / 2 + ABSENCE_MIN;
         tracing::debug!(
             consumer = self.consumer.name,
             deliveries = evicted.items.len(),
             ?absence,
             "deliveries go back to the broker for want of room"
         );
-        for in_flight in evicted.items {
-            if let (Origin::Broker(delivery), key @ LaneKey::Aggregate(_)) =
-                (&in_flight.origin, &*evicted.key)
-            {
-                let awaited = Awaited {
-                    back_at: now + absence,
-                    until,
-                    deliveries: delivery.incoming().delivery_count,
-                    memory: in_flight.item.memory.sent_away(),
-                };
-                self.lanes.expect_back(key.clone(), in_flight.rank, awaited, now);
+        let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
+            (Origin::Broker(delivery), LaneKey::Aggregate(_)) => {
+                let deliveries = delivery.incoming().delivery_count;
+                Some((in_flight.rank, deliveries, in_flight.item.memory.sent_away()))
             }
-            self.give_back(in_flight, absence).await;
+            _ => None,
+        };
+        let awaited: Vec<_> = evicted.items.iter().filter_map(awaited).collect();
+        let left = self.give_back(evicted.items, absence);
+        for (rank, deliveries, memory) in awaited {
+            let awaited = Awaited {
+                left: left.clone(),
+                absence,
+                deliveries,
+                memory,
+                overdue_from: None,
+            };
+            self.lanes.expect_back((*evicted.key).clone(), rank, awaited, now);
         }
     }
 

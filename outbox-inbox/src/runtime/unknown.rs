@@ -1,4 +1,4 @@
-//! What happens to event types that no handler of this process takes, while another version of the program does, or another program.
+//! What happens to event types and versions that no handler of this process takes, while another version of the program does, or another program.
 //!
 //! Invariant: what somebody has asked for under the consumer's name is not acknowledged in silence; it goes back to the broker, is kept, or is skipped
 //! because the configuration says so. Absent here: who has asked for what, which the broker knows ([`outbox_core::Delivery::is_asked_for`]).
@@ -18,6 +18,9 @@ use crate::handler::describe;
 /// Wait for a broker that could not say who has asked for what.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// Most event types and versions that are remembered as met. A foreign sender may make up any number of versions.
+const MET_MAX: usize = 1_000;
+
 impl Consumer {
     /// Another version of the program is to handle this.
     pub(super) async fn unknown_event(
@@ -29,29 +32,7 @@ impl Consumer {
     ) -> Handling {
         let event_type = &message.event_type;
         match self.shared.config.unknown_event {
-            UnknownEvent::Retry => {
-                // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
-                // this: it is delivered again, and noted again.
-                let keeper = self.place_of_unknown(message);
-                if let Some(place) = keeper.as_ref().and_then(Claimant::place)
-                    && let Err(error) = place.note_failing(self.shared.database.pool()).await
-                {
-                    return self.later(item, &describe(&error));
-                }
-                if self.is_new(event_type) {
-                    tracing::warn!(
-                        consumer = self.name,
-                        %event_type,
-                        "event type has no handler here, but another version of the program has asked for it: its messages go back to the broker until \
-                         one runs that handles them; if none will, set UnknownEvent::Skip or take it off the consumer's list (operations.md, Versions)"
-                    );
-                }
-                let returns = u32::try_from(incoming.delivery_count).unwrap_or(u32::MAX);
-                let backoff = self.shared.config.backoff;
-                Handling::SentBack {
-                    retry_after: backoff.delay(returns, &mut fastrand::Rng::new()),
-                }
-            }
+            UnknownEvent::Retry => self.send_back(incoming, item, message, event_type).await,
             UnknownEvent::Skip => {
                 if self.is_new(event_type) {
                     tracing::warn!(
@@ -86,6 +67,37 @@ impl Consumer {
         }
     }
 
+    /// Another version of the program gets the message. `what` it is that has no handler here.
+    pub(super) async fn send_back(
+        &self,
+        incoming: &Incoming,
+        item: &mut Item,
+        message: &Message,
+        what: &str,
+    ) -> Handling {
+        // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
+        // this: it is delivered again, and noted again.
+        let keeper = self.place_of_unknown(message);
+        if let Some(place) = keeper.as_ref().and_then(Claimant::place)
+            && let Err(error) = place.note_failing(self.shared.database.pool()).await
+        {
+            return self.later(item, &describe(&error));
+        }
+        if self.is_new(what) {
+            tracing::warn!(
+                consumer = self.name,
+                event_type = what,
+                "event type, or its version, has no handler here, but another version of the program is to handle it: its messages go back to the broker \
+                 until one runs that does; if none will, change UnknownEvent or UnknownVersion, or take it off the consumer's list (operations.md, Versions)"
+            );
+        }
+        let returns = u32::try_from(incoming.delivery_count).unwrap_or(u32::MAX);
+        let backoff = self.shared.config.backoff;
+        Handling::SentBack {
+            retry_after: backoff.delay(returns, &mut fastrand::Rng::new()),
+        }
+    }
+
     /// The broker could not say whether somebody has asked for a message: it must not be acknowledged.
     pub(super) fn unknown_wishes(&self, error: &SourceError) -> Handling {
         tracing::warn!(consumer = self.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
@@ -94,9 +106,9 @@ impl Consumer {
         }
     }
 
-    /// Whether an event type without a handler is met for the first time. There are no more of them than the broker's list is long.
-    fn is_new(&self, event_type: &str) -> bool {
+    /// Whether something without a handler is met for the first time, as far as that is remembered.
+    fn is_new(&self, what: &str) -> bool {
         let mut met = self.unknown_met.lock().unwrap_or_else(PoisonError::into_inner);
-        !met.contains(event_type) && met.insert(event_type.to_owned())
+        met.len() < MET_MAX && !met.contains(what) && met.insert(what.to_owned())
     }
 }

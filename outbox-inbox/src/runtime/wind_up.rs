@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::{Source, Subscription};
+use tokio::join;
 use tokio::time::{Interval, sleep, timeout};
 
 use super::dispatch::Dispatcher;
@@ -23,10 +24,10 @@ use crate::handler::describe;
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest wait for the database to take back attempts that did not happen, of all messages together.
-const BOOKS_MAX: Duration = Duration::from_secs(1);
+pub(super) const BOOKS_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the connection to take the answers of all messages together.
-const ANSWERS_MAX: Duration = Duration::from_secs(2);
+pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 /// What has no answer yet at the end.
 struct Rest<D> {
@@ -43,7 +44,9 @@ impl<S: Source> Dispatcher<S> {
         let mut rest = self.rest();
         let mut subscription = None;
         {
-            let mut stopping = pin!(stop::<S>(feed.close()));
+            // What is on its way back comes first: it may stand before what is here.
+            let returned = self.returning.done();
+            let mut stopping = pin!(async { join!(stop::<S>(feed.close()), returned).0 });
             let hard = self.stop.hard.clone();
             let mut late = pin!(async {
                 hard.cancelled().await;

@@ -3,11 +3,13 @@
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Incoming, codec};
 use outbox_inbox::testing::{Outcome, dead_letters};
-use outbox_inbox::{Router, UnknownVersion, Unreadable};
+use outbox_inbox::{Event, HandlerError, Router, Tx, UnknownVersion, Unreadable, idempotent_handler};
+use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;
-use crate::support::{Script, TestDb, book, message, placed, publish, quick};
+use crate::runtime::{spawn, within};
+use crate::support::{Script, TestDb, book, message, placed, publish, quick, slow};
 
 /// `order.placed` as a newer program writes it.
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -163,6 +165,45 @@ async fn messages_of_other_types_are_skipped(test: TestDb) {
     assert!(dead_letters(&test.db, "books").await.unwrap().is_empty());
 }
 
+#[idempotent_handler(consumer = "books")]
+async fn book_newer(event: Event<OrderPlacedV2>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let sql = format!(
+        "INSERT INTO effects (consumer, order_id) VALUES ('books', {})",
+        event.order_id
+    );
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+/// The older program keeps nothing from the newer one.
+async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let config = slow().unknown_version(UnknownVersion::Retry);
+    let older = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .config(config.clone())
+        .state(Script::ok());
+    let (stop_older, older) = spawn(older);
+    publish(&broker, &OrderPlacedV2 { order_id: 1 }).await;
+    within(async {
+        while broker.deliveries("books") == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let newer = test
+        .inbox(&broker, Router::new().handler::<book_newer>())
+        .config(config);
+    let (stop_newer, newer) = spawn(newer);
+    within(broker.until_idle("books")).await;
+    assert_eq!(test.effects("books", 1).await, 1);
+    stop_older.cancel();
+    stop_newer.cancel();
+    let (older, newer) = (within(older).await.unwrap(), within(newer).await.unwrap());
+    assert!(older.sent_back > 0, "{older:?}");
+    assert_eq!((newer.handled, newer.dead_letters), (1, 0), "{newer:?}");
+}
+
 async fn policies_can_be_changed(test: TestDb) {
     let config = quick()
         .unreadable(Unreadable::Ignore)
@@ -212,4 +253,5 @@ on_every_backend!(
     a_dead_letter_that_is_delivered_again_stays_one,
     messages_of_other_types_are_skipped,
     policies_can_be_changed,
+    a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs,
 );

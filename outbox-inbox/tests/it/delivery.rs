@@ -390,11 +390,13 @@ async fn held_messages_are_kept_alive() {
 struct Silent {
     source: MemorySource,
     subscriptions: Arc<AtomicU32>,
+    stopped: Arc<AtomicU32>,
 }
 
 struct SilentSubscription {
     subscription: MemorySubscription,
     silent: bool,
+    stopped: Arc<AtomicU32>,
 }
 
 impl Source for Silent {
@@ -403,12 +405,18 @@ impl Source for Silent {
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<SilentSubscription, SourceError> {
         let silent = self.subscriptions.fetch_add(1, Ordering::SeqCst) == 0;
         if !silent {
+            assert_eq!(
+                self.stopped.load(Ordering::SeqCst),
+                1,
+                "the first is stopped before"
+            );
             // From here on work is done, whose limits must not pass in no time.
             tokio::time::resume();
         }
         Ok(SilentSubscription {
             subscription: self.source.subscribe(consumer).await?,
             silent,
+            stopped: self.stopped.clone(),
         })
     }
 
@@ -432,6 +440,7 @@ impl Subscription for SilentSubscription {
     }
 
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        self.stopped.fetch_add(1, Ordering::SeqCst);
         self.subscription.stop().await
     }
 
@@ -452,6 +461,7 @@ async fn a_silent_subscription_is_opened_anew() {
         Silent {
             source: broker.source(),
             subscriptions: subscriptions.clone(),
+            stopped: Arc::default(),
         },
     )
     .router(Router::new().handler::<book>())

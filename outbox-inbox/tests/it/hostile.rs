@@ -3,14 +3,17 @@
 //! Each header of the table is sent once with a payload that the handler could take, and once with one that it could not. The database cannot hold most of
 //! these values where a message's own fields are stored, so a consumer that believed them would try for ever to write them down.
 
+use std::time::Duration;
+
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, HandlerError, Router, StableKey, Tx, idempotent_handler};
+use outbox_inbox::{DeadLetters, Event, HandlerError, Router, Selection, StableKey, Tx, idempotent_handler};
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
-use crate::support::{OrderPlaced, Script, TestDb, book, message, placed, publish};
+use crate::runtime::{spawn, within};
+use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, message, placed, publish};
 
 #[idempotent_handler(consumer = "ledger", strategy = sequence)]
 async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<(), HandlerError> {
@@ -144,3 +147,50 @@ on_every_backend!(
     by_sequence,
     an_endless_subject_ends_as_a_dead_letter,
 );
+
+/// MySQL and MariaDB refuse the payload. The letter says so, and a retry does not give the handler what is left of the message.
+async fn a_payload_larger_than_the_database_takes(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let mut large = message(&placed(1));
+    large.payload = [&large.payload[..], &vec![b' '; 17 * 1024 * 1024]]
+        .concat()
+        .into();
+    let (headers, payload) = codec::encode(&large, "shop").received();
+    broker.inject("events.order.1.placed", headers, payload);
+    publish(&broker, &placed(2)).await;
+    let script = Script::new([Step::Fatal], Step::Ok);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .state(script.clone());
+    let report = inbox.drain_until_idle().await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
+    let letters = DeadLetters::new(test.db.clone());
+    assert_eq!(letters.retry(&Selection::consumer("books")).await.unwrap(), 1);
+    let (shutdown, run) = spawn(inbox);
+    let tried = async {
+        loop {
+            let left = dead_letters(&test.db, "books").await.unwrap();
+            if left.first().is_none_or(|letter| letter.attempts == 2) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(tried).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    let left = dead_letters(&test.db, "books").await.unwrap();
+    if test.backend != Backend::MariaDb {
+        assert_eq!((report.handled, left.len()), (1, 0), "{report:?}");
+        return;
+    }
+    assert_eq!(
+        (report.dead_letters, script.runs(), left.len()),
+        (1, 2, 1),
+        "{report:?}"
+    );
+    let expected = format!("The payload of {} bytes could not be stored", large.payload.len());
+    assert!(left[0].error.starts_with(&expected), "{}", left[0].error);
+}
+
+on_every_backend!(servers only: a_payload_larger_than_the_database_takes);

@@ -22,6 +22,7 @@ mod migration;
 mod operators;
 mod order;
 mod panics;
+mod panics_elsewhere;
 mod runtime;
 mod start;
 mod stop;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use outbox_core::testing::{MemoryBroker, MemorySubscription};
 use outbox_core::{ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Source as _, Subscription as _};
-use outbox_inbox::Router;
-use sea_orm::TransactionTrait as _;
+use outbox_inbox::{Event, HandlerError, Metadata, Router, State, Tx, idempotent_handler};
+use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
 use crate::runtime::within;
 use crate::support::{Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, slow};
@@ -104,5 +104,63 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     for expected in lines {
         assert_eq!(next(&mut other).await, expected);
     }
+    only_connection.rollback().await.unwrap();
+}
+
+/// When a run begins, and when it may go on.
+#[derive(Debug, Clone)]
+struct Gate(std::sync::Arc<[tokio::sync::Semaphore; 2]>);
+
+/// Fails the first time. After that its connection is lost, once the test lets it go on.
+#[idempotent_handler(consumer = "books", order = none)]
+async fn lose_the_connection(
+    _event: Event<OrderPlaced>,
+    _tx: Tx<'_>,
+    gate: State<Gate>,
+    metadata: Metadata,
+) -> Result<(), HandlerError> {
+    if metadata.attempt() == 1 {
+        return Err(HandlerError::retry("not yet"));
+    }
+    let [begun, open] = &*gate.0.0;
+    begun.add_permits(1);
+    open.acquire().await.unwrap().forget();
+    Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?
+}
+
+/// Its attempt was counted, which is to be taken back first, and the database does not answer.
+#[tokio::test]
+async fn what_is_on_its_way_back_is_waited_for() {
+    let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
+        .await
+        .unwrap();
+    let broker = MemoryBroker::new();
+    publish(&broker, &event(1, 0)).await;
+    let gate = Gate(std::sync::Arc::new(
+        [const { tokio::sync::Semaphore::const_new(0) }; 2],
+    ));
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<lose_the_connection>())
+        .config(slow().shutdown_timeout(Duration::from_millis(50)))
+        .state(gate.clone());
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    within(gate.0[0].acquire()).await.unwrap().forget();
+    // The next one to get the only connection, which the handler has.
+    let db = test.db.clone();
+    let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    gate.0[1].add_permits(1);
+    let only_connection = within(next_connection).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+    let mut other = onlooker(&broker).await;
+    let delivery = tokio::time::timeout(Duration::from_secs(1), other.next()).await;
+    assert_eq!(
+        read(delivery.expect("it is with the broker").unwrap().incoming()),
+        (1, 0)
+    );
     only_connection.rollback().await.unwrap();
 }

@@ -1,6 +1,7 @@
 //! One lane: what waits in it, and where it belongs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -52,22 +53,26 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Where the lane belongs now. Forgets what is not awaited any longer.
-    pub(super) fn due(&mut self, now: Instant) -> Due {
+    /// Where the lane belongs now. Forgets what is not awaited any longer. `received`: see [`Awaited::look_at`].
+    pub(super) fn due(&mut self, now: Instant, received: Duration) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
         }
         let Some(front) = self.queue.front() else {
-            self.awaited.retain(|_, awaited| awaited.until > now);
-            let last = self.awaited.values().map(|awaited| awaited.until).max();
+            let mut last = None;
+            self.awaited.retain(|_, awaited| {
+                let look_at = awaited.look_at(now, received);
+                last = last.max(look_at);
+                look_at.is_some()
+            });
             return last.map_or(Due::Nowhere, Due::Awaiting);
         };
         let mut blocked = self.blocked_until.filter(|until| *until > now);
-        while let Some(first) = self.awaited.first_entry()
+        while let Some(mut first) = self.awaited.first_entry()
             && *first.key() < front.rank()
         {
-            if first.get().until > now {
-                blocked = blocked.max(Some(first.get().until));
+            if let Some(look_at) = first.get_mut().look_at(now, received) {
+                blocked = blocked.max(Some(look_at));
                 break;
             }
             first.remove();
@@ -84,13 +89,13 @@ impl<T: Queued> Lane<T> {
     }
 
     /// When the first item may run, as far as is known: after its back-off, and after what it awaits has come back.
-    pub(super) fn comes_to_run(&self) -> Option<Instant> {
+    pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let rank = self.queue.front().map_or(u64::MAX, Queued::rank);
         let back_at = self
             .awaited
             .range(..rank)
             .next()
-            .map(|(_, awaited)| awaited.back_at);
+            .map(|(_, awaited)| awaited.back_at(now));
         self.blocked_until.max(back_at)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::item::Memory;
 use super::*;
 
 /// Its number is its rank; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
@@ -33,12 +34,16 @@ fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
     from(lanes, Queue::Ready)
 }
 
-fn until(until: Instant) -> Awaited {
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Gone since then, for a minute.
+fn gone(since: Instant) -> Awaited {
     Awaited {
-        back_at: until,
-        until,
+        left: Arc::new(since.into()),
+        absence: MINUTE,
         deliveries: 1,
         memory: Memory::default(),
+        overdue_from: None,
     }
 }
 
@@ -118,7 +123,7 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     }
     let evicted = lanes.evict(later, true, now).unwrap();
     assert_eq!((&*evicted.key, evicted.items), (&aggregate(1), vec![12]));
-    lanes.expect_back(aggregate(1), 12, until(later), now);
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
     let (key, _) = one(&mut lanes).unwrap();
     lanes.finish(&key, vec![], None, now);
     let (key, item) = one(&mut lanes).unwrap();
@@ -140,27 +145,72 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
     let (mut lanes, now) = (Lanes::default(), Instant::now());
-    let later = now + Duration::from_secs(60);
-    lanes.expect_back(aggregate(1), 12, until(later), now);
+    let later = now + 2 * MINUTE;
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
     lanes.release(now);
     assert!(one(&mut lanes).is_none());
     lanes.release(later);
+    lanes.receives_for(RECEIVED_MIN);
+    lanes.release(later + RECEIVED_MIN);
     let (key, item) = one(&mut lanes).unwrap();
     assert_eq!(item, 13);
     lanes.finish(&key, vec![], None, later);
     assert!(lanes.lanes.is_empty());
 }
 
+/// It may lie with the broker all the time.
+#[test]
+fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
+    lanes.push(aggregate(1), 13, now);
+    for minutes in 1..=60 {
+        lanes.release(now + minutes * MINUTE);
+        assert!(one(&mut lanes).is_none(), "after {minutes} minutes");
+    }
+    lanes.receives_for(RECEIVED_MIN / 2);
+    lanes.release(now + 61 * MINUTE);
+    assert!(one(&mut lanes).is_none());
+    lanes.receives_for(RECEIVED_MIN / 2);
+    lanes.release(now + 62 * MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 13);
+}
+
+/// The database is asked first, and may not answer.
+#[test]
+fn what_has_not_left_yet_is_awaited() {
+    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let left = super::super::returning::Left::default();
+    let awaited = Awaited {
+        left: left.clone(),
+        ..gone(now)
+    };
+    lanes.expect_back(aggregate(1), 12, awaited, now);
+    lanes.push(aggregate(1), 13, now);
+    lanes.receives_for(60 * MINUTE);
+    lanes.release(now + 60 * MINUTE);
+    assert!(one(&mut lanes).is_none());
+    left.set(now + 60 * MINUTE).unwrap();
+    lanes.release(now + 61 * MINUTE);
+    assert!(one(&mut lanes).is_none());
+    lanes.release(now + 62 * MINUTE);
+    lanes.receives_for(RECEIVED_MIN);
+    lanes.release(now + 63 * MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 13);
+}
+
 #[test]
 fn lanes_that_only_await_are_forgotten_in_time() {
     let (mut lanes, now) = (Lanes::<u32>::default(), Instant::now());
-    let later = now + Duration::from_secs(60);
     for id in 0..10_000 {
-        lanes.expect_back(aggregate(id), 1, until(later), now);
+        lanes.expect_back(aggregate(id), 1, gone(now), now);
     }
-    assert_eq!((lanes.lanes.len(), lanes.next_release()), (10_000, Some(later)));
-    lanes.release(later);
+    let due = now + MINUTE * 3 / 2;
+    assert_eq!((lanes.lanes.len(), lanes.next_release()), (10_000, Some(due)));
+    lanes.release(due);
+    lanes.receives_for(RECEIVED_MIN);
+    lanes.release(due + RECEIVED_MIN);
     assert_eq!((lanes.lanes.len(), lanes.awaiting.len()), (0, 0));
 }
 
@@ -294,7 +344,7 @@ fn lanes_follow_their_handler() {
 #[test]
 fn a_batch_does_not_pass_what_went_back_to_the_broker() {
     let (mut lanes, now) = (Lanes::default(), Instant::now());
-    lanes.expect_back(aggregate(1), 12, until(now + Duration::from_secs(60)), now);
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
     for item in [10, 11, 13, 14] {
         lanes.push(aggregate(1), item, now);
     }
@@ -308,15 +358,11 @@ fn a_batch_does_not_pass_what_went_back_to_the_broker() {
 #[test]
 fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
     let (mut lanes, now) = (Lanes::default(), Instant::now());
-    let (back_at, until) = (now + Duration::from_secs(10), now + Duration::from_secs(16));
-    let awaited = Awaited {
-        back_at,
-        until,
-        deliveries: 1,
-        memory: Memory::default(),
-    };
-    lanes.expect_back(aggregate(1), 12, awaited, now);
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
     let evicted = lanes.evict(now, false, now).unwrap();
-    assert_eq!((evicted.items, evicted.blocked_until), (vec![13], Some(back_at)));
+    assert_eq!(
+        (evicted.items, evicted.blocked_until),
+        (vec![13], Some(now + MINUTE))
+    );
 }

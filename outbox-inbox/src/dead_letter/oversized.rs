@@ -1,0 +1,125 @@
+//! Letters that are larger than what the database takes at a time: they are kept without their payload.
+//!
+//! MySQL and MariaDB close the connection of whoever sends them more than `max_allowed_packet`. Their answer (1153, `08S01`) is of the class of lost connections,
+//! and gets lost itself if the client is still sending. So they are asked before.
+//! Invariant: what was given up is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
+
+use bytes::Bytes;
+use outbox_core::Incoming;
+use outbox_core::store::storable_error;
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
+
+use super::Letter;
+
+/// Stands among the headers of a letter without its payload; the value is the payload's length.
+const OMITTED: &str = "outbox-payload-omitted";
+
+/// More than everything else in the statement takes: names, key, subject and error.
+const REST_MAX: usize = 16 * 1024;
+
+/// What was delivered, without what does not fit, and an error that says so. `None`: all of it fits.
+pub(super) async fn shortened<C: ConnectionTrait>(
+    db: &C,
+    letter: &Letter<'_>,
+    headers: &str,
+) -> Result<Option<(Incoming, String)>, DbErr> {
+    if db.get_database_backend() != DbBackend::MySql {
+        return Ok(None);
+    }
+    let ask = "SELECT CAST(@@max_allowed_packet AS SIGNED) AS packet";
+    let row = db
+        .query_one_raw(Statement::from_string(DbBackend::MySql, ask))
+        .await?;
+    let row = row.ok_or_else(|| DbErr::RecordNotFound(ask.to_owned()))?;
+    let most = usize::try_from(row.try_get::<i64>("", "packet")?).unwrap_or(usize::MAX);
+    let incoming = letter.incoming;
+    // Escaped, two bytes become six.
+    let others = (headers.len() + incoming.subject.len() + letter.error.len()) * 3 + REST_MAX;
+    if incoming.payload.len() + others <= most {
+        return Ok(None);
+    }
+    let bytes = incoming.payload.len();
+    let mut short = Incoming {
+        payload: Bytes::new(),
+        ..incoming.clone()
+    };
+    if others > most {
+        short.headers.clear();
+    }
+    short.headers.push((OMITTED.to_owned(), bytes.to_string()));
+    let error = format!(
+        "{} The database takes {most} bytes at a time (max_allowed_packet). Given up because: {}",
+        text(bytes, incoming.position),
+        letter.error
+    );
+    Ok(Some((short, storable_error(&error))))
+}
+
+/// Why a letter cannot be tried again: its payload is not there. `None`: it is.
+pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
+    let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
+    let bytes = bytes.parse().ok()?;
+    incoming
+        .payload
+        .is_empty()
+        .then(|| text(bytes, incoming.position))
+}
+
+fn text(bytes: usize, position: u64) -> String {
+    format!("The payload of {bytes} bytes could not be stored; it is at position {position} of the stream.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{incoming, letter, message};
+    use super::super::{DeadLetters, Form, Selection, insert, insert_as, insert_in};
+    use super::*;
+    use crate::database::{Trouble, trouble};
+    use crate::test_db::TestDb;
+
+    /// Larger than MySQL and MariaDB take at a time: they close the connection.
+    #[tokio::test]
+    async fn a_payload_that_the_database_cannot_take_is_left_out() {
+        for test in TestDb::open_all().await {
+            let message = message();
+            let large = Incoming {
+                payload: vec![b' '; 17 * 1024 * 1024].into(),
+                ..incoming(7, b"")
+            };
+            let tx = test.begin().await;
+            let given_up = letter(Some(&message), &large);
+            assert!(insert_in(&tx, &test.sql, &given_up).await.unwrap());
+            tx.commit().await.unwrap();
+            let unreadable = letter(None, &large);
+            if test.db.get_database_backend() == DbBackend::MySql {
+                // Not to be told from an outage, which is why the limit is asked for.
+                let id = unreadable.id().unwrap();
+                let whole = insert_as(&test.db, &test.sql, id, &unreadable, Form::Whole).await;
+                let error = whole.unwrap_err();
+                assert_eq!(trouble(&error), Trouble::Unavailable, "{error:?}");
+            }
+            assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            assert!(!insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            let all = DeadLetters::new(test.db.clone()).names(test.names.clone());
+            let all = all.list(&Selection::all(), 100).await.unwrap();
+            assert_eq!(all.len(), 2);
+            for stored in all {
+                assert_eq!(stored.position, 7);
+                if test.db.get_database_backend() != DbBackend::MySql {
+                    assert_eq!(stored.payload.len(), 17 * 1024 * 1024);
+                    continue;
+                }
+                assert!(stored.payload.is_empty());
+                let expected =
+                    "The payload of 17825792 bytes could not be stored; it is at position 7 of the stream.";
+                assert!(stored.error.starts_with(expected), "{}", stored.error);
+                assert!(stored.error.ends_with("declined"), "{}", stored.error);
+                let again = Incoming {
+                    headers: stored.headers,
+                    ..incoming(7, b"")
+                };
+                assert_eq!(without_payload(&again).as_deref(), Some(expected));
+            }
+        }
+    }
+}
