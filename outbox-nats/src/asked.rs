@@ -4,26 +4,23 @@
 //! a subject, and numbered aggregates come whole. So the event types stand in the durable's description as well, which old servers keep too:
 //! `Reads events for an inbox. [asked for: order.placed, order.shipped]`.
 //!
-//! Invariants: the list only grows, but by an operator's hand; who adds to it waits for [`SETTLES`] before what he has added can be delivered, so that nobody
-//! still goes by what he read before ([`FRESH`]). Absent here: writing it (`consumer`).
+//! Invariants: the list only grows, but by an operator's hand; who adds to it, or finds it written, waits for [`SETTLES`] before what he wants can be delivered,
+//! so that nobody still goes by what he read before ([`FRESH`]). A late write may undo an entry for up to [`HEALS`]; nobody relies on the lack of an entry for
+//! as long. Absent here: writing the list (`consumer`) and reading it (`oracle`).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::PullConsumer;
-use outbox_core::SourceError;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
-
-use crate::consumer::filters_of;
-use crate::source::interrupted;
 use crate::subject::covers;
 
-/// How long a process goes by what it has read.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long a process goes by what it has read; and so how often it reads.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process goes by what was written.
+/// Time after which every process goes by what was written, also if the server that answers it is a little behind.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
+
+/// Time in which a process sees that its entry is gone, and has written it again: [`FRESH`], and two requests.
+pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 /// Longest description that servers take, in bytes.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
@@ -103,52 +100,6 @@ fn list(description: &str) -> Option<(&str, &str)> {
     let (text, list) = description.rsplit_once(OPENS)?;
     let (list, _) = list.split_once(CLOSES)?;
     Some((text, list))
-}
-
-/// Answers whether somebody has asked for a message, by what the server said a moment ago.
-pub(crate) struct Oracle {
-    consumer: PullConsumer,
-    /// What this process has asked for.
-    own: HashSet<String>,
-    read: Mutex<Option<(Instant, Asked)>>,
-}
-
-impl Oracle {
-    pub(crate) fn new(consumer: PullConsumer, own: HashSet<String>) -> Self {
-        Self {
-            consumer,
-            own,
-            read: Mutex::new(None),
-        }
-    }
-
-    /// Asks the server once a second at most, one caller for all.
-    pub(crate) async fn is_asked_for(&self, event_type: &str, subject: &str) -> Result<bool, SourceError> {
-        if self.own.contains(event_type) {
-            return Ok(true);
-        }
-        let mut read = self.read.lock().await;
-        if let Some((at, asked)) = &*read
-            && at.elapsed() < FRESH
-        {
-            return Ok(asked.names(event_type, subject));
-        }
-        // Before the question: what is written after it may not be in the answer.
-        let at = Instant::now();
-        let info = self.consumer.get_info().await.map_err(|error| {
-            let name = &self.consumer.cached_info().name;
-            interrupted(
-                format!("no answer about what consumer `{name}` was asked for"),
-                error,
-            )
-        })?;
-        let config = &info.config;
-        let filters = filters_of(&config.filter_subject, &config.filter_subjects);
-        let asked = Asked::of(config.description.as_deref(), filters);
-        let answer = asked.names(event_type, subject);
-        *read = Some((at, asked));
-        Ok(answer)
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError, StreamFacts, StreamRetention};
 
 use crate::consumer::{self, Durable};
+use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
 use crate::subject::{SubjectPrefix, without_covered};
@@ -109,7 +110,8 @@ impl SourceConfig {
 /// the event types that were ever asked for. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
 ///
 /// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name. Adding one to an
-/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered.
+/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
+/// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSource {
     client: Client,
@@ -210,15 +212,15 @@ impl Source for JetStreamSource {
         check(consumer)?;
         let stream = self.stream(consumer).await?;
         let durable = Durable {
-            stream: &stream,
-            spec: consumer,
+            stream,
+            spec: consumer.clone(),
             filters: without_covered(
                 consumer
                     .events
                     .iter()
                     .flat_map(|event| self.config.filters(event, consumer.whole_aggregates)),
             ),
-            prefix: &self.config.prefix,
+            prefix: self.config.prefix.clone(),
             provisioning: self.config.provisioning,
             // Asked after the first answer: before that, a client that still connects knows no version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
@@ -236,7 +238,7 @@ impl Source for JetStreamSource {
             consumer_handle,
             consumer.prefetch,
             heartbeat,
-            consumer.events.iter().map(|event| event.event_type()).collect(),
+            Oracle::new(durable),
         ))
     }
 

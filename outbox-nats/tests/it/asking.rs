@@ -1,14 +1,19 @@
 //! What the processes of a consumer have asked for: written to the durable by whoever subscribes, read by whoever is given a message that he does not know.
 
 use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
-use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, pull};
+use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
 
-use crate::environment::{CANCELLED, Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive};
+use crate::environment::{
+    CANCELLED, Nats, PLACED, SHIPPED, consumer, eventually, message, on_both_servers, receive,
+};
 
 on_both_servers! {
     what_a_durable_made_by_hand_filters_is_asked_for,
     programs_that_subscribe_at_once_overwrite_nothing,
     what_an_operator_takes_off_the_list_is_not_asked_for,
+    who_finds_the_list_written_waits_for_those_who_have_read_it_before,
+    what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
+    a_filter_that_a_late_write_undoes_comes_back,
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
@@ -23,6 +28,19 @@ async fn config(nats: &Nats, spec: &ConsumerSpec) -> Config {
 async fn change(nats: &Nats, config: pull::Config) {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     stream.create_consumer(config).await.unwrap();
+}
+
+/// A configuration as it was read, to be written.
+fn as_read(seen: Config) -> pull::Config {
+    pull::Config::try_from_consumer_config(seen).unwrap()
+}
+
+/// Sends all event types of its aggregates, so that no filter says what was asked for.
+fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
+    ConsumerSpec {
+        whole_aggregates: true,
+        ..consumer(events)
+    }
 }
 
 async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
@@ -80,7 +98,78 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
     change(nats, shorter).await;
     publish(nats, &SHIPPED).await;
     let delivery = receive(&mut subscription).await;
-    assert!(!delivery.is_asked_for().await.unwrap());
+    eventually("the shorter list counts", async || {
+        !delivery.is_asked_for().await.unwrap()
+    })
+    .await;
     delivery.ack().await.unwrap();
     subscription.flush().await.unwrap();
+}
+
+/// Two processes of a new version start at once: one has just written the list and does not wait yet, the other finds it written.
+async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
+    let mut running = nats.subscribe(&old).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut running).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    unknown.ack().await.unwrap();
+    let seen = as_read(config(nats, &old).await);
+    let description = Some("Reads events for an inbox. [asked for: order.placed, order.shipped]".to_owned());
+    change(nats, pull::Config { description, ..seen }).await;
+    drop(nats.subscribe(&new).await);
+    publish(nats, &SHIPPED).await;
+    assert!(receive(&mut running).await.is_asked_for().await.unwrap());
+}
+
+/// A program read the durable, and its write arrives after another program has added to it and subscribed.
+async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
+    let mut running = nats.subscribe(&old).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut running).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    unknown.ack().await.unwrap();
+    let late = as_read(config(nats, &old).await);
+    let added = nats.subscribe(&new).await;
+    let written = config(nats, &new).await.description;
+    change(nats, late.clone()).await;
+    publish(nats, &SHIPPED).await;
+    let shipped = receive(&mut running).await;
+    assert!(shipped.is_asked_for().await.unwrap());
+    eventually("the entry", async || {
+        config(nats, &new).await.description == written
+    })
+    .await;
+    // Once more, with somebody who has never seen the entry.
+    change(nats, late).await;
+    let mut newcomer = nats.subscribe(&old).await;
+    drop(running);
+    publish(nats, &SHIPPED).await;
+    assert!(receive(&mut newcomer).await.is_asked_for().await.unwrap());
+    drop(added);
+}
+
+async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (consumer(&[&PLACED]), consumer(&[&PLACED, &SHIPPED]));
+    drop(nats.subscribe(&old).await);
+    let late = as_read(config(nats, &old).await);
+    let mut added = nats.subscribe(&new).await;
+    let written = config(nats, &new).await;
+    change(nats, late).await;
+    eventually("the filter", async || {
+        let seen = config(nats, &new).await;
+        (seen.description, seen.filter_subject, seen.filter_subjects)
+            == (
+                written.description.clone(),
+                written.filter_subject.clone(),
+                written.filter_subjects.clone(),
+            )
+    })
+    .await;
+    publish(nats, &SHIPPED).await;
+    receive(&mut added).await;
 }
