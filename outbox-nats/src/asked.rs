@@ -2,7 +2,8 @@
 //!
 //! A durable's filter may be wider than what was asked for: servers before 2.10 take one filter, in fenced streams all event types of an aggregate share
 //! a subject, and numbered aggregates come whole. So the event types stand in the durable's description as well, which old servers keep too:
-//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`.
+//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`. Names that take more than a description holds are replaced by codes of 8 characters,
+//! `[asked for: #89b1b62c0c1b4a51]`. More than about [`CODES_MAX`] event types are written as `*`.
 //!
 //! Invariants: the list only grows, but by an operator's hand; who adds to it, or finds it written, waits for [`SETTLES`] before what he wants can be delivered,
 //! so that nobody still goes by what he read before ([`FRESH`]). A late write may undo an entry for up to [`HEALS`]; nobody relies on the lack of an entry for
@@ -30,7 +31,14 @@ const CLOSES: &str = "]";
 /// Stands for a list that would be too long.
 const EVERYTHING: &str = "*";
 
-/// What was asked for: event types, and filters of a durable that came without a list.
+/// Begins a run of codes.
+const CODED: char = '#';
+/// Hexadecimal digits of a code.
+const CODE_DIGITS: usize = 8;
+/// How many codes a description holds at least, unless an operator has written much else there.
+pub(crate) const CODES_MAX: usize = 500;
+
+/// What was asked for: event types, and filters of a durable that came without a list. A code stands here with a [`CODED`] of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked(BTreeSet<String>);
 
@@ -44,8 +52,9 @@ impl Asked {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
                 list.split(',')
-                    .map(|item| item.trim().to_owned())
-                    .filter(|item| !item.is_empty()),
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .flat_map(items),
             ),
             None => Self::new(
                 filters
@@ -61,9 +70,17 @@ impl Asked {
 
     /// Whether a message is among it. An event type is told by its filter as well as by a subject.
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
-        self.0
-            .iter()
-            .any(|item| item == event_type || item == EVERYTHING || covers(item, subject))
+        let is_coded = |name| self.0.contains(&code(name));
+        self.is_everything()
+            || self.0.contains(event_type)
+            || is_coded(event_type)
+            || is_coded(subject)
+            || self.0.iter().any(|item| covers(item, subject))
+    }
+
+    /// Whether the list was too long to be written.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.0.contains(EVERYTHING)
     }
 
     /// Adds to it.
@@ -78,14 +95,56 @@ impl Asked {
             Some((text, _)) => text,
             None => description.unwrap_or("Reads events for an inbox."),
         };
-        let items: Vec<&str> = self.0.iter().map(String::as_str).collect();
-        let write = |items: &str| format!("{} {OPENS}{items}{CLOSES}", text.trim_end());
-        let described = write(&items.join(", "));
-        if described.len() <= DESCRIPTION_BYTES_MAX && !self.0.contains(EVERYTHING) {
-            return described;
+        let write = |asked: &Self| format!("{} {OPENS}{}{CLOSES}", text.trim_end(), asked.list());
+        let everything = Self::new([EVERYTHING.to_owned()]);
+        if self.is_everything() {
+            return write(&everything);
         }
-        write(EVERYTHING)
+        // A filter with wildcards can be compared with subjects only as it is.
+        let code = |item: &String| match item.starts_with(CODED) || item.ends_with('>') || item.contains('*')
+        {
+            true => item.clone(),
+            false => code(item),
+        };
+        let coded = Self(self.0.iter().map(code).collect());
+        let mut forms = [write(self), write(&coded)].into_iter();
+        let fitting = forms.find(|form| form.len() <= DESCRIPTION_BYTES_MAX);
+        fitting.unwrap_or_else(|| write(&everything))
     }
+
+    /// Names and filters with commas between, then the codes in one run.
+    fn list(&self) -> String {
+        let (codes, mut items): (Vec<&str>, Vec<&str>) = self
+            .0
+            .iter()
+            .map(String::as_str)
+            .partition(|item| item.starts_with(CODED));
+        let run = format!("{CODED}{}", codes.concat().replace(CODED, ""));
+        if !codes.is_empty() {
+            items.push(&run);
+        }
+        items.join(", ")
+    }
+}
+
+/// What an item of a list stands for.
+fn items(item: &str) -> Vec<String> {
+    let Some(run) = item.strip_prefix(CODED) else {
+        return vec![item.to_owned()];
+    };
+    let digits: Vec<char> = run.chars().collect();
+    let codes = digits.chunks(CODE_DIGITS);
+    codes
+        .map(|digits| std::iter::once(&CODED).chain(digits).collect())
+        .collect()
+}
+
+/// Stands for a name where there is no room. 32 bits of FNV-1a: with 500 names on the list, one unknown type in ten million is taken for one of them.
+fn code(name: &str) -> String {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{CODED}{hash:0width$x}", width = CODE_DIGITS)
 }
 
 /// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. On a fenced stream its messages come on other subjects.
@@ -145,13 +204,35 @@ mod tests {
         assert_eq!(Asked::of(Some("[asked for: ]"), filters), Asked::default());
     }
 
+    fn many(count: usize) -> Asked {
+        Asked::new((0..count).map(|n| format!("order.with_a_rather_long_name_{n}")))
+    }
+
     #[test]
-    fn a_list_that_is_too_long_stands_for_everything() {
-        let types = (0..200).map(|n| format!("order.with_a_rather_long_name_{n}"));
-        let described = Asked::new(types).describe(None);
+    fn a_list_whose_names_are_too_long_has_codes() {
+        let operators = asked(&["shop.*.placed", "shop.legacy"]);
+        let described = operators.with(many(CODES_MAX - 5).0).describe(None);
+        assert!(described.len() <= DESCRIPTION_BYTES_MAX, "{described}");
+        let read = Asked::of(Some(&described), []);
+        for n in 0..CODES_MAX - 5 {
+            assert!(read.names(&format!("order.with_a_rather_long_name_{n}"), "x"));
+        }
+        assert!(read.names("a.b", "shop.7.placed") && read.names("a.b", "shop.legacy"));
+        assert!(!read.names("order.cancelled", "events.order.7.cancelled"));
+        assert_eq!(read.describe(Some(&described)), described);
+        let read = Asked::of(Some("[asked for: order.placed, #e40c292cb1d17b3d]"), []);
+        assert!(read.names("a", "x") && read.names("order.placed", "x") && !read.names("b", "x"));
+        // Cut off by hand.
+        assert!(!Asked::of(Some("[asked for: #e40c292]"), []).names("a", "x"));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_for_codes_stands_for_everything() {
+        let described = many(CODES_MAX + 10).describe(None);
         assert_eq!(described, "Reads events for an inbox. [asked for: *]");
         let read = Asked::of(Some(&described), []).with(["a.b".to_owned()]);
         assert!(read.names("whatever", "events.x"));
         assert_eq!(read.describe(Some(&described)), described);
+        assert!(!many(CODES_MAX).is_everything());
     }
 }

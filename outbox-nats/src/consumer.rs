@@ -84,6 +84,7 @@ impl Durable {
                 continue;
             }
             if changes.is_empty() {
+                self.warn_of_everything(&seen);
                 return self.get().await;
             }
             for change in &changes {
@@ -197,6 +198,17 @@ impl Durable {
                 self.asked_in(seen).describe(seen.description.as_deref())
             )
         })
+    }
+
+    fn warn_of_everything(&self, seen: &pull::Config) {
+        if Self::asked_so_far(seen).is_everything() {
+            tracing::warn!(
+                consumer = self.spec.name,
+                "more than {} event types were asked for, so that their list does not fit: every message without a handler counts as asked for and goes back \
+                 for ever; use several consumer names, or set UnknownEvent::Skip",
+                asked::CODES_MAX
+            );
+        }
     }
 
     /// A new consumer, before filters and bounds.

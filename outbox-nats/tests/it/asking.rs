@@ -4,7 +4,7 @@ use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, 
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
 
 use crate::environment::{
-    CANCELLED, Nats, PLACED, SHIPPED, consumer, eventually, message, on_both_servers, receive,
+    CANCELLED, Nats, PLACED, SHIPPED, consumer, event, eventually, message, on_both_servers, receive,
 };
 
 on_both_servers! {
@@ -14,6 +14,7 @@ on_both_servers! {
     who_finds_the_list_written_waits_for_those_who_have_read_it_before,
     what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
     a_filter_that_a_late_write_undoes_comes_back,
+    a_list_that_is_too_long_for_names_tells_what_is_wanted,
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
@@ -172,4 +173,21 @@ async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
     .await;
     publish(nats, &SHIPPED).await;
     receive(&mut added).await;
+}
+
+/// The names of 400 event types take ten times the space of a description.
+async fn a_list_that_is_too_long_for_names_tells_what_is_wanted(nats: &Nats) {
+    nats.provision().await;
+    let name = |n| format!("{}_{n}", "in_a_way_that_takes_many_words_to_say".repeat(2));
+    let events = (0..400).map(|n| &*Box::leak(Box::new(event(name(n).leak(), None))));
+    let many: Vec<&EventDescriptor> = events.collect();
+    drop(nats.subscribe(&whole(&many)).await);
+    let mut subscription = nats.subscribe(&whole(&[&PLACED])).await;
+    for (event, wanted) in [(many[7], true), (&CANCELLED, false), (many[399], true)] {
+        publish(nats, event).await;
+        let delivery = receive(&mut subscription).await;
+        assert_eq!(delivery.is_asked_for().await.unwrap(), wanted, "{}", event.name);
+        delivery.ack().await.unwrap();
+    }
+    subscription.flush().await.unwrap();
 }
