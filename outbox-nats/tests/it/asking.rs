@@ -1,5 +1,8 @@
 //! What the processes of a consumer have asked for: written to the durable by whoever subscribes, read by whoever is given a message that he does not know.
 
+use std::time::Instant;
+
+use futures_util::{FutureExt as _, StreamExt as _};
 use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
 
@@ -15,6 +18,7 @@ on_both_servers! {
     what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
     a_filter_that_a_late_write_undoes_comes_back,
     a_list_that_is_too_long_for_names_tells_what_is_wanted,
+    deliveries_cause_no_requests_also_while_none_is_answered,
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
@@ -190,4 +194,31 @@ async fn a_list_that_is_too_long_for_names_tells_what_is_wanted(nats: &Nats) {
         delivery.ack().await.unwrap();
     }
     subscription.flush().await.unwrap();
+}
+
+/// Here the requests fail because the consumer was deleted.
+async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
+    nats.provision().await;
+    let spec = whole(&[&PLACED]);
+    let mut subscription = nats.subscribe(&spec).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut subscription).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    let info = format!("$JS.API.CONSUMER.INFO.{}.{}", nats.name, spec.name);
+    let mut requests = nats.client.subscribe(info).await.unwrap();
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    stream.delete_consumer(&spec.name).await.unwrap();
+    eventually("an error", async || unknown.is_asked_for().await.is_err()).await;
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert!(unknown.is_asked_for().await.is_err());
+    }
+    let took = usize::try_from(began.elapsed().as_secs()).unwrap();
+    drop(subscription);
+    // Ends at the first moment without one.
+    let mut count = 0;
+    while let Some(Some(_)) = requests.next().now_or_never() {
+        count += 1;
+    }
+    assert!(count <= 4 + took, "{count} requests in {took} s");
 }
