@@ -397,21 +397,24 @@ impl Durable {
     /// What an operator must do when we may not.
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SourceError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
+        let filters: Vec<String> = filters_of_pull(config)
+            .iter()
+            .map(|filter| format!(" --filter='{filter}'"))
+            .collect();
+        let settings = format!(
+            "--wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}'",
+            config.ack_wait.as_millis(),
+            config.max_ack_pending,
+            filters.concat(),
+            self.asked_in(config).describe(config.description.as_deref())
+        );
         let context = if changes.is_empty() {
-            let filters: Vec<String> = filters_of_pull(config)
-                .iter()
-                .map(|filter| format!(" --filter='{filter}'"))
-                .collect();
             format!(
-                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all --wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}' --defaults",
-                self.spec.ack_wait.as_millis(),
-                config.max_ack_pending,
-                filters.concat(),
-                config.description.as_deref().unwrap_or_default()
+                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all {settings} --defaults"
             )
         } else {
             format!(
-                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name}",
+                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name} {settings}",
                 changes.join("; ")
             )
         };
