@@ -2,28 +2,26 @@
 //!
 //! A durable's filter may be wider than what was asked for: servers before 2.10 take one filter, in fenced streams all event types of an aggregate share
 //! a subject, and numbered aggregates come whole. So the event types stand in the durable's description as well, which old servers keep too:
-//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`.
+//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`. Names that take more than a description holds are replaced by codes of 8 characters,
+//! `[asked for: #89b1b62c0c1b4a51]`. More than about [`CODES_MAX`] event types are written as `*`.
 //!
-//! Invariants: the list only grows, but by an operator's hand; who adds to it waits for [`SETTLES`] before what he has added can be delivered, so that nobody
-//! still goes by what he read before ([`FRESH`]). Absent here: writing it (`consumer`).
+//! Invariants: the list only grows, but by an operator's hand; who adds to it, or finds it written, waits for [`SETTLES`] before what he wants can be delivered,
+//! so that nobody still goes by what he read before ([`FRESH`]). A late write may undo an entry for up to [`HEALS`]; nobody relies on the lack of an entry for
+//! as long. Absent here: writing the list (`consumer`) and reading it (`oracle`).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::PullConsumer;
-use outbox_core::SourceError;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
-
-use crate::consumer::filters_of;
-use crate::source::interrupted;
 use crate::subject::covers;
 
-/// How long a process goes by what it has read.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long a process goes by what it has read; and so how often it reads.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process goes by what was written.
+/// Time after which every process goes by what was written, also if the server that answers it is a little behind.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
+
+/// Time in which a process sees that its entry is gone, and has written it again: [`FRESH`], and two requests.
+pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 /// Longest description that servers take, in bytes.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
@@ -33,7 +31,14 @@ const CLOSES: &str = "]";
 /// Stands for a list that would be too long.
 const EVERYTHING: &str = "*";
 
-/// What was asked for: event types, and filters of a durable that came without a list.
+/// Begins a run of codes.
+const CODED: char = '#';
+/// Hexadecimal digits of a code.
+const CODE_DIGITS: usize = 8;
+/// How many codes a description holds at least, unless an operator has written much else there.
+pub(crate) const CODES_MAX: usize = 500;
+
+/// What was asked for: event types, and filters of a durable that came without a list. A code stands here with a [`CODED`] of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked(BTreeSet<String>);
 
@@ -47,8 +52,9 @@ impl Asked {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
                 list.split(',')
-                    .map(|item| item.trim().to_owned())
-                    .filter(|item| !item.is_empty()),
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .flat_map(items),
             ),
             None => Self::new(
                 filters
@@ -64,9 +70,17 @@ impl Asked {
 
     /// Whether a message is among it. An event type is told by its filter as well as by a subject.
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
-        self.0
-            .iter()
-            .any(|item| item == event_type || item == EVERYTHING || covers(item, subject))
+        let is_coded = |name| self.0.contains(&code(name));
+        self.is_everything()
+            || self.0.contains(event_type)
+            || is_coded(event_type)
+            || is_coded(subject)
+            || self.0.iter().any(|item| covers(item, subject))
+    }
+
+    /// Whether the list was too long to be written.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.0.contains(EVERYTHING)
     }
 
     /// Adds to it.
@@ -81,14 +95,56 @@ impl Asked {
             Some((text, _)) => text,
             None => description.unwrap_or("Reads events for an inbox."),
         };
-        let items: Vec<&str> = self.0.iter().map(String::as_str).collect();
-        let write = |items: &str| format!("{} {OPENS}{items}{CLOSES}", text.trim_end());
-        let described = write(&items.join(", "));
-        if described.len() <= DESCRIPTION_BYTES_MAX && !self.0.contains(EVERYTHING) {
-            return described;
+        let write = |asked: &Self| format!("{} {OPENS}{}{CLOSES}", text.trim_end(), asked.list());
+        let everything = Self::new([EVERYTHING.to_owned()]);
+        if self.is_everything() {
+            return write(&everything);
         }
-        write(EVERYTHING)
+        // A filter with wildcards can be compared with subjects only as it is.
+        let code = |item: &String| match item.starts_with(CODED) || item.ends_with('>') || item.contains('*')
+        {
+            true => item.clone(),
+            false => code(item),
+        };
+        let coded = Self(self.0.iter().map(code).collect());
+        let mut forms = [write(self), write(&coded)].into_iter();
+        let fitting = forms.find(|form| form.len() <= DESCRIPTION_BYTES_MAX);
+        fitting.unwrap_or_else(|| write(&everything))
     }
+
+    /// Names and filters with commas between, then the codes in one run.
+    fn list(&self) -> String {
+        let (codes, mut items): (Vec<&str>, Vec<&str>) = self
+            .0
+            .iter()
+            .map(String::as_str)
+            .partition(|item| item.starts_with(CODED));
+        let run = format!("{CODED}{}", codes.concat().replace(CODED, ""));
+        if !codes.is_empty() {
+            items.push(&run);
+        }
+        items.join(", ")
+    }
+}
+
+/// What an item of a list stands for.
+fn items(item: &str) -> Vec<String> {
+    let Some(run) = item.strip_prefix(CODED) else {
+        return vec![item.to_owned()];
+    };
+    let digits: Vec<char> = run.chars().collect();
+    let codes = digits.chunks(CODE_DIGITS);
+    codes
+        .map(|digits| std::iter::once(&CODED).chain(digits).collect())
+        .collect()
+}
+
+/// Stands for a name where there is no room. 32 bits of FNV-1a: with 500 names on the list, one unknown type in ten million is taken for one of them.
+fn code(name: &str) -> String {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{CODED}{hash:0width$x}", width = CODE_DIGITS)
 }
 
 /// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. On a fenced stream its messages come on other subjects.
@@ -103,52 +159,6 @@ fn list(description: &str) -> Option<(&str, &str)> {
     let (text, list) = description.rsplit_once(OPENS)?;
     let (list, _) = list.split_once(CLOSES)?;
     Some((text, list))
-}
-
-/// Answers whether somebody has asked for a message, by what the server said a moment ago.
-pub(crate) struct Oracle {
-    consumer: PullConsumer,
-    /// What this process has asked for.
-    own: HashSet<String>,
-    read: Mutex<Option<(Instant, Asked)>>,
-}
-
-impl Oracle {
-    pub(crate) fn new(consumer: PullConsumer, own: HashSet<String>) -> Self {
-        Self {
-            consumer,
-            own,
-            read: Mutex::new(None),
-        }
-    }
-
-    /// Asks the server once a second at most, one caller for all.
-    pub(crate) async fn is_asked_for(&self, event_type: &str, subject: &str) -> Result<bool, SourceError> {
-        if self.own.contains(event_type) {
-            return Ok(true);
-        }
-        let mut read = self.read.lock().await;
-        if let Some((at, asked)) = &*read
-            && at.elapsed() < FRESH
-        {
-            return Ok(asked.names(event_type, subject));
-        }
-        // Before the question: what is written after it may not be in the answer.
-        let at = Instant::now();
-        let info = self.consumer.get_info().await.map_err(|error| {
-            let name = &self.consumer.cached_info().name;
-            interrupted(
-                format!("no answer about what consumer `{name}` was asked for"),
-                error,
-            )
-        })?;
-        let config = &info.config;
-        let filters = filters_of(&config.filter_subject, &config.filter_subjects);
-        let asked = Asked::of(config.description.as_deref(), filters);
-        let answer = asked.names(event_type, subject);
-        *read = Some((at, asked));
-        Ok(answer)
-    }
 }
 
 #[cfg(test)]
@@ -194,13 +204,35 @@ mod tests {
         assert_eq!(Asked::of(Some("[asked for: ]"), filters), Asked::default());
     }
 
+    fn many(count: usize) -> Asked {
+        Asked::new((0..count).map(|n| format!("order.with_a_rather_long_name_{n}")))
+    }
+
     #[test]
-    fn a_list_that_is_too_long_stands_for_everything() {
-        let types = (0..200).map(|n| format!("order.with_a_rather_long_name_{n}"));
-        let described = Asked::new(types).describe(None);
+    fn a_list_whose_names_are_too_long_has_codes() {
+        let operators = asked(&["shop.*.placed", "shop.legacy"]);
+        let described = operators.with(many(CODES_MAX - 5).0).describe(None);
+        assert!(described.len() <= DESCRIPTION_BYTES_MAX, "{described}");
+        let read = Asked::of(Some(&described), []);
+        for n in 0..CODES_MAX - 5 {
+            assert!(read.names(&format!("order.with_a_rather_long_name_{n}"), "x"));
+        }
+        assert!(read.names("a.b", "shop.7.placed") && read.names("a.b", "shop.legacy"));
+        assert!(!read.names("order.cancelled", "events.order.7.cancelled"));
+        assert_eq!(read.describe(Some(&described)), described);
+        let read = Asked::of(Some("[asked for: order.placed, #e40c292cb1d17b3d]"), []);
+        assert!(read.names("a", "x") && read.names("order.placed", "x") && !read.names("b", "x"));
+        // Cut off by hand.
+        assert!(!Asked::of(Some("[asked for: #e40c292]"), []).names("a", "x"));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_for_codes_stands_for_everything() {
+        let described = many(CODES_MAX + 10).describe(None);
         assert_eq!(described, "Reads events for an inbox. [asked for: *]");
         let read = Asked::of(Some(&described), []).with(["a.b".to_owned()]);
         assert!(read.names("whatever", "events.x"));
         assert_eq!(read.describe(Some(&described)), described);
+        assert!(!many(CODES_MAX).is_everything());
     }
 }

@@ -1,8 +1,11 @@
 //! The durable consumer on the server: what it must be like, and how an existing one gets there.
 //!
 //! Invariants: filters and the list of what was asked for are only ever widened, the list before the filters; after an update the server's own account of the consumer is checked, because
-//! servers silently ignore settings they do not know: 2.9 takes several filters and then delivers everything. Absent here: the stream
-//! (`provision`) and receiving (`subscription`).
+//! servers silently ignore settings they do not know: 2.9 takes several filters and then delivers everything.
+//!
+//! A server takes whatever is written last. So a program whose write arrives late undoes what others have written since it read. Who has written reads again
+//! after a moment, and every subscription has what it needs looked at and restored while it lasts (`oracle`). Absent here: the stream (`provision`) and receiving
+//! (`subscription`).
 
 use std::time::Duration;
 
@@ -15,10 +18,11 @@ use outbox_core::{ConsumerSpec, SourceError};
 use tokio::time::sleep;
 
 use crate::asked::{self, Asked};
+use crate::filters::{filters_of_pull, with_filters};
 use crate::outcome::is_temporary;
 use crate::provision::{Provisioning, captures};
 use crate::source::{configuration, interrupted};
-use crate::subject::{SubjectPrefix, covers, narrowest_cover, without_covered};
+use crate::subject::{SubjectPrefix, without_covered};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
@@ -33,30 +37,30 @@ const ROUNDS: usize = 8;
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
 /// The consumer that is needed.
-pub(crate) struct Durable<'a> {
-    pub(crate) stream: &'a Stream,
-    pub(crate) spec: &'a ConsumerSpec,
+pub(crate) struct Durable {
+    pub(crate) stream: Stream,
+    pub(crate) spec: ConsumerSpec,
     /// Patterns of all wanted messages; none covers another.
     pub(crate) filters: Vec<String>,
-    pub(crate) prefix: &'a SubjectPrefix,
+    pub(crate) prefix: SubjectPrefix,
     pub(crate) provisioning: Provisioning,
     /// Whether the server knows more than one filter per consumer (2.10).
     pub(crate) many_filters: bool,
 }
 
-impl Durable<'_> {
+impl Durable {
     /// Creates, updates or checks the consumer.
     ///
     /// What is written is read again after a moment: another process that read before it and wrote after it has overwritten it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SourceError> {
         let name = &self.spec.name;
-        let mut is_fitted = false;
-        for round in 0..ROUNDS {
+        let (mut is_fitted, mut has_settled) = (false, false);
+        for _ in 0..ROUNDS {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
                 self.may_write(&config, &[])?;
                 self.store(config).await?;
-                is_fitted = true;
+                (is_fitted, has_settled) = (true, true);
                 sleep(OVERWRITTEN_AFTER).await;
                 continue;
             };
@@ -69,16 +73,19 @@ impl Durable<'_> {
                 // Others may want them otherwise, and have the last word.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .collect();
-            if changes.is_empty() {
-                return self.get().await;
-            }
-            let filters = without_covered(
-                filters_of_pull(&seen)
-                    .into_iter()
-                    .chain(self.filters.iter().cloned()),
-            );
-            if round == 0 {
+            let filters = self.widened(&seen);
+            if !changes.is_empty() {
                 self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
+            }
+            if asks.is_none() && !has_settled && !self.is_filtered_exactly(&seen) {
+                // Another process may have written the list just now.
+                sleep(asked::SETTLES).await;
+                has_settled = true;
+                continue;
+            }
+            if changes.is_empty() {
+                self.warn_of_everything(&seen);
+                return self.get().await;
             }
             for change in &changes {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
@@ -88,6 +95,7 @@ impl Durable<'_> {
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
                 sleep(asked::SETTLES).await;
+                has_settled = true;
                 continue;
             }
             self.store(self.fitted(seen, filters)).await?;
@@ -100,7 +108,44 @@ impl Durable<'_> {
         })
     }
 
-    async fn read(&self) -> Result<Option<consumer::Config>, SourceError> {
+    /// Writes what others have undone, if they have. Settings that others may want otherwise are left alone, and a consumer that is gone is not made.
+    pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SourceError> {
+        let seen = self.check_fixed(seen)?;
+        let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
+        let is_narrowed = lacks.is_some();
+        let changes: Vec<String> = asks.into_iter().chain(lacks).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let name = &self.spec.name;
+        let config = pull::Config {
+            description: Some(self.asked_in(&seen).describe(seen.description.as_deref())),
+            ..with_filters(
+                seen.clone(),
+                self.widened(&seen),
+                self.many_filters,
+                self.stream_subjects(),
+            )
+        };
+        self.may_write(&config, &changes)?;
+        let changes = changes.join("; ");
+        tracing::warn!(
+            consumer = name,
+            "somebody has undone what this process wants, it is restored: {changes}"
+        );
+        // Both at once, so that the filter is narrow for as short as possible. No process says meanwhile that nobody has asked (`asked::HEALS`).
+        self.store(config).await?;
+        if is_narrowed {
+            tracing::error!(
+                consumer = name,
+                "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and                  handle older messages with a new consumer name (operations.md, Versions)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads the consumer; `None` if there is none.
+    pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SourceError> {
         let name = &self.spec.name;
         let error = match self.stream.consumer_info(name).await {
             Ok(info) => return Ok(Some(info.config)),
@@ -155,6 +200,17 @@ impl Durable<'_> {
         })
     }
 
+    fn warn_of_everything(&self, seen: &pull::Config) {
+        if Self::asked_so_far(seen).is_everything() {
+            tracing::warn!(
+                consumer = self.spec.name,
+                "more than {} event types were asked for, so that their list does not fit: every message without a handler counts as asked for and goes back \
+                 for ever; use several consumer names, or set UnknownEvent::Skip",
+                asked::CODES_MAX
+            );
+        }
+    }
+
     /// A new consumer, before filters and bounds.
     fn created(&self) -> pull::Config {
         pull::Config {
@@ -203,6 +259,19 @@ impl Durable<'_> {
                 lacking.join(", ")
             )
         })
+    }
+
+    /// The filters of an existing consumer, and what they lack.
+    fn widened(&self, seen: &pull::Config) -> Vec<String> {
+        let filters = filters_of_pull(seen).into_iter();
+        without_covered(filters.chain(self.filters.iter().cloned()))
+    }
+
+    /// Whether each event type has a filter of its own. Who wrote it has waited for [`asked::SETTLES`] before.
+    fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
+        let filters = filters_of_pull(seen);
+        let mut events = self.spec.events.iter();
+        events.all(|event| filters.contains(&self.prefix.filter(event)))
     }
 
     /// What else an existing consumer must have, each with the value seen and the value needed.
@@ -328,21 +397,24 @@ impl Durable<'_> {
     /// What an operator must do when we may not.
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SourceError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
+        let filters: Vec<String> = filters_of_pull(config)
+            .iter()
+            .map(|filter| format!(" --filter='{filter}'"))
+            .collect();
+        let settings = format!(
+            "--wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}'",
+            config.ack_wait.as_millis(),
+            config.max_ack_pending,
+            filters.concat(),
+            self.asked_in(config).describe(config.description.as_deref())
+        );
         let context = if changes.is_empty() {
-            let filters: Vec<String> = filters_of_pull(config)
-                .iter()
-                .map(|filter| format!(" --filter='{filter}'"))
-                .collect();
             format!(
-                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all --wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}' --defaults",
-                self.spec.ack_wait.as_millis(),
-                config.max_ack_pending,
-                filters.concat(),
-                config.description.as_deref().unwrap_or_default()
+                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all {settings} --defaults"
             )
         } else {
             format!(
-                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name}",
+                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name} {settings}",
                 changes.join("; ")
             )
         };
@@ -361,114 +433,8 @@ impl Durable<'_> {
     }
 }
 
-/// The filters of a consumer; without any it receives everything.
-pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Vec<String> {
-    if !filter_subjects.is_empty() {
-        return without_covered(filter_subjects.iter().cloned());
-    }
-    vec![if filter_subject.is_empty() {
-        ">".to_owned()
-    } else {
-        filter_subject.to_owned()
-    }]
-}
-
-fn filters_of_pull(config: &pull::Config) -> Vec<String> {
-    filters_of(&config.filter_subject, &config.filter_subjects)
-}
-
-/// Sets filters in the way the server understands.
-fn with_filters(
-    config: pull::Config,
-    filters: Vec<String>,
-    many_filters: bool,
-    stream_subjects: &[String],
-) -> pull::Config {
-    let everything = filters.iter().any(|filter| filter == ">");
-    match filters.as_slice() {
-        _ if everything => pull::Config {
-            filter_subject: String::new(),
-            filter_subjects: Vec::new(),
-            ..config
-        },
-        [filter] => pull::Config {
-            filter_subject: filter.clone(),
-            filter_subjects: Vec::new(),
-            ..config
-        },
-        _ if many_filters => pull::Config {
-            filter_subject: String::new(),
-            filter_subjects: filters,
-            ..config
-        },
-        _ => {
-            // Old servers refuse a filter that is not within one subject of the stream; then only everything is left.
-            let cover = narrowest_cover(filters.iter().map(String::as_str))
-                .filter(|cover| stream_subjects.iter().any(|subject| covers(subject, cover)))
-                .unwrap_or_default();
-            pull::Config {
-                filter_subject: cover,
-                filter_subjects: Vec::new(),
-                ..config
-            }
-        }
-    }
-}
-
 /// The server's account of a consumer, as the type that we write.
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
     // It was opened as a pull consumer, so this cannot fail; a default would show as a missing filter.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn filters(config: &pull::Config) -> (&str, Vec<&str>) {
-        (
-            &config.filter_subject,
-            config.filter_subjects.iter().map(String::as_str).collect(),
-        )
-    }
-
-    fn with(patterns: &[&str], many_filters: bool, stream_subjects: &[&str]) -> pull::Config {
-        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        with_filters(
-            pull::Config::default(),
-            owned(patterns),
-            many_filters,
-            &owned(stream_subjects),
-        )
-    }
-
-    #[test]
-    fn filters_are_written_as_the_server_understands_them() {
-        let two = ["events.order.*.placed", "events.order.*.shipped"];
-        assert_eq!(
-            filters(&with(&two[..1], true, &["events.>"])),
-            ("events.order.*.placed", vec![])
-        );
-        assert_eq!(filters(&with(&two, true, &["events.>"])), ("", two.to_vec()));
-        assert_eq!(
-            filters(&with(&two, false, &["events.>"])),
-            ("events.order.*.*", vec![])
-        );
-        assert_eq!(filters(&with(&[">"], true, &["events.>"])), ("", vec![]));
-    }
-
-    #[test]
-    fn an_old_server_gets_no_filter_that_spans_subjects_of_the_stream() {
-        let config = with(
-            &["events.order.*.placed", "legacy.shipped"],
-            false,
-            &["events.>", "legacy.shipped"],
-        );
-        assert_eq!(filters(&config), ("", vec![]));
-    }
-
-    #[test]
-    fn a_consumer_without_filter_receives_everything() {
-        assert_eq!(filters_of_pull(&pull::Config::default()), [">"]);
-    }
 }

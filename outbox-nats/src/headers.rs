@@ -100,7 +100,7 @@ mod tests {
         Message {
             id,
             event_id: id.into(),
-            aggregate: Aggregate::new("order", "ü \r\n\0*"),
+            aggregate: Aggregate::new("order", "ü \r\n*"),
             sequence: Some(7),
             event_type: "order.placed".to_owned(),
             event_version: 1,

@@ -61,6 +61,8 @@ mod publisher;
 
 mod asked;
 mod consumer;
+mod filters;
+mod oracle;
 mod pull;
 mod source;
 mod subscription;

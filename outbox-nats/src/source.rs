@@ -13,6 +13,7 @@ use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError, StreamFacts, StreamRetention};
 
 use crate::consumer::{self, Durable};
+use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
 use crate::subject::{SubjectPrefix, without_covered};
@@ -38,7 +39,7 @@ pub struct SourceConfig {
     /// Whether the stream's publishers are fenced ([`PublisherConfig::fenced`](crate::PublisherConfig::fenced)). Default `false`.
     ///
     /// Messages of an aggregate then share a subject, so the server sends all event types of each subscribed aggregate type; what nobody has asked for
-    /// is skipped by the inbox. Messages on the default subjects are received too, so a stream may have been published to in both ways.
+    /// is skipped by the inbox. (Of up to about 500 event types per consumer name: beyond, everything that is sent counts as asked for, and goes back.) Messages on the default subjects are received too, so a stream may have been published to in both ways.
     pub fenced: bool,
 }
 
@@ -106,10 +107,12 @@ impl SourceConfig {
 /// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and giving up belong to
 /// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
 /// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
-/// the event types that were ever asked for. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
+/// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every
+/// message without a handler counts as asked for and goes back, and a warning says so: use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
 ///
 /// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name. Adding one to an
-/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered.
+/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
+/// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSource {
     client: Client,
@@ -210,15 +213,15 @@ impl Source for JetStreamSource {
         check(consumer)?;
         let stream = self.stream(consumer).await?;
         let durable = Durable {
-            stream: &stream,
-            spec: consumer,
+            stream,
+            spec: consumer.clone(),
             filters: without_covered(
                 consumer
                     .events
                     .iter()
                     .flat_map(|event| self.config.filters(event, consumer.whole_aggregates)),
             ),
-            prefix: &self.config.prefix,
+            prefix: self.config.prefix.clone(),
             provisioning: self.config.provisioning,
             // Asked after the first answer: before that, a client that still connects knows no version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
@@ -236,7 +239,7 @@ impl Source for JetStreamSource {
             consumer_handle,
             consumer.prefetch,
             heartbeat,
-            consumer.events.iter().map(|event| event.event_type()).collect(),
+            Oracle::new(durable),
         ))
     }
 

@@ -4,7 +4,6 @@
 //! that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here: requests and their answers (`pull`);
 //! deduplication and dispatch, which belong to the inbox.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +17,8 @@ use async_nats::jetstream::{self, AckKind};
 use outbox_core::{Delivery, Incoming, SourceError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::asked::Oracle;
 use crate::headers;
+use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError};
 use crate::source::interrupted;
 
@@ -69,12 +68,12 @@ impl JetStreamSubscription {
         consumer: PullConsumer,
         prefetch: usize,
         heartbeat: Duration,
-        own: HashSet<String>,
+        oracle: Oracle,
     ) -> Self {
         Self {
             client,
             context,
-            oracle: Arc::new(Oracle::new(consumer.clone(), own)),
+            oracle: Arc::new(oracle),
             consumer,
             prefetch,
             silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),

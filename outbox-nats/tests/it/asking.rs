@@ -1,14 +1,24 @@
 //! What the processes of a consumer have asked for: written to the durable by whoever subscribes, read by whoever is given a message that he does not know.
 
-use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
-use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, pull};
+use std::time::Instant;
 
-use crate::environment::{CANCELLED, Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive};
+use futures_util::{FutureExt as _, StreamExt as _};
+use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
+use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
+
+use crate::environment::{
+    CANCELLED, Nats, PLACED, SHIPPED, consumer, event, eventually, message, on_both_servers, receive,
+};
 
 on_both_servers! {
     what_a_durable_made_by_hand_filters_is_asked_for,
     programs_that_subscribe_at_once_overwrite_nothing,
     what_an_operator_takes_off_the_list_is_not_asked_for,
+    who_finds_the_list_written_waits_for_those_who_have_read_it_before,
+    what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile,
+    a_filter_that_a_late_write_undoes_comes_back,
+    a_list_that_is_too_long_for_names_tells_what_is_wanted,
+    deliveries_cause_no_requests_also_while_none_is_answered,
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
@@ -23,6 +33,19 @@ async fn config(nats: &Nats, spec: &ConsumerSpec) -> Config {
 async fn change(nats: &Nats, config: pull::Config) {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     stream.create_consumer(config).await.unwrap();
+}
+
+/// A configuration as it was read, to be written.
+fn as_read(seen: Config) -> pull::Config {
+    pull::Config::try_from_consumer_config(seen).unwrap()
+}
+
+/// Sends all event types of its aggregates, so that no filter says what was asked for.
+fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
+    ConsumerSpec {
+        whole_aggregates: true,
+        ..consumer(events)
+    }
 }
 
 async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
@@ -80,7 +103,122 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
     change(nats, shorter).await;
     publish(nats, &SHIPPED).await;
     let delivery = receive(&mut subscription).await;
-    assert!(!delivery.is_asked_for().await.unwrap());
+    eventually("the shorter list counts", async || {
+        !delivery.is_asked_for().await.unwrap()
+    })
+    .await;
     delivery.ack().await.unwrap();
     subscription.flush().await.unwrap();
+}
+
+/// Two processes of a new version start at once: one has just written the list and does not wait yet, the other finds it written.
+async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
+    let mut running = nats.subscribe(&old).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut running).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    unknown.ack().await.unwrap();
+    let seen = as_read(config(nats, &old).await);
+    let description = Some("Reads events for an inbox. [asked for: order.placed, order.shipped]".to_owned());
+    change(nats, pull::Config { description, ..seen }).await;
+    drop(nats.subscribe(&new).await);
+    publish(nats, &SHIPPED).await;
+    assert!(receive(&mut running).await.is_asked_for().await.unwrap());
+}
+
+/// A program read the durable, and its write arrives after another program has added to it and subscribed.
+async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
+    let mut running = nats.subscribe(&old).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut running).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    unknown.ack().await.unwrap();
+    let late = as_read(config(nats, &old).await);
+    let added = nats.subscribe(&new).await;
+    let written = config(nats, &new).await.description;
+    change(nats, late.clone()).await;
+    publish(nats, &SHIPPED).await;
+    let shipped = receive(&mut running).await;
+    assert!(shipped.is_asked_for().await.unwrap());
+    eventually("the entry", async || {
+        config(nats, &new).await.description == written
+    })
+    .await;
+    // Once more, with somebody who has never seen the entry.
+    change(nats, late).await;
+    let mut newcomer = nats.subscribe(&old).await;
+    drop(running);
+    publish(nats, &SHIPPED).await;
+    assert!(receive(&mut newcomer).await.is_asked_for().await.unwrap());
+    drop(added);
+}
+
+async fn a_filter_that_a_late_write_undoes_comes_back(nats: &Nats) {
+    nats.provision().await;
+    let (old, new) = (consumer(&[&PLACED]), consumer(&[&PLACED, &SHIPPED]));
+    drop(nats.subscribe(&old).await);
+    let late = as_read(config(nats, &old).await);
+    let mut added = nats.subscribe(&new).await;
+    let written = config(nats, &new).await;
+    change(nats, late).await;
+    eventually("the filter", async || {
+        let seen = config(nats, &new).await;
+        (seen.description, seen.filter_subject, seen.filter_subjects)
+            == (
+                written.description.clone(),
+                written.filter_subject.clone(),
+                written.filter_subjects.clone(),
+            )
+    })
+    .await;
+    publish(nats, &SHIPPED).await;
+    receive(&mut added).await;
+}
+
+/// The names of 400 event types take ten times the space of a description.
+async fn a_list_that_is_too_long_for_names_tells_what_is_wanted(nats: &Nats) {
+    nats.provision().await;
+    let name = |n| format!("{}_{n}", "in_a_way_that_takes_many_words_to_say".repeat(2));
+    let events = (0..400).map(|n| &*Box::leak(Box::new(event(name(n).leak(), None))));
+    let many: Vec<&EventDescriptor> = events.collect();
+    drop(nats.subscribe(&whole(&many)).await);
+    let mut subscription = nats.subscribe(&whole(&[&PLACED])).await;
+    for (event, wanted) in [(many[7], true), (&CANCELLED, false), (many[399], true)] {
+        publish(nats, event).await;
+        let delivery = receive(&mut subscription).await;
+        assert_eq!(delivery.is_asked_for().await.unwrap(), wanted, "{}", event.name);
+        delivery.ack().await.unwrap();
+    }
+    subscription.flush().await.unwrap();
+}
+
+/// Here the requests fail because the consumer was deleted.
+async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
+    nats.provision().await;
+    let spec = whole(&[&PLACED]);
+    let mut subscription = nats.subscribe(&spec).await;
+    publish(nats, &CANCELLED).await;
+    let unknown = receive(&mut subscription).await;
+    assert!(!unknown.is_asked_for().await.unwrap());
+    let info = format!("$JS.API.CONSUMER.INFO.{}.{}", nats.name, spec.name);
+    let mut requests = nats.client.subscribe(info).await.unwrap();
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    stream.delete_consumer(&spec.name).await.unwrap();
+    eventually("an error", async || unknown.is_asked_for().await.is_err()).await;
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert!(unknown.is_asked_for().await.is_err());
+    }
+    let took = usize::try_from(began.elapsed().as_secs()).unwrap();
+    drop(subscription);
+    // Ends at the first moment without one.
+    let mut count = 0;
+    while let Some(Some(_)) = requests.next().now_or_never() {
+        count += 1;
+    }
+    assert!(count <= 4 + took, "{count} requests in {took} s");
 }

@@ -364,10 +364,10 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     ] {
         let error = subscribe_error(&source, &different).await;
         assert!(matches!(error, SourceError::Configuration { .. }), "{error}");
-        assert!(
-            error.to_string().contains(seen) && error.to_string().contains(needed),
-            "{error}"
-        );
+        let text = error.to_string();
+        assert!(text.contains(seen) && text.contains(needed), "{error}");
+        let edit = format!("nats consumer edit {} billing --wait=", nats.name);
+        assert!(text.contains(&edit) && text.ends_with("]'"), "{error}");
     }
     assert_eq!(info(nats, &consumer(&[&PLACED])).await.config, before);
 }

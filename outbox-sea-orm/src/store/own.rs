@@ -28,15 +28,17 @@ pub(super) async fn first(
     let (share, hand) = (scope.share(), in_hand.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // What is in hand is mostly spread over the partitions. One that has more of it than twice its part is asked again, for enough.
-    for limit in [share + 2 * hand / (open.len().max(1) as i64), share + hand] {
-        if open.is_empty() {
-            break;
-        }
+    // What is in hand is mostly spread over the partitions. One that has more of it than twice its part is asked again, for four times as much. The fewer
+    // have that much, so however it is spread, no more is read than the limit and a few times what is in hand.
+    let mut beside = 2 * hand / (open.len().max(1) as i64) + 1;
+    while !open.is_empty() {
+        let limit = share + beside.min(hand);
+        let is_enough = beside >= hand;
+        beside *= 4;
         let rows = db.query_all_raw(look_up(&open, limit)).await?;
         open.clear();
         for (partition, mut found) in by_partition(&rows, &in_hand)? {
-            if found.read == limit && (found.own.len() as i64) < share && limit < share + hand {
+            if found.read == limit && (found.own.len() as i64) < share && !is_enough {
                 open.push(partition);
                 continue;
             }

@@ -1,6 +1,10 @@
 //! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or held, whatever the statistics say.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use super::*;
+use crate::store::{own, session};
 
 /// Half of the partitions, and the rows that are pending in the other half, in front of [`OWN`] of ours.
 const HALF: std::ops::Range<i64> = 0..32;
@@ -231,4 +235,77 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
         ("below", dialect.pending_below(&bounds, 1_000)),
         ("holds", dialect.due_holds_own(scope, 100, &[])),
     ]
+}
+
+/// Partitions of ours of which much is in hand, and how many rows are fetched beside that.
+const CROWDED: i64 = 12;
+const ROWS: i64 = 1_000;
+
+/// Much is in hand of a few of our partitions, and far more is pending.
+async fn keys_in_hand(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
+    insert_of(db, dialect, 80_000, 0, "n % 32").await;
+    let mut in_hand = Vec::new();
+    for partition in 0..CROWDED {
+        let first = db.query_all_raw(dialect.first_pending(&[partition], 186));
+        let keys = first.await.unwrap();
+        in_hand.extend(keys.iter().map(|row| row.try_get::<i64>("", "seq").unwrap()));
+    }
+    in_hand
+}
+
+/// Fetches keys with much in hand; how many entries the statements could read at most.
+async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_hand: Vec<i64>) -> i64 {
+    let asked_for = Arc::new(AtomicI64::new(0));
+    let sum = asked_for.clone();
+    let keys = session::call(db, async move |session| {
+        let partitions: Vec<i64> = HALF.collect();
+        let scope = Scope {
+            partitions: &partitions,
+            in_hand: &in_hand,
+            limit: ROWS,
+        };
+        let look_up = |partitions: &[i64], limit: i64| {
+            sum.fetch_add(limit * partitions.len() as i64, Ordering::Relaxed);
+            dialect.first_pending(partitions, limit)
+        };
+        own::first(&session, scope, look_up).await
+    });
+    let (keys, more) = keys.await.unwrap();
+    assert_eq!(
+        (keys.len() as i64, more),
+        (ROWS / HALF.end * HALF.end, true),
+        "of each partition its share"
+    );
+    asked_for.load(Ordering::Relaxed)
+}
+
+/// What is in hand must be stepped over, but not once for each partition.
+fn check_read(read: i64, in_hand: usize) {
+    let bound = 2 * ROWS + 8 * in_hand as i64;
+    assert!(
+        read < bound,
+        "{read} entries to fetch {ROWS} rows beside {in_hand} in hand"
+    );
+}
+
+#[tokio::test]
+async fn much_in_hand_on_mariadb() {
+    let Some((db, names)) = open("OUTBOX_TEST_MARIADB_URL").await else {
+        return;
+    };
+    let dialect = Dialect::new(DbBackend::MySql, &names);
+    let in_hand = keys_in_hand(&db, &dialect).await;
+    run(&db, "FLUSH STATUS").await;
+    let count = in_hand.len();
+    fetch_keys(&db, dialect, in_hand).await;
+    check_read(entries_read(&db).await, count);
+}
+
+#[tokio::test]
+async fn much_in_hand_on_sqlite() {
+    let (db, names) = connect("sqlite::memory:".to_owned()).await;
+    let dialect = Dialect::new(DbBackend::Sqlite, &names);
+    let in_hand = keys_in_hand(&db, &dialect).await;
+    let count = in_hand.len();
+    check_read(fetch_keys(&db, dialect, in_hand).await, count);
 }
