@@ -93,6 +93,12 @@ fn failed(context: &'static str) -> StoreError {
     }
 }
 
+async fn travel_back(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
 impl SimStore {
     /// Makes a call; `work` is done when it arrives, if it does, and hears whether the caller will be told.
     async fn call<T: Send + 'static>(
@@ -102,8 +108,8 @@ impl SimStore {
     ) -> Result<T, StoreError> {
         let (world, life) = (self.world.clone(), self.life);
         let bound = world.plan.store_timeout;
-        // What comes later than the relay waits for is done, and nobody hears of it.
-        let in_time = move |fate: Fate| fate.before + fate.after < bound;
+        // What comes later than the relay waits for is done, and nobody hears of it. The clock rounds each way up.
+        let in_time = move |fate: Fate| fate.before + fate.after + Duration::from_millis(4) < bound;
         let fate = {
             let mut shared = world.shared();
             let mut fate = Fate::draw(&mut shared, &world);
@@ -155,22 +161,24 @@ impl SimStore {
             Err(failed(name))
         };
         let result = if fate.before.is_zero() {
-            arrive(&self.world)
+            let result = arrive(&self.world);
+            travel_back(fate.after).await;
+            result
         } else {
             let (answer, answered) = oneshot::channel();
+            // The answer travels by itself: whoever stands still meanwhile finds it when going on.
             let travel = async move {
                 sleep(fate.before).await;
+                let result = arrive(&world);
+                travel_back(fate.after).await;
                 // Whoever waited may be gone.
-                let _ = answer.send(arrive(&world));
+                let _ = answer.send(result);
             };
             let _guard = spawn_unless_dropped(travel, fate.survives);
             answered.await.unwrap_or_else(|_| Err(failed(name)))
         };
         if let End::Silent { .. } = fate.end {
             return std::future::pending().await;
-        }
-        if !fate.after.is_zero() {
-            sleep(fate.after).await;
         }
         result
     }

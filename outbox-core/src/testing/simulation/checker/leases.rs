@@ -56,6 +56,8 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
+            // What it gave back may have come back to it, although the store did not hear of that, and the lease ran out.
+            self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
             self.acquired_by[usize::from(lease.partition)] = Some(life);
             self.leases[usize::from(lease.partition)] = Some(Granted {
