@@ -4,7 +4,7 @@
 //! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
 //! lately, so whoever is fit beside an ailing one has succeeded since that one began to fail: while the broker is away for all, nobody is fit, and
 //! no partition moves. A relay that has handed everything over comes back by a probe, which reads only, and then by a trial. The trial ends with the first
-//! failure, with the first delivery, or after the time of a lease without either.
+//! failure, with the first delivery, or after the time of a lease and of `store_timeout` without either.
 //! Absent here: I/O, and the shares, which follow from this in [`ownership`](super::ownership).
 
 use std::time::Duration;
@@ -24,6 +24,8 @@ const TRIAL_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Checkup {
     /// How long a failure lasts before others are asked to help: as long as they would wait for a relay that died.
     patience: Duration,
+    /// How long a trial lasts without messages to try with: longer than a failure takes to show.
+    trial: Duration,
     state: State,
     /// The last time that the publisher succeeded, or said that it would.
     proved_at: Option<Instant>,
@@ -47,10 +49,11 @@ enum State {
 }
 
 impl Checkup {
-    pub(super) fn new(lease_ttl: Duration) -> Self {
+    pub(super) fn new(lease_ttl: Duration, store_timeout: Duration) -> Self {
         let now = Instant::now();
         Self {
             patience: lease_ttl,
+            trial: lease_ttl + store_timeout,
             state: State::Working,
             proved_at: None,
             probes_failing: None,
@@ -81,12 +84,12 @@ impl Checkup {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
 
-    /// Takes note since when something fails that this relay is for. `owns` says that it has partitions, so that its own messages show what works.
+    /// Takes note since when something fails that this relay is for. `keeps` says that it has partitions to keep, so that its own messages show what works.
     /// Returns true if it is ailing from now on.
     pub(super) fn look(
         &mut self,
         failing_since: Option<Instant>,
-        owns: bool,
+        keeps: bool,
         rng: &mut fastrand::Rng,
     ) -> bool {
         let since = [failing_since, self.probes_failing].into_iter().flatten().min();
@@ -95,12 +98,12 @@ impl Checkup {
                 self.sicken(rng);
                 true
             }
-            (State::Ailing, None) if owns => {
+            (State::Ailing, None) if keeps => {
                 self.recover();
                 false
             }
             // It had nothing to try with. Others may have, and keep it until somebody is fit.
-            (State::Trying, None) if self.trial_at.elapsed() >= self.patience => {
+            (State::Trying, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
             }

@@ -35,8 +35,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .chain([self.breaker.failing_since()])
             .flatten()
             .min();
-        let owns = !self.ownership.leases().is_empty();
-        if self.checkup.look(failing_since, owns, &mut self.rng) {
+        // What is being handed over fails no more, and shows nothing.
+        let keeps = !self.ownership.leases().is_empty() && !self.ownership.hands_over();
+        if self.checkup.look(failing_since, keeps, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
         }
         if self.probe_due_at().is_none_or(|at| Instant::now() < at) {

@@ -158,7 +158,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             hand: Hand::default(),
             intake: Intake::new(config),
             breaker: Breaker::new(config.backoff),
-            checkup: Checkup::new(config.lease_ttl),
+            checkup: Checkup::new(config.lease_ttl, config.store_timeout),
             hands_over: false,
             purge: Purge::new(config.retention, &mut rng),
             crowded_since: None,
