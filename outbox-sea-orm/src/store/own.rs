@@ -42,7 +42,7 @@ pub(super) async fn first(
                 open.push(partition);
                 continue;
             }
-            more |= found.read == limit;
+            more |= found.read == limit || found.own.len() as i64 > share;
             found.own.sort_unstable();
             found.own.truncate(usize::try_from(share).unwrap_or(usize::MAX));
             firsts.append(&mut found.own);

@@ -40,14 +40,15 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     };
     let version = text(db, version).await.map_err(failed(CONTEXT))?;
     check_version(dialect.backend, &version)?;
-    for table in [
-        &dialect.messages,
-        &dialect.aggregates,
-        &dialect.holds,
-        &dialect.leases,
-        &dialect.relays,
+    for (table, column) in [
+        (&dialect.messages, "seq"),
+        (&dialect.aggregates, "1"),
+        (&dialect.holds, "1"),
+        (&dialect.leases, "epoch"),
+        // The newest column: tables of an older version are told from what a relay can work with.
+        (&dialect.relays, "fitness"),
     ] {
-        check_table(db, table).await?;
+        check_table(db, table, column).await?;
     }
     match dialect.backend {
         DbBackend::MySql => mysql(db).await,
@@ -67,17 +68,17 @@ async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
     row.try_get_by_index(0)
 }
 
-/// What databases answer if a table is missing or not ours to read: PostgreSQL, MySQL (the second is also a database that is missing), SQLite. Any
+/// What databases answer if a table or a column is missing or not ours to read: PostgreSQL, MySQL (42000 is also a database that is missing), SQLite. Any
 /// other error is an outage as far as is known: the session may end here as anywhere.
-const NO_TABLE: [&str; 6] = ["42P01", "3F000", "42501", "42S02", "42000", "1"];
+const NO_TABLE: [&str; 8] = ["42P01", "42703", "3F000", "42501", "42S02", "42S22", "42000", "1"];
 
-async fn check_table(db: &Session, table: &str) -> Result<(), StoreError> {
-    let sql = format!("SELECT 1 FROM {table} LIMIT 0");
+async fn check_table(db: &Session, table: &str, column: &str) -> Result<(), StoreError> {
+    let sql = format!("SELECT {column} FROM {table} LIMIT 0");
     let statement = Statement::from_string(db.get_database_backend(), sql);
     match db.query_all_raw(statement).await {
         Ok(_) => Ok(()),
         Err(error) if has_code(&error, &NO_TABLE) => Err(setup(format!(
-            "table {table} cannot be read ({error}); run the migration of outbox-sea-orm (`outbox_sea_orm::migrate`, or \
+            "table {table} is missing, from an older version, or cannot be read ({error}); run the migration of outbox-sea-orm (`outbox_sea_orm::migrate`, or \
              docs/sql), and give the relay's user rights on its tables"
         ))),
         Err(error) => Err(failed(CONTEXT)(error)),

@@ -19,6 +19,7 @@ crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
     a_relay_whose_sessions_are_killed_goes_on,
     a_table_that_cannot_be_read_now_is_not_taken_for_missing,
+    tables_of_an_older_version_are_found_at_the_start,
 );
 
 /// A bound on what happens soon; long, because the machine is busy when all tests run.
@@ -179,6 +180,18 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
             "aggregate {aggregate}"
         );
     }
+}
+
+/// Else the relay would start, and fail at each announcement without saying what to do.
+async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
+    let relays = test.messages().replace("messages", "relays");
+    let sql = format!("ALTER TABLE {relays} DROP COLUMN fitness");
+    test.db.execute_unprepared(&sql).await.unwrap();
+    let store = SqlStore::new(test.db.clone()).with_names(&test.names).unwrap();
+    let error = store.preflight().await.unwrap_err();
+    assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
 }
 
 /// Else a relay that is started during an outage would end, instead of waiting for the end of it.
