@@ -138,7 +138,7 @@ impl Durable {
         if is_narrowed {
             tracing::error!(
                 consumer = name,
-                "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and                  handle older messages with a new consumer name (operations.md, Versions)"
+                "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
             );
         }
         Ok(())
