@@ -110,10 +110,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if let Some(pause) = pause {
             tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
         }
-        if !matches!(
+        // What was refused before, perhaps by whoever had it then, says nothing of this relay.
+        let is_own_fault = matches!(
             error.class(),
             FailureClass::Permanent | FailureClass::Unclassified
-        ) {
+        );
+        if !is_own_fault && row.failures == 0 {
             self.end_trial();
         }
         if error.class() != FailureClass::Permanent {
