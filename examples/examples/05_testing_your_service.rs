@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Drain until idle, and assert what was handled.
     place_order(&db, 3, 9).await?;
     relay.drain().await?;
-    let inbox = Inbox::new(db.clone(), broker.source()).state(Warehouse { capacity: 5 });
+    let inbox = Inbox::new(db.clone(), broker.subscriber()).state(Warehouse { capacity: 5 });
     inbox.drain_until_idle().await?;
     assert_eq!(handled(&db, "warehouse").await?.len(), 1);
     let dead = dead_letters(&db, "warehouse").await?;

@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .drain()
         .await?;
     let store = MemoryDedupStore::new();
-    let inbox = Inbox::new(db, broker.source())
+    let inbox = Inbox::new(db, broker.subscriber())
         .state(Payments::default())
         .dedup_store(store.clone());
 

@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .await?;
 
         let runs = Runs::default();
-        let inbox = Inbox::new(db.clone(), broker.source()).state(runs.clone());
+        let inbox = Inbox::new(db.clone(), broker.subscriber()).state(runs.clone());
         let report = inbox.drain_until_idle().await?;
         let counted = number(&db, "SELECT units AS n FROM totals").await?;
         println!(

@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // While caviar is tried again, chai waits behind it: the order of an order's events is kept. Once caviar is given up, chai goes on.
     let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
     let handled = shutdown.clone();
-    let inbox = Inbox::new(db.clone(), broker.source())
+    let inbox = Inbox::new(db.clone(), broker.subscriber())
         .state(prices.clone())
         .on_dead_letter(|lost| println!("given up after {} attempts: {}", lost.attempts, lost.error))
         .on_handled(move |done| {

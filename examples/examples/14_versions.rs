@@ -72,13 +72,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         cents: old.cents,
         currency: "EUR".to_owned(),
     });
-    let refused = Inbox::new(db.clone(), broker.source()).upcasters(incomplete);
+    let refused = Inbox::new(db.clone(), broker.subscriber()).upcasters(incomplete);
     println!(
         "without the second step it starts: {}",
         refused.drain_until_idle().await.is_ok()
     );
 
-    let inbox = Inbox::new(db.clone(), broker.source())
+    let inbox = Inbox::new(db.clone(), broker.subscriber())
         .upcasters(complete)
         .config(InboxConfig::default().concurrency(1)); // So that this prints in order.
     inbox.drain_until_idle().await?;

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::publisher::PublishError;
-use crate::source::Incoming;
+use crate::subscriber::Incoming;
 
 /// Takes copies of dead letters. Meant for `dyn`.
 ///

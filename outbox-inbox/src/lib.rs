@@ -66,7 +66,7 @@
 //!
 //! // The consumer. The broker delivers every message twice; a service calls `run(shutdown)` instead.
 //! broker.duplicate_deliveries(usize::MAX);
-//! let report = Inbox::new(db.clone(), broker.source()).drain_until_idle().await?;
+//! let report = Inbox::new(db.clone(), broker.subscriber()).drain_until_idle().await?;
 //! assert_eq!(report.handled, 1);
 //!
 //! let row = db.query_one_raw(sea_orm::Statement::from_string(

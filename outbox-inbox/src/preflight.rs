@@ -2,7 +2,7 @@
 //!
 //! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Absent here: what handlers
 //! exist and need ([`crate::router`]), the configuration alone ([`crate::config`]), and what the broker checks itself: streams with retention
-//! `WorkQueue` or `Interest` are refused by the source at its subscription.
+//! `WorkQueue` or `Interest` are refused by the subscriber at its subscription.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -57,7 +57,7 @@ pub struct PublisherConfig {
     /// position the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
     /// duplicate window. Not fenced are unsequenced events and events with a fixed subject; they keep their subjects.
     ///
-    /// Sources need [`SourceConfig::fenced`](crate::SourceConfig::fenced), and the publisher permissions: to read the last message
+    /// Subscribers need [`SubscriberConfig::fenced`](crate::SubscriberConfig::fenced), and the publisher permissions: to read the last message
     /// (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal (`$JS.API.STREAM.INFO.<stream>` and
     /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; positions of 65,536 aggregates are
     /// remembered. All publishers of a stream must have the same setting.

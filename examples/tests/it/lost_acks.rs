@@ -16,8 +16,8 @@ use outbox_inbox::{
 };
 use outbox_nats::async_nats::{Client, jetstream};
 use outbox_nats::{
-    DedupBucketSpec, JetStreamPublisher, JetStreamSource, KvDedupStore, PublisherConfig, SourceConfig,
-    StreamSpec, connect, connect_options, provision_stream,
+    DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, PublisherConfig, StreamSpec,
+    SubscriberConfig, connect, connect_options, provision_stream,
 };
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
@@ -239,13 +239,13 @@ async fn inbox(
     names: &TableNames,
     client: Client,
     config: InboxConfig,
-) -> Inbox<JetStreamSource> {
+) -> Inbox<JetStreamSubscriber> {
     let store = KvDedupStore::open(client.clone(), &DedupBucketSpec::default())
         .await
         .unwrap();
     Inbox::new(
         depot.db.clone(),
-        JetStreamSource::new(client, SourceConfig::default().stream(STREAM)),
+        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(STREAM)),
     )
     .router(router())
     .names(names.clone())
@@ -269,7 +269,12 @@ async fn publish(client: &Client) {
 }
 
 /// Runs until the server has delivered each message more often than so many times to each consumer, and shuts down.
-async fn run_until_delivered(inbox: Inbox<JetStreamSource>, client: &Client, times: u32, limit: Duration) {
+async fn run_until_delivered(
+    inbox: Inbox<JetStreamSubscriber>,
+    client: &Client,
+    times: u32,
+    limit: Duration,
+) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({
         let shutdown = shutdown.clone();

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use outbox_core::testing::conformance::memory::{
-    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemorySourceFixture,
-    MemoryStoreFixture,
+    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemoryStoreFixture,
+    MemorySubscriberFixture,
 };
-use outbox_core::testing::conformance::{dedup_store, publisher, source, store, stream_log};
+use outbox_core::testing::conformance::{dedup_store, publisher, store, stream_log, subscriber};
 use outbox_core::testing::wrong::{
-    DedupStoreMistake, PublisherMistake, SourceMistake, StoreMistake, StreamLogMistake, WriterMistake,
-    WrongDedupStore, WrongPublisher, WrongSource, WrongStore, WrongStreamLog, WrongWriter,
+    DedupStoreMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake, WriterMistake,
+    WrongDedupStore, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber, WrongWriter,
 };
 
 mod memory_store {
@@ -33,12 +33,12 @@ mod memory_publisher {
     );
 }
 
-mod memory_source {
-    use super::MemorySourceFixture;
+mod memory_subscriber {
+    use super::MemorySubscriberFixture;
 
-    outbox_core::source_conformance!(
+    outbox_core::subscriber_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemorySourceFixture::new())
+        Some(MemorySubscriberFixture::new())
     );
 }
 
@@ -254,14 +254,14 @@ mod wrong_stream_logs {
     ]);
 }
 
-mod wrong_sources {
+mod wrong_subscribers {
     use super::*;
 
-    fn wrong(mistake: SourceMistake) -> MemorySourceFixture<WrongSource> {
-        MemorySourceFixture::wrapping(|inner| WrongSource::new(inner, mistake))
+    fn wrong(mistake: SubscriberMistake) -> MemorySubscriberFixture<WrongSubscriber> {
+        MemorySubscriberFixture::wrapping(|inner| WrongSubscriber::new(inner, mistake))
     }
 
-    noticed!(source, SourceMistake, MemorySourceFixture::new(), wrong, [
+    noticed!(subscriber, SubscriberMistake, MemorySubscriberFixture::new(), wrong, [
         never_redelivers: NeverRedelivers => unacknowledged_messages_come_again,
         acks_on_delivery: AcksOnDelivery => unacknowledged_messages_come_again,
         loses_acks: LosesAcks => acknowledged_messages_do_not_come_again,
@@ -317,8 +317,8 @@ mod wrong_dedup_stores {
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/dedup_store.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),
-    include_str!("../../src/testing/conformance/source/mod.rs"),
-    include_str!("../../src/testing/conformance/source/deploys.rs"),
+    include_str!("../../src/testing/conformance/subscriber/mod.rs"),
+    include_str!("../../src/testing/conformance/subscriber/deploys.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use outbox_core::testing::conformance::probe::{self, NOTED, OBSERVED};
 use outbox_core::testing::{DedupWindow, LogEntry, MemoryBroker};
 use outbox_core::{
-    ConsumerSpec, Delivery, FailureClass, Message, Publisher, Source, SourceError, StreamLog, Subscription,
+    ConsumerSpec, Delivery, FailureClass, Message, Publisher, StreamLog, Subscriber, SubscriberError,
+    Subscription,
 };
 use tokio::time::{advance, timeout};
 
@@ -124,20 +125,20 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
         .publish(&probe::message(NOTED, "a", 1))
         .await
         .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let delivery = subscription.next().await.unwrap();
     broker.set_down(true);
     assert!(matches!(
         delivery.ack().await,
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
     assert!(matches!(
         subscription.next().await,
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
     assert!(matches!(
-        broker.source().subscribe(&spec("d")).await,
-        Err(SourceError::Interrupted { .. })
+        broker.subscriber().subscribe(&spec("d")).await,
+        Err(SubscriberError::Interrupted { .. })
     ));
     broker.set_down(false);
     let delivery = subscription.next().await.unwrap();
@@ -152,13 +153,13 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_a_wait() {
     let broker = MemoryBroker::new();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let waiting = tokio::spawn(async move { subscription.next().await.map(|_| ()) });
     advance(MINUTE).await;
     broker.set_down(true);
     assert!(matches!(
         waiting.await.unwrap(),
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
 }
 
@@ -170,7 +171,7 @@ async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
         .publish(&probe::message(NOTED, "a", 1))
         .await
         .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.duplicate_deliveries(1);
     broker.lose_consumer_acks(1);
     let mut counts = Vec::new();
@@ -206,7 +207,7 @@ async fn foreign_messages_reach_consumers_as_they_are() {
     let position = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
     let other = vec![("ce-type".to_owned(), OBSERVED.event_type())];
     broker.inject("events.probe.1.observed", other, &b""[..]);
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let delivery = subscription.next().await.unwrap();
     assert_eq!(delivery.incoming().headers, headers);
     assert_eq!(delivery.incoming().position, position);
@@ -221,12 +222,12 @@ async fn foreign_messages_reach_consumers_as_they_are() {
 
 #[tokio::test]
 async fn consumers_that_cannot_work_are_refused() {
-    let source = MemoryBroker::new().source();
+    let subscriber = MemoryBroker::new().subscriber();
     for name in ["", "a.b", "a b", "ü", &"x".repeat(65)] {
         assert!(
             matches!(
-                source.subscribe(&spec(name)).await,
-                Err(SourceError::Configuration { .. })
+                subscriber.subscribe(&spec(name)).await,
+                Err(SubscriberError::Configuration { .. })
             ),
             "{name:?}"
         );
@@ -236,20 +237,20 @@ async fn consumers_that_cannot_work_are_refused() {
         ..spec("c")
     };
     assert!(matches!(
-        source.subscribe(&idle).await,
-        Err(SourceError::Configuration { .. })
+        subscriber.subscribe(&idle).await,
+        Err(SubscriberError::Configuration { .. })
     ));
 }
 
 #[tokio::test]
 async fn a_deleted_consumer_is_gone() {
     let broker = MemoryBroker::new();
-    let mut old = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut old = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.delete_consumer("c");
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
+    assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
     // A new consumer of the same name is another one.
-    broker.source().subscribe(&spec("c")).await.unwrap();
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
+    broker.subscriber().subscribe(&spec("c")).await.unwrap();
+    assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
 
 #[test]
@@ -276,7 +277,7 @@ async fn lost_messages_are_gone_with_their_ids() {
     for message in &messages {
         broker.publisher().publish(message).await.unwrap();
     }
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     subscription.next().await.unwrap().ack().await.unwrap();
     let unacked = subscription.next().await.unwrap();
     broker.lose_tail(1);

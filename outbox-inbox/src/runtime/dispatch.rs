@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::retry::Backoff;
-use outbox_core::{Delivery, Source, SourceError, Subscription};
+use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until, timeout};
@@ -46,8 +46,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
 /// The loop of one consumer.
-pub(super) struct Dispatcher<S: Source> {
-    source: Arc<S>,
+pub(super) struct Dispatcher<S: Subscriber> {
+    subscriber: Arc<S>,
     pub(super) consumer: Arc<Consumer>,
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
@@ -88,9 +88,9 @@ pub(super) struct JobEnded<D> {
     took: Duration,
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     pub(super) fn new(
-        source: Arc<S>,
+        subscriber: Arc<S>,
         consumer: Arc<Consumer>,
         subscription: Option<S::Subscription>,
         stop: Stop,
@@ -104,7 +104,7 @@ impl<S: Source> Dispatcher<S> {
             None => Feed::Paused(Instant::now() + TROUBLE.min, None),
         };
         Self {
-            source,
+            subscriber,
             consumer,
             stop,
             tasks,
@@ -438,27 +438,27 @@ impl<S: Source> Dispatcher<S> {
     /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
     /// back.
     fn subscribe(&self, before: Option<S::Subscription>) -> Feed<S> {
-        let (source, spec) = (self.source.clone(), self.consumer.spec());
+        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
         Feed::Subscribing(Box::pin(async move {
             if let Some(mut before) = before {
                 for delivery in before.stop().await {
                     Origin::Broker(Arc::new(delivery)).give_back(Duration::ZERO).await;
                 }
             }
-            source.subscribe(&spec).await
+            subscriber.subscribe(&spec).await
         }))
     }
 
-    fn trouble(&mut self, error: &SourceError) {
+    fn trouble(&mut self, error: &SubscriberError) {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
         let feed = std::mem::replace(&mut self.feed, Feed::Paused(until, None));
         match error {
-            SourceError::Configuration { .. } => {
+            SubscriberError::Configuration { .. } => {
                 tracing::error!(consumer, error = %text, ?pause, "consumer cannot be set up, tried again");
             }
-            SourceError::Gone { .. } => {
+            SubscriberError::Gone { .. } => {
                 tracing::warn!(consumer, error = %text, ?pause, "subscription is over, subscribes again");
             }
             _ => {

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Source;
+use outbox_core::Subscriber;
 use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
@@ -21,7 +21,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// Most of them at a time.
 const MAX: u32 = 100;
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Looks for dead letters that are to be tried again, beside the loop.
     pub(super) fn look_for_letters(&mut self) {
         let known = |origin: &Origin<_>| match origin {

@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Source;
+use outbox_core::Subscriber;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -82,7 +82,7 @@ impl Predecessors {
     }
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// After a number took effect: whether the next one in the lane comes too early, because other processes have those between them, and until when it does not
     /// claim its turn then.
     pub(super) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {

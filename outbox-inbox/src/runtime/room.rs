@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Delivery as _, Source};
+use outbox_core::{Delivery as _, Subscriber};
 use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
@@ -54,7 +54,7 @@ pub(super) fn to_f64(number: usize) -> f64 {
     u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Most deliveries that may run, and behind those.
     fn flow_max(&self) -> usize {
         let consumer = &self.consumer;

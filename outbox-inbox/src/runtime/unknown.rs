@@ -6,7 +6,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use outbox_core::{Incoming, Message, SourceError};
+use outbox_core::{Incoming, Message, SubscriberError};
 
 use super::consumer::{Consumer, Stop};
 use super::item::{Handling, Item};
@@ -99,7 +99,7 @@ impl Consumer {
     }
 
     /// The broker could not say whether somebody has asked for a message: it must not be acknowledged.
-    pub(super) fn unknown_wishes(&self, error: &SourceError) -> Handling {
+    pub(super) fn unknown_wishes(&self, error: &SubscriberError) -> Handling {
         tracing::warn!(consumer = self.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
         Handling::Later {
             retry_after: ASK_AGAIN_AFTER,

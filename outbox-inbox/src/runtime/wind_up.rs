@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::{Source, Subscription};
+use outbox_core::{Subscriber, Subscription};
 use tokio::join;
 use tokio::time::{Interval, sleep, timeout};
 
@@ -37,7 +37,7 @@ struct Rest<D> {
     running: HashMap<u64, LaneKey>,
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Waits for what runs, and gives back the rest.
     pub(super) async fn wind_up(mut self, mut progress: Interval) {
         let feed = std::mem::replace(&mut self.feed, Feed::Paused(tokio::time::Instant::now(), None));
@@ -193,7 +193,7 @@ impl<S: Source> Dispatcher<S> {
 }
 
 /// Ends a subscription; what it had fetched.
-async fn stop<S: Source>(
+async fn stop<S: Subscriber>(
     subscription: Option<S::Subscription>,
 ) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
     let Some(mut subscription) = subscription else {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use outbox_core::Message;
-use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySource};
+use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
     DeadLetter, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State,
@@ -37,7 +37,7 @@ handlers! {
     letter_by_store: "letters_store", store;
 }
 
-fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySource> {
+fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
         .config(slow())
         .dedup_store(MemoryDedupStore::new())
@@ -176,7 +176,7 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     let runs = orders.seen().runs.len();
     let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
     crash_after(move || async move {
-        let inbox = Inbox::new(connect().await, broker_there.source())
+        let inbox = Inbox::new(connect().await, broker_there.subscriber())
             .router(Router::new().handler::<letter_by_message_id>())
             .config(slow())
             .state(orders_there.clone());

@@ -423,7 +423,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let (broker, orders, store) = (MemoryBroker::new(), Orders::default(), MemoryDedupStore::new());
     let message = numbered(1, 1);
     let inbox = |db| {
-        Inbox::new(db, broker.source())
+        Inbox::new(db, broker.subscriber())
             .router(Router::new().handler::<H>())
             .config(slow())
             .dedup_store(store.clone())

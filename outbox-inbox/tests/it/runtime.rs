@@ -13,7 +13,7 @@ use crate::support::{
     Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
 };
 
-type TestInbox = Inbox<outbox_core::testing::MemorySource>;
+type TestInbox = Inbox<outbox_core::testing::MemorySubscriber>;
 
 pub(crate) fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
     let shutdown = CancellationToken::new();
@@ -219,7 +219,7 @@ mod outage {
             publish(&broker, &placed(1)).await;
             let script = Script::new([Step::Gate], Step::Ok);
             let config = slow().attempts_max(1);
-            let inbox = Inbox::new(test.connect_again().await, broker.source())
+            let inbox = Inbox::new(test.connect_again().await, broker.subscriber())
                 .router(Router::new().handler::<book>())
                 .config(config)
                 .state(script.clone());

@@ -315,7 +315,9 @@ const UPSIDE_DOWN: Backoff = Backoff {
 };
 
 async fn start(
-    change: impl FnOnce(Inbox<outbox_core::testing::MemorySource>) -> Inbox<outbox_core::testing::MemorySource>,
+    change: impl FnOnce(
+        Inbox<outbox_core::testing::MemorySubscriber>,
+    ) -> Inbox<outbox_core::testing::MemorySubscriber>,
 ) -> InboxError {
     let test = TestDb::open(Backend::SqliteMemory, "start").await.unwrap();
     let inbox = test

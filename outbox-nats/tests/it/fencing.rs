@@ -7,7 +7,7 @@ use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive,
@@ -262,9 +262,9 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     publish(&publisher, &message(&SHIPPED, "1", 3)).await;
     publish(&publisher, &message(&PLACED, "1", 4)).await;
-    let source = JetStreamSource::new(nats.client.clone(), nats.source_config().fenced(true));
+    let subscriber = JetStreamSubscriber::new(nats.client.clone(), nats.subscriber_config().fenced(true));
     let subscribe = async |events: &[&'static EventDescriptor]| {
-        outbox_core::Source::subscribe(&source, &consumer(events))
+        outbox_core::Subscriber::subscribe(&subscriber, &consumer(events))
             .await
             .unwrap()
     };

@@ -7,7 +7,7 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::MemoryStore;
 use outbox_core::{
     AggregateId, Delivery as _, DomainEvent, EventDescriptor, FailureClass, Health, Publisher as _, Relay,
-    RelayConfig, SourceError, StreamLog as _, Subscription as _,
+    RelayConfig, StreamLog as _, SubscriberError, Subscription as _,
 };
 use outbox_nats::JetStreamPublisher;
 use outbox_nats::async_nats::connection::State;
@@ -261,7 +261,7 @@ async fn a_subscription_goes_on_after_the_server_was_paused() {
         .await
         .expect("a missed heartbeat");
     assert!(
-        matches!(silent, Err(SourceError::Interrupted { .. })),
+        matches!(silent, Err(SubscriberError::Interrupted { .. })),
         "{silent:?}"
     );
     server.resume();
@@ -289,7 +289,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         let watching = Instant::now();
         while watching.elapsed() < Duration::from_millis(1_500) {
             match tokio::time::timeout(Duration::from_millis(300), subscription.next()).await {
-                Ok(Err(SourceError::Interrupted { .. })) => interruptions += 1,
+                Ok(Err(SubscriberError::Interrupted { .. })) => interruptions += 1,
                 Ok(Err(error)) => panic!("{error}"),
                 Ok(Ok(delivery)) => panic!("{:?}", delivery.incoming()),
                 Err(_) => {}

@@ -12,7 +12,7 @@ use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
 use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix,
+    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
     provision_stream,
 };
 
@@ -205,12 +205,15 @@ pub(crate) async fn publisher(stream: &Stream, part: Part) -> Result<JetStreamPu
     Ok(JetStreamPublisher::new(connect(nats_url(stream)?).await?, config))
 }
 
-/// A source of the run's stream, for a consumer in a process of its own.
-pub(crate) async fn source(stream: &Stream) -> Result<JetStreamSource, Failure> {
-    let config = SourceConfig::default()
+/// A subscriber of the run's stream, for a consumer in a process of its own.
+pub(crate) async fn subscriber(stream: &Stream) -> Result<JetStreamSubscriber, Failure> {
+    let config = SubscriberConfig::default()
         .stream(&stream.name)
         .prefix(prefix(stream)?);
-    Ok(JetStreamSource::new(connect(nats_url(stream)?).await?, config))
+    Ok(JetStreamSubscriber::new(
+        connect(nats_url(stream)?).await?,
+        config,
+    ))
 }
 
 fn nats_url(stream: &Stream) -> Result<&str, Failure> {

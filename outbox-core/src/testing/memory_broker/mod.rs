@@ -1,12 +1,12 @@
 //! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
 //!
-//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::source`] go.
+//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::subscriber`] go.
 //! Invariant: what consumers receive went through the real [`crate::codec`]. Absent here: retention, several streams, and the
 //! network; its failures are planned with methods such as [`MemoryBroker::lose_acks`].
 
 mod publisher;
-mod source;
 mod state;
+mod subscriber;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, StreamLog};
 
 pub use publisher::MemoryPublisher;
-pub use source::{MemoryDelivery, MemorySource, MemorySubscription};
+pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 /// A broker in memory. Clones share it.
 ///
@@ -101,7 +101,7 @@ impl MemoryBroker {
         self
     }
 
-    /// Sets the age that [`Source::facts`](crate::Source::facts) tells of; `None`, the default, for none. Nothing is deleted.
+    /// Sets the age that [`Subscriber::facts`](crate::Subscriber::facts) tells of; `None`, the default, for none. Nothing is deleted.
     #[must_use]
     pub fn with_max_age(self, age: Option<Duration>) -> Self {
         self.lock().max_age = age;
@@ -136,10 +136,10 @@ impl MemoryBroker {
         MemoryPublisher::new(self.clone())
     }
 
-    /// A source of this broker's messages.
+    /// A subscriber of this broker's messages.
     #[must_use]
-    pub fn source(&self) -> MemorySource {
-        MemorySource::new(self.clone())
+    pub fn subscriber(&self) -> MemorySubscriber {
+        MemorySubscriber::new(self.clone())
     }
 
     /// Puts something onto the log that no relay published, and returns its position. It is delivered to consumers of its `ce-type`, or to
@@ -210,7 +210,7 @@ impl MemoryBroker {
         }
     }
 
-    /// Deletes a consumer with its position, as an operator can. Its subscriptions end with [`SourceError::Gone`](crate::SourceError::Gone).
+    /// Deletes a consumer with its position, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](crate::SubscriberError::Gone).
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();

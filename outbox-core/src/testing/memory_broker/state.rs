@@ -15,7 +15,7 @@ use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::source::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
+use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
 
 /// CloudEvents source of everything that this broker stores.
 const SOURCE: &str = "memory";
