@@ -1,11 +1,11 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
 -- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it.
 CREATE TABLE outbox_messages (
-    seq            bigint GENERATED ALWAYS AS IDENTITY,
+    row_id         bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,
@@ -40,26 +40,26 @@ CREATE UNIQUE INDEX outbox_messages_dedup_key
 
 -- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
 CREATE INDEX outbox_messages_pending
-    ON outbox_messages (seq) WHERE status = 0;
+    ON outbox_messages (row_id) WHERE status = 0;
 
 -- What a relay reads that shares the partitions with others. The predicate says the same in other words, so that a query decides by its own words
 -- which of the two indexes it reads.
 CREATE INDEX outbox_messages_pending_own
-    ON outbox_messages (partition_no, seq) WHERE status::int4 = 0;
+    ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to settle them. All
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by row id, to settle them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX outbox_messages_waiting
-    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX outbox_messages_waiting_until
     ON outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;
 
-CREATE INDEX outbox_messages_waiting_seq
-    ON outbox_messages (seq) WHERE status = 3;
+CREATE INDEX outbox_messages_waiting_row_id
+    ON outbox_messages (row_id) WHERE status = 3;
 
 CREATE INDEX outbox_messages_parked
-    ON outbox_messages (seq) WHERE status = 2;
+    ON outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
 CREATE TABLE outbox_aggregates (
@@ -81,7 +81,7 @@ CREATE TABLE outbox_holds (
     aggregate_id   text COLLATE "C" NOT NULL,
     partition_no   smallint NOT NULL,
     due_at         timestamptz,                  -- null: halted
-    halted_by      bigint,                       -- seq of the parked message
+    halted_by      bigint,                       -- row_id of the parked message
     CONSTRAINT outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
     CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
@@ -138,7 +138,7 @@ END
 $$;
 
 CREATE VIEW outbox_messages_readable AS
-SELECT seq, id, COALESCE(event_id, id) AS event_id,
+SELECT row_id, id, COALESCE(event_id, id) AS event_id,
        CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
@@ -148,9 +148,9 @@ FROM outbox_messages;
 
 -- Messages that were given up, and why.
 CREATE VIEW outbox_parked AS
-SELECT m.seq, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
+SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.

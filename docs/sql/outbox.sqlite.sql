@@ -3,10 +3,10 @@
 --
 -- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
 
--- One row per message. `seq` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
+-- One row per message. `row_id` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
 -- otherwise the number of a deleted row would be given again.
 CREATE TABLE IF NOT EXISTS outbox_messages (
-    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    row_id         INTEGER PRIMARY KEY AUTOINCREMENT,
     id             BLOB NOT NULL,
     partition_no   INTEGER NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type TEXT NOT NULL,
@@ -36,23 +36,23 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_dedup_key
 
 -- What relays read, in their order: one that owns all partitions, and one that shares them with others. Their size is the backlog, not the history.
 CREATE INDEX IF NOT EXISTS outbox_messages_pending
-    ON outbox_messages (seq) WHERE status = 0;
+    ON outbox_messages (row_id) WHERE status = 0;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_pending_own
-    ON outbox_messages (partition_no, seq) WHERE status = 0;
+    ON outbox_messages (partition_no, row_id) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to count them. All
+-- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by row id, to count them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting
-    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting_until
     ON outbox_messages (partition_no, available_at) WHERE status = 3 AND sequence IS NULL;
 
-CREATE INDEX IF NOT EXISTS outbox_messages_waiting_seq
-    ON outbox_messages (seq) WHERE status = 3;
+CREATE INDEX IF NOT EXISTS outbox_messages_waiting_row_id
+    ON outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX IF NOT EXISTS outbox_messages_parked ON outbox_messages (seq) WHERE status = 2;
+CREATE INDEX IF NOT EXISTS outbox_messages_parked ON outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence.
 CREATE TABLE IF NOT EXISTS outbox_aggregates (
@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS outbox_holds (
     aggregate_id   TEXT NOT NULL,
     partition_no   INTEGER NOT NULL,
     due_at         INTEGER,                     -- null: halted
-    halted_by      INTEGER,                     -- seq of the parked message
+    halted_by      INTEGER,                     -- row_id of the parked message
     PRIMARY KEY (aggregate_type, aggregate_id),
     CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) WITHOUT ROWID;
@@ -104,7 +104,7 @@ CREATE TABLE IF NOT EXISTS outbox_relays (
 
 -- For people. Never fails: a payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS outbox_messages_readable AS
-SELECT seq,
+SELECT row_id,
        lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
        lower(substr(hex(COALESCE(event_id, id)), 1, 8) || '-' || substr(hex(COALESCE(event_id, id)), 9, 4) || '-' ||
@@ -123,13 +123,13 @@ FROM outbox_messages;
 
 -- Messages that were given up, and why.
 CREATE VIEW IF NOT EXISTS outbox_parked AS
-SELECT m.seq,
+SELECT m.row_id,
        lower(substr(hex(m.id), 1, 8) || '-' || substr(hex(m.id), 9, 4) || '-' || substr(hex(m.id), 13, 4) || '-' ||
              substr(hex(m.id), 17, 4) || '-' || substr(hex(m.id), 21)) AS id,
        m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
        m.last_error AS reason, h.aggregate_id IS NOT NULL AS halts,
        strftime('%Y-%m-%d %H:%M:%f', m.created_at / 1000000.0, 'unixepoch') AS created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.

@@ -15,7 +15,7 @@ use crate::store::{FetchedRow, Settlement, Verdict};
 
 #[derive(Debug, Default)]
 pub(super) struct Hand {
-    /// Keys of the rows in hand.
+    /// Row ids of the rows in hand.
     rows: HashSet<i64>,
     unsettled: Unsettled,
     /// When the oldest of the unsettled verdicts was given.
@@ -56,22 +56,22 @@ impl Hand {
         let closed = !self.closed.is_empty() && self.closed.get(&Key::of(row)).is_some_and(is_closed);
         if closed {
             self.set_aside(vec![Settlement {
-                seq: row.seq,
+                row_id: row.row_id,
                 partition: row.partition,
                 waited: row.waited,
                 verdict: Verdict::Waits,
             }]);
         } else {
-            self.rows.insert(row.seq);
+            self.rows.insert(row.row_id);
         }
         !closed
     }
 
     /// Gives a verdict on a row in hand.
     pub(super) fn settle(&mut self, row: &FetchedRow, verdict: Verdict) {
-        self.rows.insert(row.seq);
+        self.rows.insert(row.row_id);
         self.add(Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict,
@@ -106,8 +106,8 @@ impl Hand {
     }
 
     /// A row goes back to the store without a verdict.
-    pub(super) fn drop_row(&mut self, seq: i64) {
-        self.rows.remove(&seq);
+    pub(super) fn drop_row(&mut self, row_id: i64) {
+        self.rows.remove(&row_id);
     }
 
     /// Verdicts to be settled.
@@ -131,7 +131,7 @@ impl Hand {
     pub(super) fn settled(&mut self, settled: &Unsettled) {
         self.setting_aside = false;
         for settlement in &settled.settlements {
-            self.rows.remove(&settlement.seq);
+            self.rows.remove(&settlement.row_id);
         }
         for key in &settled.closed {
             // Closed again meanwhile, by a verdict that is still here?
@@ -165,7 +165,7 @@ impl Hand {
         let kept = self.unsettled.settlements.iter().chain(settling);
         // What is only set aside is not in hand; if a verdict closed its lane, that is not forgotten.
         let kept = kept.filter(|settlement| settlement.verdict != Verdict::Waits);
-        self.rows = kept.map(|settlement| settlement.seq).collect();
+        self.rows = kept.map(|settlement| settlement.row_id).collect();
     }
 
     /// Everything goes back to the store, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled.
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use crate::message::Aggregate;
 
-    fn row(seq: i64) -> FetchedRow {
+    fn row(row_id: i64) -> FetchedRow {
         FetchedRow {
-            seq,
+            row_id,
             partition: 0,
             aggregate: Aggregate::new("thing", "a"),
             sequenced: true,
@@ -226,7 +226,7 @@ mod tests {
         hand.settle(&row(1), Verdict::Published { keep: true });
         let settling = hand.begin_settle();
         hand.set_aside(vec![Settlement {
-            seq: 2,
+            row_id: 2,
             partition: 0,
             waited: false,
             verdict: Verdict::Waits,
@@ -247,8 +247,8 @@ mod tests {
         hand.settle(&row(2), Verdict::Published { keep: true });
         hand.not_settled(settling);
         hand.forget(&[]);
-        let seqs: Vec<_> = hand.begin_settle().settlements.iter().map(|s| s.seq).collect();
-        assert_eq!(seqs, [1, 2]);
+        let row_ids: Vec<_> = hand.begin_settle().settlements.iter().map(|s| s.row_id).collect();
+        assert_eq!(row_ids, [1, 2]);
         assert_eq!(hand.begin_fetch().1, [1, 2]);
     }
 }

@@ -66,8 +66,8 @@ type ParkedHook = dyn Fn(&ParkedMessage) + Send + Sync;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParkedMessage {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// Its id; `None` if the row cannot be read.
     pub id: Option<MessageId>,
     /// Its event type; `None` if the row cannot be read.

@@ -227,7 +227,7 @@ mod tests {
 
     fn row(attempts: u32) -> FetchedRow {
         FetchedRow {
-            seq: 1,
+            row_id: 1,
             partition: 0,
             aggregate: Aggregate::new("order", "1"),
             sequenced: true,

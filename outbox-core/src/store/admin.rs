@@ -14,7 +14,7 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// Lists messages, and decides about those that were given up.
 ///
-/// Operations on a [`Selection`] take its messages in the order of their keys, in transactions of at most 1,000 messages each: after an error, what was
+/// Operations on a [`Selection`] take its messages in the order of their row ids, in transactions of at most 1,000 messages each: after an error, what was
 /// done stays done, and calling again continues.
 pub trait OutboxAdmin: OutboxStore {
     /// Lists messages, oldest first. Go on with [`Selection::after`].
@@ -102,7 +102,7 @@ pub struct Selection {
     pub recorded_from: Option<OffsetDateTime>,
     /// Only messages recorded before this time.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only messages with a larger key.
+    /// Only messages with a larger row id.
     pub after: Option<i64>,
 }
 
@@ -171,10 +171,10 @@ impl Selection {
         self
     }
 
-    /// Only messages with a larger key: the last of a list, to go on behind it.
+    /// Only messages with a larger row id: the last of a list, to go on behind it.
     #[must_use]
-    pub fn after(mut self, seq: i64) -> Self {
-        self.after = Some(seq);
+    pub fn after(mut self, row_id: i64) -> Self {
+        self.after = Some(row_id);
         self
     }
 }
@@ -182,8 +182,8 @@ impl Selection {
 /// A message as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
     /// The event's id: differs from the message's in a replayed copy.

@@ -15,7 +15,7 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! *Pending* messages are found by walking them in the order of their row keys. That walk must not meet the same row for ever only to
+//! *Pending* messages are found by walking them in the order of their row ids. That walk must not meet the same row for ever only to
 //! find that it may not be published yet, so what may not is set aside: a *hold* on its aggregate says until when (a failure's back-off, a
 //! delayed message, or a parked one that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
 //! the hold is *due*, they are fetched by aggregate, in order; when none waits any more, the hold ends and the walk finds the aggregate's messages
@@ -47,8 +47,8 @@ pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMess
 /// * **Fenced.** Each acquisition raises the partition's epoch, and [`settle`](Self::settle) accepts nothing under an older one, nor
 ///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or holds, and purging
 ///   deletes published rows.
-/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_held`](Self::fetch_held) return the messages of one aggregate in the order of their keys, and never
-///   a message while an earlier one (by key) is still pending or waiting and neither in hand nor returned before it.
+/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_held`](Self::fetch_held) return the messages of one aggregate in the order of their row ids, and never
+///   a message while an earlier one (by row id) is still pending or waiting and neither in hand nor returned before it.
 /// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
 ///   however many wait, are delayed, or are of partitions that others have leased.
 /// * **Short.** No method leaves a transaction open after it returns.
@@ -99,7 +99,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Gives back everything that the owner holds and withdraws its announcement: it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns pending messages of the leased partitions, in the order of their keys: the first ones of each partition, but not necessarily of all together.
+    /// Returns pending messages of the leased partitions, in the order of their row ids: the first ones of each partition, but not necessarily of all together.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Returns waiting messages whose hold is due, of each held aggregate the oldest, and unsequenced ones whose own time has come. Those that
@@ -227,7 +227,7 @@ pub struct FetchRequest<'a> {
     pub limit: NonZeroU32,
     /// Stop after the row with which the payloads exceed this many bytes; at least one row is returned.
     pub bytes: usize,
-    /// Keys of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
+    /// Row ids of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
     /// [`Fetched::waits`]: what comes behind them would look due.
     pub in_hand: &'a [i64],
 }
@@ -264,8 +264,8 @@ pub struct Fetched {
 /// A due message and what the relay must know to settle it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
     /// The aggregate, readable even if the rest is not.
@@ -287,8 +287,8 @@ pub struct FetchedRow {
 /// What became of a fetched message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
     /// It was waiting, not pending; see [`FetchedRow::waited`].

@@ -188,7 +188,7 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
     let settlements: Vec<Settlement> = due
         .iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),

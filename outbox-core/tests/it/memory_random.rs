@@ -74,7 +74,7 @@ impl Random {
     }
 
     async fn fetch(&mut self) {
-        let keys: Vec<i64> = self.in_hand.iter().map(|row| row.seq).collect();
+        let keys: Vec<i64> = self.in_hand.iter().map(|row| row.row_id).collect();
         let limit = self.rng.u32(1..5).try_into().unwrap();
         let fetched = if self.rng.bool() {
             let request = FetchRequest {
@@ -155,7 +155,7 @@ impl Random {
                 .retain(|row| !row.sequenced || row.aggregate != aggregate);
         }
         let settlement = Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict,

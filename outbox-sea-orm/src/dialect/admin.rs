@@ -27,11 +27,11 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
 }
 
 impl Dialect {
-    /// Selected rows in the order of their keys, as operators see them. Through the primary key or the index of the status, if one is given; of
+    /// Selected rows in the order of their row ids, as operators see them. Through the primary key or the index of the status, if one is given; of
     /// published ones through the ids, which are in about the order of time.
     pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.seq, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
+            "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
              {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
              {} AS published_micros FROM {} m",
             self.bytes("m.aggregate_type"),
@@ -40,7 +40,7 @@ impl Dialect {
             self.int("m.attempts"),
             self.int("m.failures"),
             self.flag(&format!(
-                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.seq) IS NOT NULL",
+                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
                 self.holds
             )),
             self.micros("m.created_at"),
@@ -48,11 +48,11 @@ impl Dialect {
             self.messages,
         ));
         self.push_selection(&mut sql, selection, None);
-        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
-    /// Keys, ids and aggregates of selected rows of these states, in the order of their keys, none behind `until`.
+    /// Row ids, message ids and aggregates of selected rows of these states, in the order of their row ids, none behind `until`.
     pub(crate) fn select(
         &self,
         selection: &Selection,
@@ -61,7 +61,7 @@ impl Dialect {
         limit: i64,
     ) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.seq, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
@@ -69,9 +69,9 @@ impl Dialect {
         ));
         self.push_selection(&mut sql, selection, Some(statuses));
         if let Some(until) = until {
-            sql.push(" AND m.seq <= ").bind(until);
+            sql.push(" AND m.row_id <= ").bind(until);
         }
-        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
@@ -107,7 +107,7 @@ impl Dialect {
             self.push_time(sql, " AND m.created_at < ", until);
         }
         if let Some(after) = selection.after {
-            sql.push(" AND m.seq > ").bind(after);
+            sql.push(" AND m.row_id > ").bind(after);
         }
     }
 
@@ -122,26 +122,26 @@ impl Dialect {
     }
 
     /// Makes parked rows pending, or waiting; the error and the failures stay for people to see. Index of parked rows (MySQL: primary key).
-    pub(crate) fn retry(&self, seqs: &[i64], waiting: bool) -> Statement {
+    pub(crate) fn retry(&self, row_ids: &[i64], waiting: bool) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND seq",
+            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND row_id",
             self.messages,
             if waiting { 3 } else { 0 },
             // Of an unsequenced row that waited by itself.
             if waiting { "" } else { ", available_at = NULL" },
         ));
-        sql.any(seqs);
+        sql.any(row_ids);
         sql.statement()
     }
 
     /// Makes the holds due that these rows halt (index of halted ones). They are locked.
-    pub(crate) fn lift_halts(&self, seqs: &[i64]) -> Statement {
+    pub(crate) fn lift_halts(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET due_at = {}, halted_by = NULL WHERE halted_by",
             self.holds,
             self.now()
         ));
-        sql.any(seqs);
+        sql.any(row_ids);
         sql.statement()
     }
 
@@ -174,16 +174,16 @@ impl Dialect {
     }
 
     /// The newest key that was drawn.
-    pub(crate) fn last_seq(&self) -> Statement {
+    pub(crate) fn last_row_id(&self) -> Statement {
         if self.backend == DbBackend::Postgres {
-            // There is no index on `seq`.
+            // There is no index on `row_id`.
             let mut sql = self.sql("SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence(");
             sql.bind(self.messages.as_str())
-                .push(", 'seq')::regclass), 0) AS seq");
+                .push(", 'row_id')::regclass), 0) AS row_id");
             return sql.statement();
         }
         self.sql(format!(
-            "SELECT COALESCE(MAX(seq), 0) AS seq FROM {}",
+            "SELECT COALESCE(MAX(row_id), 0) AS row_id FROM {}",
             self.messages
         ))
         .statement()
@@ -208,7 +208,7 @@ impl Dialect {
                 .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
                 .push(&format!(
                     "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) \
-                     ORDER BY m.seq"
+                     ORDER BY m.row_id"
                 ));
             return sql.statement();
         }
@@ -219,7 +219,7 @@ impl Dialect {
             sql.bind(*new).push(if n == 0 { " AS new_id" } else { "" });
         }
         sql.push(&format!(
-            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.seq"
+            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.row_id"
         ));
         sql.statement()
     }
@@ -324,7 +324,7 @@ impl Dialect {
         };
         self.sql(format!(
             "SELECT {} AS pending, {} AS waiting, {} AS parked, {} AS halted, {} AS held_until, \
-             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.seq LIMIT 1) AS oldest_micros, {} AS now_micros",
+             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
             count(messages, "status = 0"),
             count(messages, "status = 3"),
             count(messages, "status = 2"),

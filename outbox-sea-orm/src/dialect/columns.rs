@@ -10,7 +10,7 @@ use super::Dialect;
 /// The columns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
-    Seq,
+    RowId,
     Partition,
     AggregateType,
     AggregateId,
@@ -32,7 +32,7 @@ pub(crate) enum Column {
 
 impl Column {
     const ALL: [Self; 18] = [
-        Self::Seq,
+        Self::RowId,
         Self::Partition,
         Self::AggregateType,
         Self::AggregateId,
@@ -55,7 +55,7 @@ impl Column {
     /// Its name, in the statement and for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Seq => "seq",
+            Self::RowId => "row_id",
             Self::Partition => "partition_no",
             Self::AggregateType => "aggregate_type",
             Self::AggregateId => "aggregate_id",

@@ -13,7 +13,7 @@ use crate::sql::Sql;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
-    /// Keys of rows to leave out.
+    /// Row ids to leave out.
     pub(crate) in_hand: &'a [i64],
     /// Most rows.
     pub(crate) limit: i64,
@@ -32,7 +32,7 @@ impl Scope<'_> {
 }
 
 impl Dialect {
-    /// All pending messages in the order of their keys, whether they may be published or not: those that have to wait come with a null for their payload,
+    /// All pending messages in the order of their row ids, whether they may be published or not: those that have to wait come with a null for their payload,
     /// so that walking over them is cheap. For a relay that owns all partitions.
     ///
     /// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
@@ -61,23 +61,23 @@ impl Dialect {
         sql.push(&match self.backend {
             DbBackend::Postgres => {
                 format!(
-                    " ORDER BY m.seq LIMIT (SELECT {limit}::int8)) walked ORDER BY seq LIMIT {limit}::int8"
+                    " ORDER BY m.row_id LIMIT (SELECT {limit}::int8)) walked ORDER BY row_id LIMIT {limit}::int8"
                 )
             }
-            _ => format!(" ORDER BY m.seq LIMIT {limit}"),
+            _ => format!(" ORDER BY m.row_id LIMIT {limit}"),
         });
         sql.statement()
     }
 
-    /// Pending messages by their keys, in their order (primary key), as [`Self::walk`] gives them.
-    pub(crate) fn walk_rows(&self, seqs: &[i64]) -> Statement {
+    /// Pending messages by their row ids, in that order (primary key), as [`Self::walk`] gives them.
+    pub(crate) fn walk_rows(&self, row_ids: &[i64]) -> Statement {
         let columns = self.walked_columns();
         let mut sql = self.sql(format!(
-            "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.seq",
+            "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.row_id",
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.row_id");
         sql.statement()
     }
 
@@ -112,7 +112,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// The oldest waiting messages of each of these aggregates, in the order of their keys. One look-up in the index of waiting rows per aggregate, and
+    /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up in the index of waiting rows per aggregate, and
     /// not a row more than asked for: an aggregate may have 100,000 of them. Delayed ones come with a null for their payload.
     #[cfg(feature = "postgres")]
     pub(crate) fn waiting_of(&self, keys: &[Key], in_hand: &[i64], per_aggregate: i64) -> Statement {
@@ -126,14 +126,14 @@ impl Dialect {
             self.messages
         ));
         self.push_not_in_hand(&mut sql, in_hand);
-        sql.push(" ORDER BY m.seq LIMIT ")
+        sql.push(" ORDER BY m.row_id LIMIT ")
             .bind(per_aggregate)
-            .push(") m ORDER BY m.seq");
+            .push(") m ORDER BY m.row_id");
         sql.statement()
     }
 
-    /// As `waiting_of`, but their keys only, with the position of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
-    pub(crate) fn waiting_seqs_of(&self, keys: &[Key], limit: i64) -> Statement {
+    /// As `waiting_of`, but their row ids only, with the number of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
+    pub(crate) fn waiting_row_ids_of(&self, keys: &[Key], limit: i64) -> Statement {
         let messages = &self.messages;
         let mut sql = self.sql("");
         for (n, key) in keys.iter().enumerate() {
@@ -141,30 +141,30 @@ impl Dialect {
             let [aggregate_type, id] = self.bind_key(&mut sql, key);
             sql.push(&match self.backend {
                 DbBackend::MySql => format!(
-                    "(SELECT m.seq, {n} AS position FROM {messages} m FORCE INDEX ({}) \
+                    "(SELECT m.row_id, {n} AS key_no FROM {messages} m FORCE INDEX ({}) \
                      WHERE m.waiting_key = CONCAT({aggregate_type}, x'00', {id}) AND m.waiting_until IS NULL",
                     self.waiting
                 ),
                 _ => format!(
-                    "SELECT * FROM (SELECT m.seq, {n} AS position FROM {messages} m INDEXED BY {} WHERE m.status = 3 \
+                    "SELECT * FROM (SELECT m.row_id, {n} AS key_no FROM {messages} m INDEXED BY {} WHERE m.status = 3 \
                      AND m.sequence IS NOT NULL AND m.aggregate_type = {aggregate_type} AND m.aggregate_id = {id}",
                     self.waiting
                 ),
             });
-            sql.push(" ORDER BY m.seq LIMIT ").bind(limit).push(")");
+            sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).push(")");
         }
         sql.statement()
     }
 
-    /// Waiting rows by their keys, in their order (primary key).
-    pub(crate) fn waiting_rows(&self, seqs: &[i64]) -> Statement {
+    /// Waiting rows by their row ids, in that order (primary key).
+    pub(crate) fn waiting_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} FROM {} m WHERE m.status = 3 AND m.seq",
+            "SELECT {} FROM {} m WHERE m.status = 3 AND m.row_id",
             self.waiting_columns(),
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.row_id");
         sql.statement()
     }
 
@@ -175,16 +175,16 @@ impl Dialect {
         ))
     }
 
-    /// Unsequenced waiting rows by their keys, those first that have been due for longest (primary key).
-    pub(crate) fn alone_rows(&self, seqs: &[i64]) -> Statement {
+    /// Unsequenced waiting rows by their row ids, those first that have been due for longest (primary key).
+    pub(crate) fn alone_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.seq",
+            "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
             self.columns("m.payload"),
             self.micros("m.available_at"),
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.available_at, m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.available_at, m.row_id");
         sql.statement()
     }
 

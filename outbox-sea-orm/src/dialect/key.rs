@@ -102,7 +102,7 @@ impl Dialect {
         sql.any(partitions);
     }
 
-    /// A condition in front of others: the row's key is none of these. Hashed, sorted or a tree on every database, and never an index
+    /// A condition in front of others: the row id is none of these. Hashed, sorted or a tree on every database, and never an index
     /// condition.
     pub(crate) fn push_not_in_hand(&self, sql: &mut Sql, in_hand: &[i64]) {
         if in_hand.is_empty() {
@@ -110,7 +110,7 @@ impl Dialect {
         }
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            sql.push(" AND CASE WHEN m.seq IN (SELECT unnest(")
+            sql.push(" AND CASE WHEN m.row_id IN (SELECT unnest(")
                 .bind(super::postgres::array(
                     sea_orm::sea_query::ArrayType::BigInt,
                     in_hand.iter().copied(),
@@ -121,12 +121,12 @@ impl Dialect {
         // SQLite: a list of bound values is built into a tree only once, but has a bound; JSON has none.
         if self.backend == DbBackend::Sqlite {
             let list = serde_json::to_string(in_hand).unwrap_or_default();
-            sql.push(" AND +m.seq NOT IN (SELECT value FROM json_each(")
+            sql.push(" AND +m.row_id NOT IN (SELECT value FROM json_each(")
                 .bind(list)
                 .push("))");
             return;
         }
-        sql.push(" AND m.seq + 0 NOT");
+        sql.push(" AND m.row_id + 0 NOT");
         sql.any(in_hand);
     }
 }

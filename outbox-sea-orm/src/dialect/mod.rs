@@ -157,7 +157,7 @@ impl Dialect {
     #[cfg(feature = "testing")]
     pub(crate) fn recorded(&self) -> Statement {
         self.sql(format!(
-            "SELECT {} FROM {} m ORDER BY m.seq",
+            "SELECT {} FROM {} m ORDER BY m.row_id",
             self.columns("m.payload"),
             self.messages
         ))

@@ -1,8 +1,8 @@
 //! SQL that fetches for a relay that shares the partitions with others: the first rows of each partition of its own.
 //!
 //! Invariant: what others have pending, waiting or held costs nothing here, however much it is. So each partition is one look-up in an index that begins with
-//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the keys
-//! of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
+//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the row
+//! ids of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::key::Key;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// As [`Self::walk`], of each partition its share, in the order of their keys.
+    /// As [`Self::walk`], of each partition its share, in the order of their row ids.
     ///
     /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot walk the pending rows
     /// of all partitions instead. It would while it believes that there are none, with a plan that is cached for a minute.
@@ -24,7 +24,7 @@ impl Dialect {
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 0");
         self.push_not_in_hand(&mut sql, scope.in_hand);
-        push_limits(&mut sql, "m", "m.seq", (scope.share(), scope.limit));
+        push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
         sql.statement()
     }
 
@@ -46,16 +46,16 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Keys of the first pending rows of each partition, as (`partition_no`, `place`, `seq`). Reads nothing but the index.
+    /// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads nothing but the index.
     pub(crate) fn first_pending(&self, partitions: &[i64], limit: i64) -> Statement {
         self.union(partitions, |sql, partition| {
-            sql.push("SELECT m.partition_no, m.seq AS place, m.seq FROM ")
+            sql.push("SELECT m.partition_no, m.row_id AS place, m.row_id FROM ")
                 .push(&self.messages)
                 .push(" m");
             self.push_index(sql, &format!("{}_own", self.pending));
             sql.push(" WHERE m.status = 0 AND m.partition_no = ")
                 .bind(partition);
-            sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+            sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         })
     }
 
@@ -68,7 +68,7 @@ impl Dialect {
         let excluding = by_partition(excluding);
         self.union(partitions, |sql, partition| {
             sql.push(&format!(
-                "SELECT m.partition_no, {} AS place, m.seq FROM {} m",
+                "SELECT m.partition_no, {} AS place, m.row_id FROM {} m",
                 self.micros(due),
                 self.messages
             ));
@@ -119,7 +119,7 @@ impl Dialect {
     pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
         self.union(bounds, |sql, (partition, below)| {
             sql.push(&format!(
-                "SELECT {} AS partition_no, m.seq, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
+                "SELECT {} AS partition_no, m.row_id, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
                 self.int("m.partition_no"),
                 self.bytes("m.aggregate_type"),
                 self.bytes("m.aggregate_id"),
@@ -132,8 +132,8 @@ impl Dialect {
             });
             sql.push(" AND m.sequence IS NOT NULL AND m.partition_no = ")
                 .bind(partition);
-            sql.push(" AND m.seq < ").bind(below);
-            sql.push(" ORDER BY m.seq LIMIT ");
+            sql.push(" AND m.row_id < ").bind(below);
+            sql.push(" ORDER BY m.row_id LIMIT ");
             // Unknown to the planner, as in the walk: it would sort what it believes to be less.
             let limit = sql.placeholder(limit);
             sql.push(&match self.backend {

@@ -6,11 +6,11 @@ use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
 
-/// Rows by their keys, of partitions whose lease is locked.
+/// Rows by their row ids, of partitions whose lease is locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
-    pub(crate) seqs: &'a [i64],
+    pub(crate) row_ids: &'a [i64],
     /// They are waiting, not pending.
     pub(crate) waited: bool,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Failure {
 }
 
 impl Dialect {
-    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by key
+    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by row id
     /// (MySQL: the primary key).
     pub(crate) fn rows_to_settle(&self, rows: Rows<'_>) -> Statement {
         let now = self.statement_now();
@@ -48,12 +48,12 @@ impl Dialect {
             "m.sequence IS NOT NULL".to_owned()
         };
         let oldest = format!(
-            "CASE WHEN {needed} THEN (SELECT e.seq FROM {} ORDER BY e.seq LIMIT 1) END",
+            "CASE WHEN {needed} THEN (SELECT e.row_id FROM {} ORDER BY e.row_id LIMIT 1) END",
             self.waiting_where("e", "m"),
         );
         let mut sql = self.sql(format!(
-            "SELECT m.seq, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
-             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_seq FROM {} m",
+            "SELECT m.row_id, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
+             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_row_id FROM {} m",
             self.int("m.partition_no"),
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
@@ -114,11 +114,11 @@ impl Dialect {
     /// Conditions on rows, through the index of pending or of waiting rows (MySQL: the primary key).
     fn push_rows(&self, sql: &mut Sql, rows: Rows<'_>) {
         sql.push(if rows.waited {
-            " WHERE status = 3 AND seq"
+            " WHERE status = 3 AND row_id"
         } else {
-            " WHERE status = 0 AND seq"
+            " WHERE status = 0 AND row_id"
         });
-        sql.any(rows.seqs);
+        sql.any(rows.row_ids);
         sql.push(" AND ");
         self.push_partitions(sql, "partition_no", rows.partitions);
     }
@@ -200,7 +200,7 @@ impl Dialect {
     pub(crate) fn end_holds(&self, keys: &[Key]) -> Statement {
         let table = &self.holds;
         let mut sql = self.sql(format!(
-            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.seq FROM {} LIMIT 1) IS NULL AND ",
+            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.row_id FROM {} LIMIT 1) IS NULL AND ",
             self.waiting_where("w", table),
         ));
         self.push_keys(&mut sql, table, keys);

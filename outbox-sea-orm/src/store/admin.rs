@@ -65,7 +65,7 @@ pub(super) async fn list(
 
 /// A row of a batch that an operator decides about.
 struct Selected {
-    seq: i64,
+    row_id: i64,
     id: Uuid,
     key: Option<Key>,
 }
@@ -84,7 +84,7 @@ async fn select(
         .map(|row| {
             let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
             Ok(Selected {
-                seq: row.try_get("", "seq")?,
+                row_id: row.try_get("", "row_id")?,
                 id: row.try_get("", "id")?,
                 key: is_sequenced.then(|| read_key(row)).transpose()?,
             })
@@ -112,7 +112,7 @@ pub(super) async fn decide(
         let Some(last) = batch.last() else {
             return Ok(decided);
         };
-        selection.after = Some(last.seq);
+        selection.after = Some(last.row_id);
         decided += repeat_deadlocks!(decide_batch(db, dialect, &batch, decision))?;
         outbox_core::wake::notify();
         if (batch.len() as i64) < MESSAGES_MAX {
@@ -129,13 +129,13 @@ async fn decide_batch(
 ) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
-    let seqs: Vec<i64> = batch.iter().map(|row| row.seq).collect();
+    let row_ids: Vec<i64> = batch.iter().map(|row| row.row_id).collect();
     let tx = db.begin().await?;
     let held = holds::lock(&tx, dialect, &keys).await?;
     let halting: Vec<i64> = held
         .values()
         .filter_map(|hold| hold.halted_by)
-        .filter(|seq| seqs.contains(seq))
+        .filter(|row_id| row_ids.contains(row_id))
         .collect();
     if !halting.is_empty() {
         tx.execute_raw(dialect.lift_halts(&halting)).await?;
@@ -151,9 +151,9 @@ async fn decide_batch(
                 .partition(|row| row.key.as_ref().is_some_and(|key| held.contains_key(key)));
             let mut retried = 0;
             for (rows, waiting) in [(waiting, true), (pending, false)] {
-                let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
-                if !seqs.is_empty() {
-                    let done = tx.execute_raw(dialect.retry(&seqs, waiting)).await?;
+                let row_ids: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
+                if !row_ids.is_empty() {
+                    let done = tx.execute_raw(dialect.retry(&row_ids, waiting)).await?;
                     retried += done.rows_affected();
                 }
             }
@@ -169,17 +169,17 @@ async fn decide_batch(
 pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
     // Copies are published and then selected as well; what is recorded from now on is left out.
     let until: i64 = db
-        .query_one_raw(dialect.last_seq())
+        .query_one_raw(dialect.last_row_id())
         .await?
         .ok_or_else(|| DbErr::RecordNotFound("last key".to_owned()))?
-        .try_get("", "seq")?;
+        .try_get("", "row_id")?;
     let mut copied = 0;
     loop {
         let batch = select(db, dialect, &selection, "IN (1, 2)", Some(until)).await?;
         let Some(last) = batch.last() else {
             return Ok(copied);
         };
-        selection.after = Some(last.seq);
+        selection.after = Some(last.row_id);
         let ids: Vec<(Uuid, Uuid)> = batch
             .iter()
             .map(|row| (row.id, MessageId::fresh().as_uuid()))
@@ -266,7 +266,7 @@ fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let sequence: Option<i64> = row.try_get("", "sequence")?;
     let published: Option<i64> = row.try_get("", "published_micros")?;
     Ok(StoredMessage {
-        seq: int("seq")?,
+        row_id: int("row_id")?,
         id: id.into(),
         event_id: event_id.unwrap_or(id).into(),
         aggregate: read_aggregate(row)?,

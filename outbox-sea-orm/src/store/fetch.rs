@@ -59,7 +59,7 @@ impl Walked {
 
     pub(super) fn waits(&self) -> Settlement {
         Settlement {
-            seq: self.row.seq,
+            row_id: self.row.row_id,
             partition: self.row.partition,
             waited: self.row.waited,
             verdict: Verdict::Waits,
@@ -70,7 +70,7 @@ impl Walked {
 /// Rows per statement where they are asked for by their keys: MariaDB turns lists of 1,000 and more into a join.
 const KEYS_MAX: usize = 500;
 
-/// Pending rows of these partitions, in the order of their keys: the first ones of each.
+/// Pending rows of these partitions, in the order of their row ids: the first ones of each.
 pub(super) async fn fetch(
     db: &Session,
     dialect: &Dialect,
@@ -90,11 +90,11 @@ pub(super) async fn fetch(
         return Ok(walk.fetched);
     }
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
-    let (seqs, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
+    let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
     // Between these statements rows may only leave: what comes meanwhile is found by the next fetch, and behind what stands here.
-    for seqs in seqs.chunks(KEYS_MAX) {
+    for row_ids in row_ids.chunks(KEYS_MAX) {
         if !walk.fetched.more {
-            walk.read(db, dialect.walk_rows(seqs)).await?;
+            walk.read(db, dialect.walk_rows(row_ids)).await?;
         }
     }
     walk.fetched.more |= more;
@@ -169,7 +169,7 @@ pub(super) async fn read_all(
 
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError> {
     let int = |column| get::<i64>(row, column).map_err(corrupt);
-    let (seq, partition) = (int(Column::Seq)?, int(Column::Partition)?);
+    let (row_id, partition) = (int(Column::RowId)?, int(Column::Partition)?);
     let key = |column| get(row, column).map(|bytes| text(column.name(), bytes));
     let (aggregate_type, type_damage) = key(Column::AggregateType).map_err(corrupt)?;
     let (aggregate_id, id_damage) = key(Column::AggregateId).map_err(corrupt)?;
@@ -182,9 +182,9 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError
     Ok(Walked {
         has_to_wait,
         row: FetchedRow {
-            seq,
+            row_id,
             partition: u16::try_from(partition).map_err(|_| StoreError::Corrupt {
-                context: format!("partition {partition} of row {seq}"),
+                context: format!("partition {partition} of row {row_id}"),
             })?,
             sequenced: sequence.is_some(),
             attempts: u32::try_from(int(Column::Attempts)?).unwrap_or_default(),

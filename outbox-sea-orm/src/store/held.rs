@@ -47,8 +47,8 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
     let mut groups = held_groups(&tx, dialect, &request).await?;
     let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
     for last in groups.iter().filter_map(|group| group.rows.last()) {
-        let seq = highest.entry(i64::from(last.row.partition)).or_default();
-        *seq = last.row.seq.max(*seq);
+        let row_id = highest.entry(i64::from(last.row.partition)).or_default();
+        *row_id = last.row.row_id.max(*row_id);
     }
     if !highest.is_empty() {
         let barrier = Barrier::read(&tx, dialect, &request, highest).await?;
@@ -113,7 +113,7 @@ async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Resu
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of some aggregates, in the order of their keys.
+/// The oldest waiting rows of some aggregates, in the order of their row ids.
 async fn oldest_waiting(
     tx: &Session,
     dialect: &Dialect,
@@ -129,27 +129,27 @@ async fn oldest_waiting(
             let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
             let limit = request.per_aggregate.saturating_add(in_hand.len() as i64);
             let rows = tx
-                .query_all_raw(dialect.waiting_seqs_of(keys, limit))
+                .query_all_raw(dialect.waiting_row_ids_of(keys, limit))
                 .await
                 .map_err(failed(CONTEXT))?;
-            let mut seqs = vec![Vec::new(); keys.len()];
+            let mut row_ids = vec![Vec::new(); keys.len()];
             for row in rows {
-                let (seq, position) = (int(&row, "seq")?, int(&row, "position")?);
-                if !in_hand.contains(&seq)
-                    && let Some(seqs) = usize::try_from(position).ok().and_then(|n| seqs.get_mut(n))
+                let (row_id, key_no) = (int(&row, "row_id")?, int(&row, "key_no")?);
+                if !in_hand.contains(&row_id)
+                    && let Some(row_ids) = usize::try_from(key_no).ok().and_then(|n| row_ids.get_mut(n))
                 {
-                    seqs.push(seq);
+                    row_ids.push(row_id);
                 }
             }
-            for seqs in &mut seqs {
-                seqs.sort_unstable();
-                seqs.truncate(per_aggregate);
+            for row_ids in &mut row_ids {
+                row_ids.sort_unstable();
+                row_ids.truncate(per_aggregate);
             }
-            let seqs: Vec<i64> = seqs.into_iter().flatten().take(left.rows).collect();
-            if seqs.is_empty() {
+            let row_ids: Vec<i64> = row_ids.into_iter().flatten().take(left.rows).collect();
+            if row_ids.is_empty() {
                 return Ok(Vec::new());
             }
-            dialect.waiting_rows(&seqs)
+            dialect.waiting_rows(&row_ids)
         }
     };
     let rows = read_all(tx, statement, true, left.bytes).await?;
@@ -175,11 +175,11 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
         _ => {
             let first =
                 |partitions: &[i64], limit| dialect.first_alone(partitions, limit, &request.excluding);
-            let (seqs, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
-            if seqs.is_empty() {
+            let (row_ids, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
+            if row_ids.is_empty() {
                 return Ok(Vec::new());
             }
-            dialect.alone_rows(&seqs)
+            dialect.alone_rows(&row_ids)
         }
     };
     let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
@@ -244,13 +244,13 @@ impl Barrier {
         };
         let mut read: HashMap<i64, (i64, i64)> = HashMap::new();
         for row in rows {
-            let (partition, seq) = (int(&row, "partition_no")?, int(&row, "seq")?);
+            let (partition, row_id) = (int(&row, "partition_no")?, int(&row, "row_id")?);
             let (count, last) = read.entry(partition).or_default();
-            (*count, *last) = (*count + 1, seq.max(*last));
-            if !in_hand.contains(&seq) {
+            (*count, *last) = (*count + 1, row_id.max(*last));
+            if !in_hand.contains(&row_id) {
                 let pending = barrier.pending.entry(read_key(&row).map_err(corrupt)?);
-                let oldest = pending.or_insert(seq);
-                *oldest = seq.min(*oldest);
+                let oldest = pending.or_insert(row_id);
+                *oldest = row_id.min(*oldest);
             }
         }
         let cut = read.into_iter().filter(|(_, (count, _))| *count >= limit);
@@ -259,10 +259,10 @@ impl Barrier {
     }
 
     fn stops(&self, walked: &Walked) -> bool {
-        let seq = walked.row.seq;
+        let row_id = walked.row.row_id;
         let pending = self.pending.get(&Key::from(&walked.row.aggregate));
         let known_until = self.known_until.get(&i64::from(walked.row.partition));
-        known_until.is_some_and(|known| *known < seq) || pending.is_some_and(|pending| *pending < seq)
+        known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(|pending| *pending < row_id)
     }
 }
 

@@ -52,7 +52,7 @@ use crate::names::{NameError, TableNames};
 /// A call that is not waited for any more has a second to end; then its connection is closed, because a connection that has fallen silent would never
 /// come back to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background, and waits for them for five minutes.
 ///
-/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `seq` is not in
+/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `row_id` is not in
 ///   the order of commits.
 /// * **PostgreSQL**: works with both layouts, the ordinary one and [the one by day](crate::migration::partitioned).
 /// * **SQLite**: use WAL and a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as

@@ -1,4 +1,4 @@
-//! Finds the first rows of partitions by their keys, where one statement cannot give the rows themselves (MariaDB, SQLite).
+//! Finds the first rows of partitions by their row ids, where one statement cannot give the rows themselves (MariaDB, SQLite).
 //!
 //! Invariant: of each partition the keys are the first ones that are not in hand, with none left out between them. Each statement has a snapshot of its own,
 //! which is enough, because order matters within a partition only. Absent here: PostgreSQL, which needs one statement for both.
@@ -10,15 +10,15 @@ use sea_orm::{DbErr, QueryResult, Statement};
 use super::session::Session;
 use crate::dialect::fetch::Scope;
 
-/// What a partition gave: places and keys of rows, and how many rows were read.
+/// What a partition gave: places and row ids of rows, and how many rows were read.
 #[derive(Default)]
 struct Found {
     own: Vec<(i64, i64)>,
     read: i64,
 }
 
-/// Keys of the first rows of each partition, at most its share and together at most the limit, in the order of their places; and whether there may be
-/// more. `look_up` asks for the first so many rows of some partitions, as (`partition_no`, `place`, `seq`).
+/// Row ids of the first rows of each partition, at most its share and together at most the limit, in the order of their places; and whether there may be
+/// more. `look_up` asks for the first so many rows of some partitions, as (`partition_no`, `place`, `row_id`).
 pub(super) async fn first(
     db: &Session,
     scope: Scope<'_>,
@@ -52,7 +52,7 @@ pub(super) async fn first(
     let limit = usize::try_from(scope.limit).unwrap_or(usize::MAX);
     more |= firsts.len() > limit;
     firsts.truncate(limit);
-    Ok((firsts.into_iter().map(|(_, seq)| seq).collect(), more))
+    Ok((firsts.into_iter().map(|(_, row_id)| row_id).collect(), more))
 }
 
 fn by_partition(rows: &[QueryResult], in_hand: &HashSet<i64>) -> Result<BTreeMap<i64, Found>, DbErr> {
@@ -60,9 +60,9 @@ fn by_partition(rows: &[QueryResult], in_hand: &HashSet<i64>) -> Result<BTreeMap
     for row in rows {
         let found = partitions.entry(row.try_get("", "partition_no")?).or_default();
         found.read += 1;
-        let seq = row.try_get("", "seq")?;
-        if !in_hand.contains(&seq) {
-            found.own.push((row.try_get("", "place")?, seq));
+        let row_id = row.try_get("", "row_id")?;
+        if !in_hand.contains(&row_id) {
+            found.own.push((row.try_get("", "place")?, row_id));
         }
     }
     Ok(partitions)

@@ -182,7 +182,7 @@ async fn mariadb() {
         assert!(read < 1_000, "{read} index entries were read to fetch 50 rows");
 
         run(&db, "FLUSH STATUS").await;
-        let waiting = dialect.waiting_seqs_of(&held_keys(64), 16);
+        let waiting = dialect.waiting_row_ids_of(&held_keys(64), 16);
         assert_eq!(db.query_all_raw(waiting).await.unwrap().len(), 64);
         let read = entries_read(&db).await;
         assert!(

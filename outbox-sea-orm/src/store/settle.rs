@@ -55,8 +55,8 @@ pub(super) async fn settle(
     if dialect.backend == sea_orm::DbBackend::Postgres
         && let Some(keep) = published_only(settlements)
     {
-        let seqs: Vec<i64> = settlements.iter().map(|settlement| settlement.seq).collect();
-        let statement = postgres::settle_published(dialect, &claimed, &seqs, keep);
+        let row_ids: Vec<i64> = settlements.iter().map(|settlement| settlement.row_id).collect();
+        let statement = postgres::settle_published(dialect, &claimed, &row_ids, keep);
         let rows = db.query_all_raw(statement).await?;
         return accepted_count(&rows, settlements);
     }
@@ -153,12 +153,12 @@ impl Settling<'_> {
                 groups
                     .entry((settlement.waited, keep))
                     .or_default()
-                    .push(settlement.seq);
+                    .push(settlement.row_id);
             }
         }
-        for ((waited, keep), seqs) in groups {
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_published(self.rows(seqs, waited), keep);
+        for ((waited, keep), row_ids) in groups {
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_published(self.rows(row_ids, waited), keep);
                 self.tx.execute_raw(statement).await?;
             }
         }
@@ -179,14 +179,14 @@ impl Settling<'_> {
         holds::put(self.tx, self.dialect, &holds).await?;
 
         // 3. The rows.
-        for ((failure, waited), seqs) in &changes.failed {
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_failed(self.rows(seqs, *waited), failure);
+        for ((failure, waited), row_ids) in &changes.failed {
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_failed(self.rows(row_ids, *waited), failure);
                 self.tx.execute_raw(statement).await?;
             }
         }
-        for seqs in changes.waiting.chunks(ROWS_MAX) {
-            let statement = self.dialect.set_waiting(self.rows(seqs, false));
+        for row_ids in changes.waiting.chunks(ROWS_MAX) {
+            let statement = self.dialect.set_waiting(self.rows(row_ids, false));
             self.tx.execute_raw(statement).await?;
         }
 
@@ -202,25 +202,25 @@ impl Settling<'_> {
     async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<i64, Found>, DbErr> {
         let mut found = HashMap::with_capacity(settlements.len());
         for waited in [false, true] {
-            let seqs: Vec<i64> = settlements
+            let row_ids: Vec<i64> = settlements
                 .iter()
                 .filter(|settlement| settlement.waited == waited)
-                .map(|settlement| settlement.seq)
+                .map(|settlement| settlement.row_id)
                 .collect();
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.rows_to_settle(self.rows(seqs, waited));
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.rows_to_settle(self.rows(row_ids, waited));
                 for row in self.tx.query_all_raw(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
                     let available: Option<i64> = row.try_get("", "available_micros")?;
                     let is_delayed = is("is_delayed")?;
                     found.insert(
-                        row.try_get("", "seq")?,
+                        row.try_get("", "row_id")?,
                         Found {
                             key: read_key(&row)?,
                             partition: row.try_get("", "partition_no")?,
                             is_sequenced: is("is_sequenced")?,
                             delayed_until: available.filter(|_| is_delayed),
-                            oldest: row.try_get("", "oldest_seq")?,
+                            oldest: row.try_get("", "oldest_row_id")?,
                             now: row.try_get("", "now_micros")?,
                         },
                     );
@@ -230,10 +230,10 @@ impl Settling<'_> {
         Ok(found)
     }
 
-    fn rows<'r>(&'r self, seqs: &'r [i64], waited: bool) -> Rows<'r> {
+    fn rows<'r>(&'r self, row_ids: &'r [i64], waited: bool) -> Rows<'r> {
         Rows {
             partitions: self.partitions,
-            seqs,
+            row_ids,
             waited,
         }
     }
@@ -246,7 +246,7 @@ struct Changes {
     failed: BTreeMap<(Failure, bool), Vec<i64>>,
     /// Pending rows that become waiting.
     waiting: Vec<i64>,
-    /// Keys of the oldest rows that these verdicts make waiting, by aggregate.
+    /// Row ids of the oldest rows that these verdicts make waiting, by aggregate.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -260,7 +260,7 @@ impl Changes {
         let mut changes = Self::default();
         for settlement in settlements {
             // A row that is not found has been settled by an earlier call.
-            let Some(row) = found.get(&settlement.seq) else {
+            let Some(row) = found.get(&settlement.row_id) else {
                 continue;
             };
             match &settlement.verdict {
@@ -286,7 +286,7 @@ impl Changes {
                 }
                 Verdict::Parked { error, halt } => {
                     // One message halts an aggregate at a time; another waits for its turn.
-                    let parked = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.seq);
+                    let parked = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.row_id);
                     let failure = Failure {
                         parked,
                         attempt: true,
@@ -304,13 +304,13 @@ impl Changes {
         self.failed
             .entry((failure, settlement.waited))
             .or_default()
-            .push(settlement.seq);
+            .push(settlement.row_id);
     }
 
     fn waits(&mut self, settlement: &Settlement, row: &Found, holds: &mut BTreeMap<Key, Hold>) {
         if !row.is_sequenced {
             if row.delayed_until.is_some() && !settlement.waited {
-                self.waiting.push(settlement.seq);
+                self.waiting.push(settlement.row_id);
             }
             return;
         }
@@ -322,7 +322,7 @@ impl Changes {
             hold_until(holds, row, row.delayed_until.unwrap_or(row.now));
         }
         if !settlement.waited {
-            self.waiting.push(settlement.seq);
+            self.waiting.push(settlement.row_id);
         }
     }
 
@@ -332,9 +332,9 @@ impl Changes {
         let is_oldest = [row.oldest, noted]
             .into_iter()
             .flatten()
-            .all(|oldest| settlement.seq <= oldest);
+            .all(|oldest| settlement.row_id <= oldest);
         if is_oldest {
-            self.oldest.insert(row.key.clone(), settlement.seq);
+            self.oldest.insert(row.key.clone(), settlement.row_id);
         }
         is_oldest
     }
@@ -346,8 +346,8 @@ fn hold_until(holds: &mut BTreeMap<Key, Hold>, row: &Found, until: i64) {
 }
 
 /// Halts the aggregate of a row. False if it is halted already.
-fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, seq: i64) -> bool {
-    put(holds, row, None, Some(seq))
+fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, row_id: i64) -> bool {
+    put(holds, row, None, Some(row_id))
 }
 
 /// False if it is halted, and stays as it is.

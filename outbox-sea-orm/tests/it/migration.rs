@@ -264,13 +264,13 @@ async fn the_view_shows_any_payload() {
             .unwrap();
         let sql = match db.get_database_backend() {
             DbBackend::Postgres => {
-                "SELECT id::text AS id, event_id::text AS event_id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id::text AS id, event_id::text AS event_id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY row_id"
             }
             DbBackend::MySql => {
-                "SELECT id, event_id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY row_id"
             }
             _ => {
-                "SELECT id, event_id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY row_id"
             }
         };
         let rows = db

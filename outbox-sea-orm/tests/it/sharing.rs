@@ -29,7 +29,7 @@ fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
 }
 
 async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_hand: &[FetchedRow]) -> Fetched {
-    let in_hand: Vec<i64> = in_hand.iter().map(|row| row.seq).collect();
+    let in_hand: Vec<i64> = in_hand.iter().map(|row| row.row_id).collect();
     let request = FetchRequest {
         leases,
         limit: limit.try_into().unwrap(),
@@ -51,7 +51,7 @@ async fn fetch_all_into_hand(test: &TestDb, leases: &[Lease], limit: u32) -> Vec
         if fetched.due.is_empty() {
             return hand;
         }
-        assert!(fetched.due.is_sorted_by_key(|row| row.seq));
+        assert!(fetched.due.is_sorted_by_key(|row| row.row_id));
         hand.extend(fetched.due);
     }
 }
@@ -68,13 +68,17 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     let expected: HashSet<i64> = everything
         .iter()
         .filter(|row| owns(&leases, row))
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     assert!(!expected.is_empty() && expected.len() < everything.len());
     for limit in [1, 50, 1_000] {
         let rows = fetch_all_into_hand(&test, &leases, limit).await;
-        let seqs: HashSet<i64> = rows.iter().map(|row| row.seq).collect();
-        assert_eq!((rows.len(), &seqs), (expected.len(), &expected), "limit {limit}");
+        let row_ids: HashSet<i64> = rows.iter().map(|row| row.row_id).collect();
+        assert_eq!(
+            (rows.len(), &row_ids),
+            (expected.len(), &expected),
+            "limit {limit}"
+        );
         let mut last = BTreeMap::new();
         for row in &rows {
             let sequence = row.message.as_ref().unwrap().sequence;
@@ -97,7 +101,7 @@ async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     leases.retain(|lease| lease.partition == partition || lease.partition < 20);
     let rows = fetch_all_into_hand(&test, &leases, 100).await;
     assert_eq!(rows.len(), 400);
-    assert!(rows.is_sorted_by_key(|row| row.seq));
+    assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
 
 async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
@@ -133,12 +137,12 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let expected: HashSet<i64> = everything
         .iter()
         .filter(|row| owns(&mine, row))
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     let own: HashSet<i64> = look_held(&test, &mine, &[])
         .await
         .iter()
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     assert_eq!(own, expected);
     assert_eq!(
@@ -150,7 +154,7 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let rest: HashSet<i64> = look_held(&test, &mine, &in_hand)
         .await
         .iter()
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     assert_eq!(rest.len() + in_hand.len(), own.len());
     assert!(rest.is_disjoint(&in_hand.into_iter().collect()));

@@ -175,7 +175,7 @@ async fn rows(db: &TestDb) -> Vec<RowState> {
         _ => column.to_owned(),
     };
     let sql = format!(
-        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY seq",
+        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY row_id",
         cast("status"),
         cast("attempts"),
         db.messages()
@@ -319,7 +319,7 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
         .await
         .unwrap();
     test.execute(&format!(
-        "UPDATE {} SET aggregate_id = {damaged} WHERE seq = 1",
+        "UPDATE {} SET aggregate_id = {damaged} WHERE row_id = 1",
         test.messages()
     ))
     .await;

@@ -256,7 +256,7 @@ impl TestDb {
 pub fn settlements(rows: &[FetchedRow], verdict: &Verdict) -> Vec<Settlement> {
     rows.iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),

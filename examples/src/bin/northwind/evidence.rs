@@ -88,7 +88,7 @@ async fn committed(db: &DatabaseConnection) -> Result<Vec<Committed>, Failure> {
         _ => String::from(column),
     };
     let sql = format!(
-        "SELECT id, {}, {}, sequence, event_type, payload, status FROM outbox_messages ORDER BY seq",
+        "SELECT id, {}, {}, sequence, event_type, payload, status FROM outbox_messages ORDER BY row_id",
         text("aggregate_type"),
         text("aggregate_id")
     );

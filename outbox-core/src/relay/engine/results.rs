@@ -98,7 +98,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         telemetry::failed(error.class());
         self.report.failed += 1;
-        tracing::debug!(seq = row.seq, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
+        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
         let alive = self.breaker.is_alive_since(sent_at);
         let outcome = policy::judge(&error, row, alive, self.config, &mut self.rng);
         let pause = match error.class() {
@@ -130,7 +130,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.schedule.put_back(key, queued)
             }
             Outcome::Again => {
-                self.hand.drop_row(queued.row.seq);
+                self.hand.drop_row(queued.row.row_id);
                 self.schedule.close(key);
             }
             Outcome::Settled(verdict) => self.refused(key, *queued.row, verdict),
@@ -149,9 +149,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
         match &verdict {
             Verdict::Parked { error, halt } => {
-                tracing::error!(seq = row.seq, aggregate = %row.aggregate, reason = %error, halted = halt, "message parked");
+                tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message parked");
                 self.hand.parked(ParkedMessage {
-                    seq: row.seq,
+                    row_id: row.row_id,
                     id: row.message.as_ref().ok().map(|message| message.id),
                     event_type: row
                         .message
@@ -288,7 +288,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         for partition in change.leaving {
             for row in self.schedule.take_partition(partition) {
-                self.hand.drop_row(row.seq);
+                self.hand.drop_row(row.row_id);
             }
         }
         if change.lost == 0 {

@@ -1,6 +1,6 @@
 //! An outbox in memory.
 //!
-//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row keys
+//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row ids
 //! are given when a message is recorded and sequences at commit, as identity columns and head rows do, so a late commit looks like
 //! one. Invariant: all state is behind one lock, and every method is one step under it. Absent here: durability, and writers of
 //! one aggregate that wait for each other; they simply commit in some order.
@@ -187,8 +187,8 @@ impl MemoryStore {
     }
 
     /// The id of the message with this key, readable or not; for a simulation's books.
-    pub(super) fn id_of(&self, seq: i64) -> Option<MessageId> {
-        self.lock().rows.get(&seq).map(|row| row.message.id)
+    pub(super) fn id_of(&self, row_id: i64) -> Option<MessageId> {
+        self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
     /// The leases as they stand, live or not; for stores that ignore the fence on purpose.
@@ -202,8 +202,8 @@ impl MemoryStore {
     }
 
     /// Deletes a row, whatever became of it; for purges that take too much on purpose.
-    pub(super) fn discard(&self, seq: i64) {
-        self.lock().delete(seq);
+    pub(super) fn discard(&self, row_id: i64) {
+        self.lock().delete(row_id);
     }
 
     /// Frees all deduplication keys; for writers that ignore them on purpose.
@@ -334,8 +334,8 @@ impl OutboxAdmin for MemoryStore {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoredRow {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The message.
     pub message: Message,
     /// Where it stands.

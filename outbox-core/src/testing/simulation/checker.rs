@@ -31,7 +31,7 @@ pub(super) struct Checker {
     pub(super) violation: Option<(Invariant, String)>,
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, No>,
-    by_seq: HashMap<i64, No>,
+    by_row_id: HashMap<i64, No>,
     /// Sequenced messages of each aggregate, in the order of commits, copies behind.
     pub(super) order: BTreeMap<u32, Vec<No>>,
     sequences: BTreeMap<u32, u64>,
@@ -55,7 +55,7 @@ impl Checker {
             violation: None,
             messages: Vec::new(),
             by_id: HashMap::new(),
-            by_seq: HashMap::new(),
+            by_row_id: HashMap::new(),
             order: BTreeMap::new(),
             sequences: BTreeMap::new(),
             lives: Vec::new(),
@@ -173,7 +173,7 @@ impl Checker {
         if due.is_empty() && waits.is_empty() {
             return;
         }
-        let find = |seq: &i64| self.by_seq.get(seq).copied();
+        let find = |row_id: &i64| self.by_row_id.get(row_id).copied();
         let event = Event::Fetched {
             life,
             held,
@@ -183,13 +183,13 @@ impl Checker {
         self.history.note(event);
     }
 
-    pub(super) fn knows_seq(&self, seq: i64) -> bool {
-        self.by_seq.contains_key(&seq)
+    pub(super) fn knows_row(&self, row_id: i64) -> bool {
+        self.by_row_id.contains_key(&row_id)
     }
 
-    pub(super) fn learn_seq(&mut self, seq: i64, id: MessageId) {
+    pub(super) fn learn_row(&mut self, row_id: i64, id: MessageId) {
         if let Some(no) = self.no_of(id) {
-            self.by_seq.insert(seq, no);
+            self.by_row_id.insert(row_id, no);
         }
     }
 
@@ -273,7 +273,7 @@ impl Checker {
                 .any(|lease| lease.partition == partition && self.holds(partition, lease.epoch));
             let is_live = is_live || !self.wrong.keeps_leases();
             expected += usize::from(is_live);
-            if let Some(no) = self.by_seq.get(&settlement.seq).copied() {
+            if let Some(no) = self.by_row_id.get(&settlement.row_id).copied() {
                 self.settled_one(life, no, &settlement.verdict, is_live, answered);
             }
         }

@@ -176,16 +176,16 @@ impl SimStore {
     }
 
     fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_held: bool, fetched: &Fetched) {
-        let seqs = fetched.due.iter().map(|row| row.seq);
-        for seq in seqs.chain(fetched.waits.iter().map(|wait| wait.seq)) {
-            if !shared.checker.knows_seq(seq)
-                && let Some(id) = world.store.id_of(seq)
+        let row_ids = fetched.due.iter().map(|row| row.row_id);
+        for row_id in row_ids.chain(fetched.waits.iter().map(|wait| wait.row_id)) {
+            if !shared.checker.knows_row(row_id)
+                && let Some(id) = world.store.id_of(row_id)
             {
-                shared.checker.learn_seq(seq, id);
+                shared.checker.learn_row(row_id, id);
             }
         }
-        let due: Vec<_> = fetched.due.iter().map(|row| row.seq).collect();
-        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.seq).collect();
+        let due: Vec<_> = fetched.due.iter().map(|row| row.row_id).collect();
+        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.row_id).collect();
         shared.checker.fetched(life, is_held, &due, &waits);
     }
 }

@@ -215,8 +215,8 @@ impl Backend {
     pub(super) fn fetch(&mut self, life: Life, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let passed: Vec<i64> = match self.wrong {
             Wrong::CursorInsteadOfState => {
-                let rows = self.store.rows().into_iter().map(|row| row.seq);
-                let passed = rows.filter(|seq| *seq <= self.cursor);
+                let rows = self.store.rows().into_iter().map(|row| row.row_id);
+                let passed = rows.filter(|row_id| *row_id <= self.cursor);
                 passed.chain(request.in_hand.iter().copied()).collect()
             }
             _ => request.in_hand.to_vec(),
@@ -226,7 +226,7 @@ impl Backend {
             ..request
         };
         let mut fetched = now(self.store.fetch(request))?;
-        let found = fetched.due.iter().map(|row| row.seq);
+        let found = fetched.due.iter().map(|row| row.row_id);
         self.cursor = found.fold(self.cursor, i64::max);
         self.spoil(life, &mut fetched);
         Ok(fetched)
@@ -242,14 +242,15 @@ impl Backend {
         let time = Instant::now();
         match self.wrong {
             Wrong::SkipLockedRows => {
-                let is_free = |locked: &BTreeMap<_, (Life, Instant)>, seq| {
+                let is_free = |locked: &BTreeMap<_, (Life, Instant)>, row_id| {
                     locked
-                        .get(&seq)
+                        .get(&row_id)
                         .is_none_or(|(owner, until): &(Life, Instant)| *owner == life || *until < time)
                 };
-                fetched.due.retain(|row| is_free(&self.locked, row.seq));
+                fetched.due.retain(|row| is_free(&self.locked, row.row_id));
                 for row in &fetched.due {
-                    self.locked.insert(row.seq, (life, time + Duration::from_secs(1)));
+                    self.locked
+                        .insert(row.row_id, (life, time + Duration::from_secs(1)));
                 }
             }
             Wrong::MarkBeforePublish => {
@@ -257,7 +258,7 @@ impl Backend {
                     .due
                     .iter()
                     .map(|row| Settlement {
-                        seq: row.seq,
+                        row_id: row.row_id,
                         partition: row.partition,
                         waited: row.waited,
                         verdict: Verdict::Published { keep: true },
@@ -268,18 +269,19 @@ impl Backend {
             Wrong::PerRowBackoff => {
                 fetched
                     .due
-                    .retain(|row| self.waiting.get(&row.seq).is_none_or(|until| *until <= time));
-                self.set_aside.extend(fetched.waits.iter().map(|wait| wait.seq));
+                    .retain(|row| self.waiting.get(&row.row_id).is_none_or(|until| *until <= time));
+                self.set_aside
+                    .extend(fetched.waits.iter().map(|wait| wait.row_id));
             }
             Wrong::OvertakesDelayed => {
-                let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.seq).collect();
+                let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.row_id).collect();
                 let now = self.store.now();
                 let rows = self.store.rows().into_iter();
                 let overtaking = rows
-                    .filter(|row| waits.contains(&row.seq) && row.status == MessageStatus::Pending)
+                    .filter(|row| waits.contains(&row.row_id) && row.status == MessageStatus::Pending)
                     .filter(|row| row.available_at.is_none_or(|at| at <= now))
                     .map(|row| crate::store::FetchedRow {
-                        seq: row.seq,
+                        row_id: row.row_id,
                         partition: row.message.aggregate.partition(),
                         aggregate: row.message.aggregate.clone(),
                         sequenced: row.message.sequence.is_some(),
@@ -292,7 +294,7 @@ impl Backend {
                 let overtaking: Vec<_> = overtaking.collect();
                 fetched
                     .waits
-                    .retain(|wait| !overtaking.iter().any(|row| row.seq == wait.seq));
+                    .retain(|wait| !overtaking.iter().any(|row| row.row_id == wait.row_id));
                 fetched.due.extend(overtaking);
             }
             _ => {}
@@ -313,9 +315,9 @@ impl Backend {
                 for settlement in settlements {
                     match &settlement.verdict {
                         Verdict::Held { delay, .. } => {
-                            self.waiting.insert(settlement.seq, Instant::now() + *delay);
+                            self.waiting.insert(settlement.row_id, Instant::now() + *delay);
                         }
-                        Verdict::Waits if !self.set_aside.remove(&settlement.seq) => {}
+                        Verdict::Waits if !self.set_aside.remove(&settlement.row_id) => {}
                         _ => kept.push(settlement.clone()),
                     }
                 }
@@ -337,7 +339,7 @@ impl Backend {
         let bound = self.store.now() - request.older_than;
         let rows = self.store.rows().into_iter();
         for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
-            self.store.discard(row.seq);
+            self.store.discard(row.row_id);
         }
         now(self.store.purge(request))
     }

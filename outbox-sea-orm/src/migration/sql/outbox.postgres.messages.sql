@@ -1,11 +1,11 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
 -- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it.
 CREATE TABLE {schema}{prefix}outbox_messages (
-    seq            bigint GENERATED ALWAYS AS IDENTITY,
+    row_id         bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,

@@ -248,7 +248,7 @@ async fn keys_in_hand(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
     for partition in 0..CROWDED {
         let first = db.query_all_raw(dialect.first_pending(&[partition], 186));
         let keys = first.await.unwrap();
-        in_hand.extend(keys.iter().map(|row| row.try_get::<i64>("", "seq").unwrap()));
+        in_hand.extend(keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap()));
     }
     in_hand
 }

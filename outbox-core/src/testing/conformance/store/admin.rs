@@ -58,7 +58,7 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     assert_eq!(ids, [id_of(&row), id_of(&rows[0])]);
     let message = row.message.as_ref().expect("the row is readable");
     let expected = StoredMessage {
-        seq: row.seq,
+        row_id: row.row_id,
         id: message.id,
         event_id: message.id.into(),
         aggregate: row.aggregate.clone(),
@@ -125,7 +125,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
         ),
     ];
     for one in all.clone() {
-        let (seq, id, status, time) = (one.seq, one.id, one.status, one.created_at);
+        let (row_id, id, status, time) = (one.row_id, one.id, one.status, one.created_at);
         let key = one.aggregate;
         cases.push((Selection::id(id), Box::new(move |m| m.id == id)));
         cases.push((
@@ -136,7 +136,10 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
             Selection::all().aggregate(&key),
             Box::new(move |m| m.aggregate == key),
         ));
-        cases.push((Selection::all().after(seq), Box::new(move |m| m.seq > seq)));
+        cases.push((
+            Selection::all().after(row_id),
+            Box::new(move |m| m.row_id > row_id),
+        ));
         cases.push((
             Selection::all().recorded_from(time),
             Box::new(move |m| m.created_at >= time),
@@ -164,7 +167,7 @@ pub async fn held_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixtu
     let order: Vec<_> = listed.iter().map(|held| held.aggregate.id.as_str()).collect();
     assert_eq!(order, ["c", "b", "a"]);
     let by: Vec<_> = listed.iter().map(|held| held.halted_by).collect();
-    assert_eq!(by, [Some(only(&rows, "c")[0].seq), None, None]);
+    assert_eq!(by, [Some(only(&rows, "c")[0].row_id), None, None]);
     assert_eq!(listed[0].due_in, None);
     assert_eq!(listed[1].due_in, Some(Duration::ZERO));
     assert!(

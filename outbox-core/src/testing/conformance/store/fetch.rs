@@ -191,7 +191,7 @@ pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let in_hand = [first(&rows, "a")[0].seq, only(&rows, "c")[0].seq];
+    let in_hand = [first(&rows, "a")[0].row_id, only(&rows, "c")[0].row_id];
     let request = FetchRequest {
         in_hand: &in_hand,
         ..pending(&leases)
@@ -202,7 +202,7 @@ pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
     );
     // They do not use the limit up, however many they are.
-    let all: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+    let all: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
         in_hand: &all,

@@ -137,7 +137,7 @@ pub async fn held_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
 pub async fn held_rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
     let leases = hold_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_held(fixture, &leases).await;
-    let in_hand = [first(&rows, "a")[0].seq, only(&rows, "b")[0].seq];
+    let in_hand = [first(&rows, "a")[0].row_id, only(&rows, "b")[0].row_id];
     let request = HeldRequest {
         in_hand: &in_hand,
         ..waiting(&leases)

@@ -44,7 +44,7 @@ pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture
         [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
     );
     let retried = first(&rows, "a").remove(0);
-    assert_eq!((retried.seq, retried.attempts), (row.seq, 0));
+    assert_eq!((retried.row_id, retried.attempts), (row.row_id, 0));
     let expected = Backlog {
         pending: 3,
         ..Backlog::default()
@@ -77,7 +77,12 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     // Held messages first: a relay may ask in either order.
     let waiting = fetch_held(fixture, &leases).await;
     if let Some(first) = waiting.first() {
-        assert_eq!(first.seq, row.seq, "a successor came first: {:?}", keys(&waiting));
+        assert_eq!(
+            first.row_id,
+            row.row_id,
+            "a successor came first: {:?}",
+            keys(&waiting)
+        );
     }
     let mut arrived = Vec::new();
     for _ in 0..10 {
@@ -103,7 +108,7 @@ pub async fn a_message_parked_without_halt_can_be_retried_under_a_hold<F: StoreF
     assert!(super::support::resume(fixture, &aggregate("a")).await);
     let rows = fetch_held(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
-    assert_eq!((rows[0].seq, rows[0].attempts), (row.seq, 0));
+    assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
 }
 
 /// Only parked messages can be retried; others are left as they are.
@@ -223,7 +228,7 @@ pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
     let only_b = Selection::parked().aggregate(&aggregate("b"));
     assert_eq!(retry(fixture, &only_b).await, 1);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
-    let until_a = Selection::parked().after(of(&rows, "a")[0].seq);
+    let until_a = Selection::parked().after(of(&rows, "a")[0].row_id);
     assert_eq!(skip(fixture, &until_a).await, 1, "only c is behind a");
     let halted: Vec<_> = held(fixture)
         .await

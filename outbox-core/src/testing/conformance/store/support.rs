@@ -147,7 +147,7 @@ pub(super) async fn settle<F: StoreFixture>(
     let settlements: Vec<Settlement> = rows
         .iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),

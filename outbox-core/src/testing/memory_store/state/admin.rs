@@ -18,7 +18,11 @@ impl State {
         let count = |count: usize| (count as u64).min(BACKLOG_COUNT_MAX);
         let holds = || self.index.holds.values();
         let waiting = self.index.waiting();
-        let oldest = self.index.pending.first().and_then(|seq| self.rows.get(seq));
+        let oldest = self
+            .index
+            .pending
+            .first()
+            .and_then(|row_id| self.rows.get(row_id));
         Backlog {
             pending: count(self.index.pending.len() + waiting),
             waiting: count(waiting),
@@ -48,19 +52,19 @@ impl State {
     fn selected_parked(&self, selection: &Selection) -> Vec<i64> {
         self.selected(selection)
             .filter(|row| row.status == MessageStatus::Parked)
-            .map(|row| row.seq)
+            .map(|row| row.row_id)
             .collect()
     }
 
     pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
         let parked = self.selected_parked(selection);
-        for seq in &parked {
-            self.lift_halt(*seq);
+        for row_id in &parked {
+            self.lift_halt(*row_id);
             // Where later messages of the aggregate wait, it waits with them, as the first of them.
-            let is_held = self.rows.get(seq).is_some_and(|row| {
+            let is_held = self.rows.get(row_id).is_some_and(|row| {
                 row.is_sequenced() && self.index.holds.contains_key(&row.message.aggregate)
             });
-            self.change(*seq, |row| {
+            self.change(*row_id, |row| {
                 row.attempts = 0;
                 row.status = if is_held {
                     MessageStatus::Waiting
@@ -74,20 +78,20 @@ impl State {
 
     pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
         let parked = self.selected_parked(selection);
-        for seq in &parked {
-            self.lift_halt(*seq);
+        for row_id in &parked {
+            self.lift_halt(*row_id);
         }
         parked.len() as u64
     }
 
     /// Lets an aggregate go on that a parked message halts.
-    fn lift_halt(&mut self, seq: i64) {
+    fn lift_halt(&mut self, row_id: i64) {
         let now = self.now();
-        let Some(row) = self.rows.get(&seq).filter(|row| row.halts) else {
+        let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
             return;
         };
         let aggregate = row.message.aggregate.clone();
-        self.change(seq, |row| row.halts = false);
+        self.change(row_id, |row| row.halts = false);
         if let Some(hold) = self.index.holds.get_mut(&aggregate) {
             hold.until = now;
         }
@@ -103,10 +107,10 @@ impl State {
                 id: MessageId::fresh(),
                 ..original.message
             };
-            let seq = self.next_seq();
+            let row_id = self.next_row_id();
             self.insert(Row {
                 unreadable: original.unreadable,
-                ..Row::pending(seq, message)
+                ..Row::pending(row_id, message)
             });
         }
         count
@@ -151,7 +155,7 @@ impl State {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ids
             .range((from, Bound::Unbounded))
-            .filter_map(|(_, seq)| self.rows.get(seq))
+            .filter_map(|(_, row_id)| self.rows.get(row_id))
     }
 
     pub(in super::super) fn purge(&mut self, request: PurgeRequest) -> Purged {
@@ -166,10 +170,10 @@ impl State {
             .into_iter()
             .filter(|row| row.status == MessageStatus::Published && is_old(row.message.created_at))
             .filter(|row| row.published_at.is_some_and(is_old))
-            .map(|row| row.seq)
+            .map(|row| row.row_id)
             .collect();
-        for seq in &old {
-            self.delete(*seq);
+        for row_id in &old {
+            self.delete(*row_id);
         }
         Purged {
             deleted: old.len() as u64,

@@ -44,7 +44,7 @@ impl Answer {
 
     fn waits(&mut self, row: &Row) {
         self.fetched.waits.push(Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.fetched(self.now).waited,
             verdict: Verdict::Waits,
@@ -72,8 +72,12 @@ impl State {
         // Aggregates that will be held once this answer is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
-        let pending = self.index.pending.iter().filter(|seq| !in_hand.contains(seq));
-        for row in pending.filter_map(|seq| self.rows.get(seq)) {
+        let pending = self
+            .index
+            .pending
+            .iter()
+            .filter(|row_id| !in_hand.contains(row_id));
+        for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
                 break;
             }
@@ -102,7 +106,7 @@ impl State {
         for candidate in self.due_candidates(&request, now) {
             match candidate {
                 _ if answer.is_full() => break,
-                Candidate::Alone(row) if in_hand.contains(&row.seq) => {}
+                Candidate::Alone(row) if in_hand.contains(&row.row_id) => {}
                 Candidate::Alone(row) => answer.due(row),
                 Candidate::Aggregate(aggregate, hold) => {
                     let per_aggregate = request.per_aggregate.get() as usize;
@@ -128,12 +132,12 @@ impl State {
         });
         let alone = self.index.alone.iter().take_while(|(until, _)| *until <= now);
         let alone = alone
-            .filter_map(|(until, seq)| Some((*until, *seq, Candidate::Alone(self.rows.get(seq)?))))
+            .filter_map(|(until, row_id)| Some((*until, *row_id, Candidate::Alone(self.rows.get(row_id)?))))
             .filter(|(_, _, candidate)| {
                 matches!(candidate, Candidate::Alone(row) if is_wanted(&row.message.aggregate))
             });
         let mut candidates: Vec<_> = held.chain(alone).collect();
-        candidates.sort_by_key(|(until, seq, _)| (*until, *seq));
+        candidates.sort_by_key(|(until, row_id, _)| (*until, *row_id));
         candidates
             .into_iter()
             .map(|(_, _, candidate)| candidate)
@@ -152,14 +156,17 @@ impl State {
         let barrier = self
             .index
             .pending_of(aggregate)
-            .find(|seq| !in_hand.contains(seq));
+            .find(|row_id| !in_hand.contains(row_id));
         let mut returned = 0;
         let mut is_first = true;
-        for row in hold.waiting.iter().filter_map(|seq| self.rows.get(seq)) {
-            if answer.is_full() || returned == per_aggregate || barrier.is_some_and(|seq| seq < row.seq) {
+        for row in hold.waiting.iter().filter_map(|row_id| self.rows.get(row_id)) {
+            if answer.is_full()
+                || returned == per_aggregate
+                || barrier.is_some_and(|row_id| row_id < row.row_id)
+            {
                 return;
             }
-            if in_hand.contains(&row.seq) {
+            if in_hand.contains(&row.row_id) {
                 is_first = false;
                 continue;
             }

@@ -55,26 +55,26 @@ impl Index {
         let aggregate = &row.message.aggregate;
         match row.status {
             MessageStatus::Pending => {
-                self.pending.insert(row.seq);
+                self.pending.insert(row.row_id);
                 if row.is_sequenced() {
                     self.pending_of
                         .entry(aggregate.clone())
                         .or_default()
-                        .insert(row.seq);
+                        .insert(row.row_id);
                 }
             }
             MessageStatus::Waiting if row.is_sequenced() => {
                 self.hold(aggregate, row.message.created_at)
                     .waiting
-                    .insert(row.seq);
+                    .insert(row.row_id);
             }
             MessageStatus::Waiting => {
-                self.alone.insert((row.waits_until, row.seq));
+                self.alone.insert((row.waits_until, row.row_id));
             }
             MessageStatus::Parked => {
-                self.parked.insert(row.seq);
+                self.parked.insert(row.row_id);
                 if row.halts {
-                    self.hold(aggregate, row.message.created_at).halted_by = Some(row.seq);
+                    self.hold(aggregate, row.message.created_at).halted_by = Some(row.row_id);
                 }
             }
             MessageStatus::Published => {}
@@ -82,15 +82,15 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, row: &Row) {
-        self.pending.remove(&row.seq);
-        self.parked.remove(&row.seq);
-        self.alone.remove(&(row.waits_until, row.seq));
+        self.pending.remove(&row.row_id);
+        self.parked.remove(&row.row_id);
+        self.alone.remove(&(row.waits_until, row.row_id));
         if let Some(hold) = self.holds.get_mut(&row.message.aggregate) {
-            hold.waiting.remove(&row.seq);
-            hold.halted_by = hold.halted_by.filter(|seq| *seq != row.seq);
+            hold.waiting.remove(&row.row_id);
+            hold.halted_by = hold.halted_by.filter(|row_id| *row_id != row.row_id);
         }
         if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
-            pending.remove(&row.seq);
+            pending.remove(&row.row_id);
             if pending.is_empty() {
                 self.pending_of.remove(&row.message.aggregate);
             }

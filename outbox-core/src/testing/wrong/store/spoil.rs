@@ -20,8 +20,8 @@ impl WrongStore {
         match self.mistake {
             M::FetchesByCursor => {
                 let mut memory = self.memory();
-                rows.retain(|row| row.seq > memory.cursor);
-                memory.cursor = rows.iter().map(|row| row.seq).fold(memory.cursor, i64::max);
+                rows.retain(|row| row.row_id > memory.cursor);
+                memory.cursor = rows.iter().map(|row| row.row_id).fold(memory.cursor, i64::max);
             }
             M::FetchesOutOfOrder => rows.reverse(),
             M::FetchesPublished => {
@@ -74,11 +74,11 @@ impl WrongStore {
 
     /// Calls those due that have to wait.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
-        let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.seq).collect();
-        let found = self.find(|row| waits.contains(&row.seq) && is_wanted(row));
+        let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
+        let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
         fetched
             .waits
-            .retain(|waits| !found.iter().any(|row| row.seq == waits.seq));
+            .retain(|waits| !found.iter().any(|row| row.row_id == waits.row_id));
         fetched.due.extend(found.into_iter().map(as_fetched));
     }
 
@@ -103,7 +103,7 @@ impl WrongStore {
             }
             M::ForgetsDelayed => {
                 let delayed = self.find(|row| row.available_at.is_some());
-                rows.retain(|row| !delayed.iter().any(|delayed| delayed.seq == row.seq));
+                rows.retain(|row| !delayed.iter().any(|delayed| delayed.row_id == row.row_id));
             }
             M::HeedsOneDelay => self.hand_out(fetched, |_| true),
             M::WaitsForTheLatest => {
@@ -139,9 +139,13 @@ impl WrongStore {
         settlements: &[Settlement],
     ) -> Result<Vec<Settlement>, StoreError> {
         let mut spoilt = settlements.to_vec();
-        let rows = self.find(|row| settlements.iter().any(|settlement| settlement.seq == row.seq));
+        let rows = self.find(|row| {
+            settlements
+                .iter()
+                .any(|settlement| settlement.row_id == row.row_id)
+        });
         let status = |settlement: &Settlement| {
-            let row = rows.iter().find(|row| row.seq == settlement.seq);
+            let row = rows.iter().find(|row| row.row_id == settlement.row_id);
             row.map(|row| row.status)
         };
         match self.mistake {
@@ -160,7 +164,7 @@ impl WrongStore {
             M::KeepsTheFirstHalt => {
                 let halting = self.find(|row| row.halts);
                 for settlement in &mut spoilt {
-                    let row = rows.iter().find(|row| row.seq == settlement.seq);
+                    let row = rows.iter().find(|row| row.row_id == settlement.row_id);
                     let is_halted =
                         row.is_some_and(|row| halting.iter().any(|h| h.aggregate() == row.aggregate()));
                     if let Verdict::Parked { halt, .. } = &mut settlement.verdict {
@@ -207,7 +211,7 @@ impl WrongStore {
     /// Does what should not be done once verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
-            let rows = self.find(|row| row.seq == settlement.seq);
+            let rows = self.find(|row| row.row_id == settlement.row_id);
             let Some(row) = rows.first() else { continue };
             let is_sequenced = row.message.sequence.is_some();
             let aggregate = row.aggregate().clone();
@@ -233,7 +237,7 @@ impl WrongStore {
 
 fn as_fetched(row: StoredRow) -> FetchedRow {
     FetchedRow {
-        seq: row.seq,
+        row_id: row.row_id,
         partition: row.aggregate().partition(),
         aggregate: row.aggregate().clone(),
         sequenced: row.message.sequence.is_some(),
