@@ -64,7 +64,7 @@ impl fmt::Debug for DeadLetterCopy {
             .field("event_type", &self.event_type)
             .field("error", &self.error)
             .field("attempts", &self.attempts)
-            .field("position", &self.incoming.position)
+            .field("stream_sequence", &self.incoming.stream_sequence)
             .finish_non_exhaustive()
     }
 }

@@ -60,8 +60,8 @@ pub trait StreamLog: Send + Sync + 'static {
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Position in the stream.
-    pub position: u64,
+    /// The number that the stream gave the message.
+    pub stream_sequence: u64,
     /// The broker already had the message: an earlier attempt arrived.
     pub duplicate: bool,
 }

@@ -41,7 +41,7 @@ pub trait Subscriber: Send + Sync + 'static {
 
     /// Looks at the stream: what of it an inbox has to fit. Changes nothing; needs no consumer.
     ///
-    /// * **As of now.** Counts and positions are those of one moment between the call and its answer.
+    /// * **As of now.** Counts and stream sequences are those of one moment between the call and its answer.
     /// * **On `Err`.** As [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 }
@@ -55,10 +55,10 @@ pub struct StreamFacts {
     pub retention: StreamRetention,
     /// Time within which a second message with the same id is dropped; `None` for ever.
     pub duplicate_window: Option<Duration>,
-    /// Position of the oldest message; `None` if there is none.
-    pub first_position: Option<u64>,
-    /// The last position that was given to a message; 0 if none was.
-    pub last_position: u64,
+    /// Stream sequence of the oldest message; `None` if there is none.
+    pub first_stream_sequence: Option<u64>,
+    /// The last stream sequence that was given to a message; 0 if none was.
+    pub last_stream_sequence: u64,
     /// Messages on the stream.
     pub messages: u64,
 }
@@ -160,8 +160,8 @@ pub struct Incoming {
     pub payload: Bytes,
     /// How often this consumer was given the message, this time included; from 1.
     pub delivery_count: u64,
-    /// Position in the stream.
-    pub position: u64,
+    /// The number that the stream gave the message.
+    pub stream_sequence: u64,
 }
 
 /// Why a subscriber did not do what was asked.

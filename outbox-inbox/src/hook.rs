@@ -59,7 +59,7 @@ impl fmt::Debug for GivenUp<'_> {
         f.debug_struct("GivenUp")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message.map(|message| message.event_id))
-            .field("position", &self.incoming.position)
+            .field("stream_sequence", &self.incoming.stream_sequence)
             .field("error", &self.error)
             .field("attempts", &self.attempts)
             .finish_non_exhaustive()

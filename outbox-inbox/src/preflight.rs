@@ -196,7 +196,7 @@ pub(crate) fn stream(
         None => {
             let warning = format!(
                 "the stream keeps messages for ever, and the inbox forgets what it handled after {keep:?}: a replay of older ones (a new consumer name, a \
-                 position set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
+                 consumer set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
                  its like"
             );
             (None, Some(warning))
@@ -296,8 +296,8 @@ mod tests {
             max_age,
             retention: StreamRetention::Limits,
             duplicate_window: None,
-            first_position: None,
-            last_position: 0,
+            first_stream_sequence: None,
+            last_stream_sequence: 0,
             messages: 0,
         }
     }

@@ -244,7 +244,7 @@ impl Harness {
             headers,
             payload,
             delivery_count,
-            position: 1,
+            stream_sequence: 1,
         })
         .await
     }

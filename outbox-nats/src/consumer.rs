@@ -227,7 +227,7 @@ impl Durable {
         let name = &self.spec.name;
         if seen.ack_policy != AckPolicy::Explicit {
             let context = format!(
-                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its position",
+                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
                 seen.ack_policy
             );
             return Err(SubscriberError::Configuration {
@@ -304,7 +304,7 @@ impl Durable {
             !seen.inactive_threshold.is_zero(),
             "inactive_threshold",
             format!("{:?}", seen.inactive_threshold),
-            "none, or the position is deleted while no process runs".to_owned(),
+            "none, or its progress is deleted while no process runs".to_owned(),
         );
         need(
             !seen.backoff.is_empty(),

@@ -110,7 +110,7 @@ impl SubscriberConfig {
 /// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every
 /// message without a handler counts as asked for and goes back, and a warning says so: use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
 ///
-/// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name. Adding one to an
+/// A filter for a new event type selects messages behind what the consumer has reached; to handle older ones too, use a new consumer name. Adding one to an
 /// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
 /// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
@@ -256,8 +256,8 @@ impl Subscriber for JetStreamSubscriber {
             },
             duplicate_window: Some(config.duplicate_window),
             // Of an empty stream the server tells where the next one will be.
-            first_position: (state.messages > 0).then_some(state.first_sequence),
-            last_position: state.last_sequence,
+            first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
+            last_stream_sequence: state.last_sequence,
             messages: state.messages,
         })
     }

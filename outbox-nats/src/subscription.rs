@@ -250,7 +250,7 @@ impl fmt::Debug for JetStreamDelivery {
 
 impl JetStreamDelivery {
     fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
-        let (delivery_count, position) = {
+        let (delivery_count, stream_sequence) = {
             // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
             let info = message.info().map_err(|error| {
                 interrupted(
@@ -268,7 +268,7 @@ impl JetStreamDelivery {
             headers: message.headers.as_ref().map(headers::decode).unwrap_or_default(),
             payload: message.payload.clone(),
             delivery_count,
-            position,
+            stream_sequence,
         };
         Ok(Self {
             message,
@@ -278,7 +278,12 @@ impl JetStreamDelivery {
     }
 
     async fn answer(&self, kind: AckKind) -> Result<(), SubscriberError> {
-        let context = |what| format!("answer to message at position {} {what}", self.incoming.position);
+        let context = |what| {
+            format!(
+                "answer to message at stream sequence {} {what}",
+                self.incoming.stream_sequence
+            )
+        };
         match timeout(ANSWER_TIMEOUT, self.message.ack_with(kind)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(interrupted(context("was not sent"), error)),

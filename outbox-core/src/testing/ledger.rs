@@ -87,8 +87,8 @@ impl Ledger {
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
-        for (position, message) in self.log.iter().enumerate() {
-            first_at.entry(message.id).or_insert(position);
+        for (index, message) in self.log.iter().enumerate() {
+            first_at.entry(message.id).or_insert(index);
         }
         let mut violations = self.losses(&first_at);
         violations.extend(self.ghosts());
@@ -155,7 +155,7 @@ impl Ledger {
         }
         for (aggregate, messages) in aggregates {
             let mut expected = 1;
-            let mut last_position = None;
+            let mut last_index = None;
             for (sequence, message) in messages {
                 if sequence != expected {
                     violations.push(Violation::Hole {
@@ -164,16 +164,16 @@ impl Ledger {
                     });
                 }
                 expected = sequence + 1;
-                let Some(position) = first_at.get(&message.id).copied() else {
+                let Some(index) = first_at.get(&message.id).copied() else {
                     continue;
                 };
-                if last_position.is_some_and(|last| position < last) {
+                if last_index.is_some_and(|last| index < last) {
                     violations.push(Violation::Inverted {
                         aggregate: aggregate.clone(),
                         sequence,
                     });
                 }
-                last_position = last_position.max(Some(position));
+                last_index = last_index.max(Some(index));
             }
         }
         violations

@@ -233,8 +233,8 @@ mod wrong_publishers {
         rewrites_payload: RewritesPayload => payloads_of_all_sizes_survive,
         ignores_subject: IgnoresSubject => a_fixed_subject_is_used,
         cuts_aggregate_id: CutsAggregateId => odd_aggregate_ids_survive,
-        reports_wrong_position: ReportsWrongPosition => a_confirmed_message_is_stored,
-        mixes_up_receipts: ReportsWrongPosition => concurrent_publishes_are_all_stored,
+        reports_wrong_stream_sequence: ReportsWrongStreamSequence => a_confirmed_message_is_stored,
+        mixes_up_receipts: ReportsWrongStreamSequence => concurrent_publishes_are_all_stored,
         stores_late: StoresLate => awaited_publishes_keep_their_order,
     ]);
 }
@@ -265,7 +265,7 @@ mod wrong_subscribers {
         never_redelivers: NeverRedelivers => unacknowledged_messages_come_again,
         acks_on_delivery: AcksOnDelivery => unacknowledged_messages_come_again,
         loses_acks: LosesAcks => acknowledged_messages_do_not_come_again,
-        loses_position: LosesPosition => a_consumer_goes_on_where_it_stopped,
+        loses_progress: LosesProgress => a_consumer_goes_on_where_it_stopped,
         skips_what_was_there: SkipsWhatWasThere => wanted_messages_arrive_in_order,
         only_first_type: OnlyFirstType => wanted_messages_arrive_in_order,
         does_not_share: DoesNotShare => subscriptions_of_one_consumer_share,

@@ -45,7 +45,15 @@ async fn planned_refusals_store_nothing() {
     broker.set_down(true);
     assert_eq!(class_of(&broker, &message).await, FailureClass::Unknown);
     broker.clear_faults();
-    assert_eq!(broker.publisher().publish(&message).await.unwrap().position, 2);
+    assert_eq!(
+        broker
+            .publisher()
+            .publish(&message)
+            .await
+            .unwrap()
+            .stream_sequence,
+        2
+    );
     assert_eq!(broker.publishes(), 6);
 }
 
@@ -204,13 +212,13 @@ async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
 async fn foreign_messages_reach_consumers_as_they_are() {
     let broker = MemoryBroker::new();
     let headers = vec![("X-Foreign".to_owned(), "yes".to_owned())];
-    let position = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
+    let stream_sequence = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
     let other = vec![("ce-type".to_owned(), OBSERVED.event_type())];
     broker.inject("events.probe.1.observed", other, &b""[..]);
     let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let delivery = subscription.next().await.unwrap();
     assert_eq!(delivery.incoming().headers, headers);
-    assert_eq!(delivery.incoming().position, position);
+    assert_eq!(delivery.incoming().stream_sequence, stream_sequence);
     delivery.ack().await.unwrap();
     assert!(
         broker.is_idle("c"),
@@ -282,17 +290,17 @@ async fn lost_messages_are_gone_with_their_ids() {
     let unacked = subscription.next().await.unwrap();
     broker.lose_tail(1);
     broker.forget(&[messages[1].id]);
-    let positions: Vec<u64> = broker.log().iter().map(|entry| entry.position).collect();
-    assert_eq!(positions, [1, 3]);
+    let stream_sequences: Vec<u64> = broker.log().iter().map(|entry| entry.stream_sequence).collect();
+    assert_eq!(stream_sequences, [1, 3]);
     unacked.ack().await.unwrap();
 
     let again = broker.publisher().publish(&messages[3]).await.unwrap();
-    assert_eq!((again.position, again.duplicate), (5, false));
+    assert_eq!((again.stream_sequence, again.duplicate), (5, false));
     assert!(broker.publisher().publish(&messages[2]).await.unwrap().duplicate);
     let mut left = Vec::new();
     while !broker.is_idle("c") {
         let delivery = subscription.next().await.unwrap();
-        left.push(delivery.incoming().position);
+        left.push(delivery.incoming().stream_sequence);
         delivery.ack().await.unwrap();
     }
     assert_eq!(left, [3, 5], "what was lost is not delivered");

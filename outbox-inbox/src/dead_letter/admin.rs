@@ -79,7 +79,7 @@ impl DeadLetters {
         selection.check()?;
         let inbox = self.sql();
         let mut sql = inbox.sql(format!(
-            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, {}, payload, \
+            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, {}, payload, \
              error, attempts, status, {} AS created_micros FROM {}",
             headers_column(inbox.backend()),
             micros_of_created(inbox.backend()),
@@ -208,15 +208,16 @@ async fn change_batch(
 ) -> Result<(u64, Option<After>), DbErr> {
     // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
     let mut sql = inbox.sql(format!(
-        "SELECT id, position, {} AS created_micros FROM {}",
+        "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros_of_created(inbox.backend()),
         inbox.dead_letters()
     ));
     push_selection(&mut sql, inbox, selection);
     sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
     let rows = database.pool().query_all_raw(sql.statement()).await?;
-    let read =
-        |row: &QueryResult| Ok::<After, DbErr>((created_at(row)?, position(row)?, row.try_get("", "id")?));
+    let read = |row: &QueryResult| {
+        Ok::<After, DbErr>((created_at(row)?, stream_sequence(row)?, row.try_get("", "id")?))
+    };
     let page = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<Uuid> = page.iter().map(|(_, _, id)| *id).collect();
     let mut changed = 0;
@@ -291,7 +292,7 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
             .try_get::<Option<i64>>("", "sequence")?
             .map(i64::cast_unsigned),
         subject: row.try_get("", "subject")?,
-        position: position(row)?,
+        stream_sequence: stream_sequence(row)?,
         headers: read_headers(row)?,
         payload: row.try_get("", "payload")?,
         error: row.try_get("", "error")?,
@@ -320,8 +321,8 @@ fn read_name(row: &QueryResult, backend: DbBackend, column: &str) -> Result<Opti
         .transpose()
 }
 
-pub(super) fn position(row: &QueryResult) -> Result<u64, DbErr> {
-    Ok(row.try_get::<i64>("", "position")?.cast_unsigned())
+pub(super) fn stream_sequence(row: &QueryResult) -> Result<u64, DbErr> {
+    Ok(row.try_get::<i64>("", "stream_sequence")?.cast_unsigned())
 }
 
 fn created_at(row: &QueryResult) -> Result<OffsetDateTime, DbErr> {

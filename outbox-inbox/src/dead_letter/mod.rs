@@ -2,7 +2,7 @@
 //!
 //! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
 //! derived: from consumer and event id, or, for what is no message, from everything that was delivered (consumer,
-//! subject, position, headers, payload; the position alone would collide after a stream is created anew, and the bytes would be lost).
+//! subject, stream sequence, headers, payload; the stream sequence alone would collide after a stream is created anew, and the bytes would be lost).
 //! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is given up.
 //!
 //! ```text
@@ -56,12 +56,12 @@ pub struct DeadLetter {
     pub sequence: Option<u64>,
     /// The subject it was published on, with NUL replaced; escaped and shortened if the database refuses it.
     pub subject: String,
-    /// Position in the stream when it was delivered.
-    pub position: u64,
+    /// Stream sequence under which it was delivered.
+    pub stream_sequence: u64,
     /// Headers as received.
     pub headers: Vec<(String, String)>,
     /// The payload as received. Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
-    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream at `position`.
+    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
     pub payload: Vec<u8>,
     /// Why it was given up, the last time: at most 1,000 characters.
     pub error: String,
@@ -84,7 +84,7 @@ impl std::fmt::Debug for DeadLetter {
             .field("aggregate", &self.aggregate)
             .field("sequence", &self.sequence)
             .field("subject", &self.subject)
-            .field("position", &self.position)
+            .field("stream_sequence", &self.stream_sequence)
             .field("payload_bytes", &self.payload.len())
             .field("error", &self.error)
             .field("attempts", &self.attempts)
@@ -196,7 +196,7 @@ fn is_refusal(error: &DbErr) -> bool {
 fn refused(letter: &Letter<'_>, error: &DbErr) {
     tracing::warn!(
         consumer = letter.consumer,
-        position = letter.incoming.position,
+        stream_sequence = letter.incoming.stream_sequence,
         error = %describe(error),
         "a dead letter was refused by the database; it is kept without what was read from it"
     );
@@ -221,7 +221,7 @@ async fn insert_as<C: ConnectionTrait>(
     let headers = headers_json(incoming)?;
     let mut sql = inbox.sql("INSERT INTO ");
     sql.push(inbox.dead_letters()).push(
-        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, headers, payload, error, \
+        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, headers, payload, error, \
          attempts, status, created_at) VALUES (",
     );
     sql.bind(id)
@@ -247,7 +247,7 @@ async fn insert_as<C: ConnectionTrait>(
         Form::Plain => storable_error(&incoming.subject.escape_default().to_string()),
     })
     .push(", ");
-    sql.bind(incoming.position.cast_signed()).push(", ");
+    sql.bind(incoming.stream_sequence.cast_signed()).push(", ");
     sql.bind(match form {
         Form::Whole => headers,
         Form::Plain => escaped_json(&headers),
@@ -292,7 +292,7 @@ fn id(letter: &Letter<'_>, headers: &str) -> Uuid {
         None => derived(&[
             letter.consumer.as_bytes(),
             letter.incoming.subject.as_bytes(),
-            &letter.incoming.position.to_be_bytes(),
+            &letter.incoming.stream_sequence.to_be_bytes(),
             headers.as_bytes(),
             &letter.incoming.payload,
         ]),

@@ -49,7 +49,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     short.headers.push((OMITTED.to_owned(), bytes.to_string()));
     let error = format!(
         "{} The database takes {most} bytes at a time (max_allowed_packet). Given up because: {}",
-        text(bytes, incoming.position),
+        text(bytes, incoming.stream_sequence),
         letter.error
     );
     Ok(Some((short, storable_error(&error))))
@@ -62,11 +62,13 @@ pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     incoming
         .payload
         .is_empty()
-        .then(|| text(bytes, incoming.position))
+        .then(|| text(bytes, incoming.stream_sequence))
 }
 
-fn text(bytes: usize, position: u64) -> String {
-    format!("The payload of {bytes} bytes could not be stored; it is at position {position} of the stream.")
+fn text(bytes: usize, stream_sequence: u64) -> String {
+    format!(
+        "The payload of {bytes} bytes could not be stored; it is at stream sequence {stream_sequence} of the stream."
+    )
 }
 
 #[cfg(test)]
@@ -104,14 +106,13 @@ mod tests {
             let all = all.list(&Selection::all(), 100).await.unwrap();
             assert_eq!(all.len(), 2);
             for stored in all {
-                assert_eq!(stored.position, 7);
+                assert_eq!(stored.stream_sequence, 7);
                 if test.db.get_database_backend() != DbBackend::MySql {
                     assert_eq!(stored.payload.len(), 17 * 1024 * 1024);
                     continue;
                 }
                 assert!(stored.payload.is_empty());
-                let expected =
-                    "The payload of 17825792 bytes could not be stored; it is at position 7 of the stream.";
+                let expected = "The payload of 17825792 bytes could not be stored; it is at stream sequence 7 of the stream.";
                 assert!(stored.error.starts_with(expected), "{}", stored.error);
                 assert!(stored.error.ends_with("declined"), "{}", stored.error);
                 let again = Incoming {

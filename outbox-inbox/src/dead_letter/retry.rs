@@ -9,7 +9,7 @@ use outbox_core::{Aggregate, Incoming, Message};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
-use super::admin::{headers_column, position, read_headers};
+use super::admin::{headers_column, read_headers, stream_sequence};
 use super::{OPEN, RETRY};
 use crate::dedup::sql::{InboxSql, Key, Status};
 
@@ -42,7 +42,7 @@ pub(crate) async fn due<C: ConnectionTrait>(
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
         .bind(i64::from(limit));
     let (mut before, mut fit) = (0, 0_i64);
     for row in db.query_all_raw(sql.statement()).await? {
@@ -56,12 +56,12 @@ pub(crate) async fn due<C: ConnectionTrait>(
         return Ok(Vec::new());
     }
     let mut sql = inbox.sql(format!(
-        "SELECT id, subject, position, {}, payload, attempts FROM {} WHERE consumer = ",
+        "SELECT id, subject, stream_sequence, {}, payload, attempts FROM {} WHERE consumer = ",
         headers_column(inbox.backend()),
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
         .bind(fit);
     let rows = db.query_all_raw(sql.statement()).await?;
     rows.iter()
@@ -73,7 +73,7 @@ pub(crate) async fn due<C: ConnectionTrait>(
                     headers: read_headers(row)?,
                     payload: row.try_get::<Vec<u8>>("", "payload")?.into(),
                     delivery_count: 1,
-                    position: position(row)?,
+                    stream_sequence: stream_sequence(row)?,
                 },
                 attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
             })
@@ -194,8 +194,8 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer));
-    sql.push(&format!(" AND status = {RETRY} AND position > "))
-        .bind(letter.incoming.position.cast_signed());
+    sql.push(&format!(" AND status = {RETRY} AND stream_sequence > "))
+        .bind(letter.incoming.stream_sequence.cast_signed());
     sql.push(" AND aggregate_type = ")
         .bind(inbox.name(Some(&aggregate.aggregate_type)));
     sql.push(" AND aggregate_id = ")
@@ -215,8 +215,8 @@ mod tests {
     #[tokio::test]
     async fn letters_are_read_as_far_as_there_is_room_for_them() {
         for test in TestDb::open_all().await {
-            for position in 1..=4 {
-                let incoming = incoming(position, b"0123456789");
+            for stream_sequence in 1..=4 {
+                let incoming = incoming(stream_sequence, b"0123456789");
                 let unreadable = letter(None, &incoming);
                 assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
             }
@@ -224,8 +224,15 @@ mod tests {
             assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 4);
             for (bytes, expected) in [(0, 1), (10, 1), (11, 2), (30, 3), (1_000, 4)] {
                 let found = due(&test.db, &test.sql, "billing", 10, bytes).await.unwrap();
-                let positions: Vec<_> = found.iter().map(|letter| letter.incoming.position).collect();
-                assert_eq!(positions, (1..=expected).collect::<Vec<_>>(), "{bytes} bytes");
+                let stream_sequences: Vec<_> = found
+                    .iter()
+                    .map(|letter| letter.incoming.stream_sequence)
+                    .collect();
+                assert_eq!(
+                    stream_sequences,
+                    (1..=expected).collect::<Vec<_>>(),
+                    "{bytes} bytes"
+                );
             }
         }
     }

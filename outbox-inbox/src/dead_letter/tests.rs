@@ -8,13 +8,13 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
-pub(super) fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
+pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {
     Incoming {
         subject: "events.x".to_owned(),
         headers: Vec::new(),
         payload: payload.into(),
         delivery_count: 1,
-        position,
+        stream_sequence,
     }
 }
 
@@ -78,8 +78,8 @@ pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -
     }
 }
 
-/// A message that was given up, at a position of the stream.
-async fn give_up(test: &TestDb, position: u64) -> Message {
+/// A message that was given up, with its stream sequence.
+async fn give_up(test: &TestDb, stream_sequence: u64) -> Message {
     let message = message();
     let (headers, payload) = codec::encode(&message, "test").received();
     let incoming = Incoming {
@@ -87,7 +87,7 @@ async fn give_up(test: &TestDb, position: u64) -> Message {
         headers,
         payload,
         delivery_count: 7,
-        position,
+        stream_sequence,
     };
     insert(&test.db, &test.sql, &letter(Some(&message), &incoming))
         .await
@@ -157,14 +157,17 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
         );
         assert!(test.due().await.is_empty());
         let open_letter = test.letters().list(&Selection::all(), 10).await.unwrap();
-        let open_letter = open_letter.iter().find(|letter| letter.position == 5).unwrap();
+        let open_letter = open_letter
+            .iter()
+            .find(|letter| letter.stream_sequence == 5)
+            .unwrap();
         assert_eq!(open_letter.event_id, Some(open.event_id));
         assert_eq!(test.letters().retry(&Selection::all()).await.unwrap(), 3);
         let selection = Selection::ids([open_letter.id]);
         assert_eq!(test.letters().cancel_retry(&selection).await.unwrap(), 1);
         let due = test.due().await;
-        let positions: Vec<_> = due.iter().map(|letter| letter.incoming.position).collect();
-        assert_eq!(positions, [2, 9]);
+        let stream_sequences: Vec<_> = due.iter().map(|letter| letter.incoming.stream_sequence).collect();
+        assert_eq!(stream_sequences, [2, 9]);
         for (letter, expected) in due.iter().zip([early, late]) {
             let decoded = codec::decode(&letter.incoming.headers, letter.incoming.payload.clone());
             assert_eq!(decoded.unwrap(), expected);
@@ -236,8 +239,8 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
 #[tokio::test]
 async fn letters_behind_one_that_fails_again_are_not_tried() {
     for test in TestDb::open_all().await {
-        for position in [1, 2, 3] {
-            give_up(&test, position).await;
+        for stream_sequence in [1, 2, 3] {
+            give_up(&test, stream_sequence).await;
         }
         test.letters().retry(&Selection::all()).await.unwrap();
         let second = test.due().await.remove(1);
@@ -245,7 +248,7 @@ async fn letters_behind_one_that_fails_again_are_not_tried() {
         test.fail(&second, "again").await;
         let due = test.due().await;
         assert_eq!(due.len(), 1);
-        assert_eq!(due[0].incoming.position, 1);
+        assert_eq!(due[0].incoming.stream_sequence, 1);
     }
 }
 
@@ -368,7 +371,7 @@ async fn the_view_is_readable() {
             ""
         };
         let sql = format!(
-            "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, position FROM {} ORDER BY position",
+            "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, stream_sequence FROM {} ORDER BY stream_sequence",
             test.names.table(backend, "inbox_given_up")
         );
         let rows = test
@@ -417,7 +420,7 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
                 headers: vec![("n\0\u{fc}\u{1f600}".to_owned(), "v\0\u{7f}".to_owned())],
                 payload: message.payload.clone(),
                 delivery_count: 1,
-                position: u64::MAX,
+                stream_sequence: u64::MAX,
             };
             let letter = |message| Letter {
                 consumer: "billing",
@@ -440,7 +443,7 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
             assert_eq!(all.len(), letters);
             for stored in &all[letters - 2..] {
                 assert_eq!(stored.headers, incoming.headers);
-                assert_eq!((stored.position, stored.attempts), (u64::MAX, 3));
+                assert_eq!((stored.stream_sequence, stored.attempts), (u64::MAX, 3));
                 assert_eq!(stored.payload, [0, 159]);
             }
         }

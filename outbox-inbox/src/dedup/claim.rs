@@ -67,7 +67,7 @@ impl Claimant<'_> {
             Strategy::Sequence { .. } => {
                 let Some(place) = self.place() else {
                     return Err(DbErr::Custom(
-                        "a message without a sequence has no position".to_owned(),
+                        "a message without a sequence has no place in its aggregate".to_owned(),
                     ));
                 };
                 Ok(turned(place.claim(tx, gaps).await?))
@@ -181,7 +181,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Its place in its aggregate, if the strategy keeps positions.
+    /// Its place in its aggregate, if the strategy keeps sequences.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         matches!(self.strategy, Strategy::Sequence { .. }).then_some(())?;
         Some(Place {

@@ -33,15 +33,15 @@
 //! the process that got it again has counted it and is killed; that row stays failed until it expires, and means nothing.
 //!
 //! Invariant: `handled` is written in the transaction of the effect, or later by who knows of the effect; everything else only outside of it. A row becomes
-//! `dead` only after the strategy was asked, in the transaction that passes the message's position: that is how a retry of strategy `sequence` tells a
+//! `dead` only after the strategy was asked, in the transaction that passes the message's sequence: that is how a retry of strategy `sequence` tells a
 //! number that was given up from one that took effect. Absent here: running handlers.
 
 pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod constraint;
 pub(crate) mod key;
-mod positions;
 pub(crate) mod sequence;
+mod sequences;
 pub(crate) mod sql;
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ async fn a_dead_row_stays_as_long_as_its_letter() {
             headers: Vec::new(),
             payload: Default::default(),
             delivery_count: 1,
-            position: 1,
+            stream_sequence: 1,
         };
         let letter = Letter {
             consumer: "billing",

@@ -85,7 +85,7 @@ impl Consumer {
         error: &str,
         stop: &Stop,
     ) -> Handling {
-        let (subject, position) = (&incoming.subject, incoming.position);
+        let (subject, stream_sequence) = (&incoming.subject, incoming.stream_sequence);
         if let Some(letter) = item.letter.clone() {
             return self.letter_failed(item, &letter, None, error, stop).await;
         }
@@ -93,7 +93,7 @@ impl Consumer {
             tracing::warn!(
                 consumer = self.name,
                 subject,
-                position,
+                stream_sequence,
                 error,
                 "not a message, tried again later"
             );
@@ -105,7 +105,7 @@ impl Consumer {
             tracing::warn!(
                 consumer = self.name,
                 subject,
-                position,
+                stream_sequence,
                 error,
                 "not a message, ignored"
             );
@@ -114,7 +114,7 @@ impl Consumer {
         tracing::error!(
             consumer = self.name,
             subject,
-            position,
+            stream_sequence,
             error,
             "not a message, kept as a dead letter"
         );
@@ -173,7 +173,7 @@ impl Consumer {
         if let Some(handling) = self.wait_for_turn(item, message, None).await {
             return handling;
         }
-        let claimant = self.keeper_of_position(message);
+        let claimant = self.keeper_of_sequence(message);
         self.failed(
             incoming,
             item,
@@ -187,12 +187,12 @@ impl Consumer {
         .await
     }
 
-    /// Acknowledges what nobody asked for. Where positions are kept it still counts.
+    /// Acknowledges what nobody asked for. Where sequences are kept it still counts.
     pub(super) async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
         tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
         let keeper = self
-            .keeper_of_position(message)
-            .filter(|_| self.keeps_positions());
+            .keeper_of_sequence(message)
+            .filter(|_| self.keeps_sequences());
         let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
             return Handling::Skipped;
         };
@@ -223,7 +223,7 @@ impl Consumer {
             // It cannot be handled; it is given up when its turn has come.
             Err(_) => match self.wait_for_turn(item, message, Some(handler)).await {
                 Some(handling) => return handling,
-                None => self.keeper_of_position(message),
+                None => self.keeper_of_sequence(message),
             },
         };
         let ready = prepared.as_ref().map(|(input, _)| input);

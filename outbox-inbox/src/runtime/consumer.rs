@@ -224,8 +224,8 @@ impl Consumer {
         }
     }
 
-    /// Whether messages that it has no handler for still count up the position of their aggregate.
-    pub(super) fn keeps_positions(&self) -> bool {
+    /// Whether messages that it has no handler for still count up the sequence of their aggregate.
+    pub(super) fn keeps_sequences(&self) -> bool {
         self.whole_aggregates
     }
 

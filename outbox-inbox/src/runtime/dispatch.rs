@@ -263,7 +263,7 @@ impl<S: Subscriber> Dispatcher<S> {
             self.give_back(back, retry_after);
             return;
         }
-        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_positions() {
+        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_sequences() {
             self.predecessors.await_those_of(&lane.key, now);
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
@@ -341,7 +341,9 @@ impl<S: Subscriber> Dispatcher<S> {
         self.bytes += origin.bytes();
         self.unanswered.insert(ticket, origin.clone());
         let key = self.lane_of(&item);
-        let rank = self.number_of(&key, &item).unwrap_or(origin.incoming().position);
+        let rank = self
+            .number_of(&key, &item)
+            .unwrap_or(origin.incoming().stream_sequence);
         let health = self.consumer.health_of(&item);
         let in_flight = InFlight {
             ticket,
@@ -356,7 +358,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Where numbers are waited for, they are the order, whatever that of the stream: one must not wait behind those that wait for it.
     fn number_of(&self, key: &LaneKey, item: &Item) -> Option<u64> {
         match (key, &item.message) {
-            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_positions() => message.sequence,
+            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
             _ => None,
         }
     }

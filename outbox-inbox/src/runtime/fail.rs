@@ -100,7 +100,7 @@ impl Consumer {
         let Ok(message) = item.message.as_ref().map(Arc::clone) else {
             return self.unreadable_panicked(incoming, item, error, stop).await;
         };
-        let claimant = self.keeper_of_position(&message);
+        let claimant = self.keeper_of_sequence(&message);
         let count = item.memory.counted.map_or(Count::Add, Count::Counted);
         self.failed(
             incoming,

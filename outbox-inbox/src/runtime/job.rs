@@ -115,7 +115,7 @@ impl<D: Delivery> Origin<D> {
             && let Err(error) = delivery.ack().await
         {
             // Normal in an outage of the broker: the message comes again, and its row says what became of it.
-            tracing::debug!(%error, position = delivery.incoming().position, "acknowledgement was lost");
+            tracing::debug!(%error, stream_sequence = delivery.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Finds out when messages that wait for those before them in their aggregate may run, where another process handles those (strategy `sequence`).
 //!
-//! One statement looks at the positions of many aggregates, every few milliseconds while something moves. Without it each message would begin a
+//! One statement looks at the sequences of many aggregates, every few milliseconds while something moves. Without it each message would begin a
 //! transaction again and again, and an aggregate whose messages are spread over processes would go on at the pace of those polls. Invariant: a look only ends
-//! a wait, the claim decides; a look that fails costs time. Not here: the positions ([`crate::dedup::sequence`]), and how long a gap is waited for
+//! a wait, the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
 //! ([`super::turn`]).
 
 use std::collections::{HashSet, VecDeque};
@@ -86,7 +86,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// After a number took effect: whether the next one in the lane comes too early, because other processes have those between them, and until when it does not
     /// claim its turn then.
     pub(super) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
-        let is_numbered = self.consumer.keeps_positions() && matches!(**key, LaneKey::Aggregate(_));
+        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
         // Nothing took effect that tells where the aggregate is.
         let next = self.lanes.first_rank(key).filter(|_| is_numbered && done > 0)?;
         (next > done + 1).then(|| {
@@ -116,16 +116,16 @@ impl<S: Subscriber> Dispatcher<S> {
             });
             let aggregates: Vec<_> = aggregates.collect();
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            let positions = match sql.last_sequences(pool, consumer.name, &aggregates).await {
-                Ok(positions) => positions,
+            let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+                Ok(sequences) => sequences,
                 Err(error) => {
-                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "positions cannot be read");
+                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
                     Default::default()
                 }
             };
             let come_to = |key: Arc<LaneKey>| {
                 let last = match &*key {
-                    LaneKey::Aggregate(aggregate) => positions.get(aggregate).copied(),
+                    LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
                     _ => None,
                 };
                 // Nobody has begun.

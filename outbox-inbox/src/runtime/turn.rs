@@ -1,7 +1,7 @@
-//! Order across processes: what waits for those before it in its aggregate, where positions are kept (strategy `sequence`).
+//! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
 //!
 //! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed.
-//! Absent here: the positions ([`crate::dedup::sequence`]).
+//! Absent here: the sequences ([`crate::dedup::sequence`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
 impl Consumer {
     /// The place of a message that no handler takes, or that is given up before one could.
-    pub(super) fn keeper_of_position<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+    pub(super) fn keeper_of_sequence<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
         (self.sequenced && message.sequence.is_some())
             .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
-    /// Where positions are kept, a message is given up in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    /// Where sequences are kept, a message is given up in its turn only: those before it would be late otherwise. `None`: it is its turn.
     pub(super) async fn wait_for_turn(
         &self,
         item: &mut Item,
@@ -38,7 +38,7 @@ impl Consumer {
         if item.letter.is_some() {
             return None;
         }
-        let keeper = self.keeper_of_position(message)?;
+        let keeper = self.keeper_of_sequence(message)?;
         let gaps = self.gaps(item, handler);
         let claimed = async {
             let tx = self.shared.database.begin().await?;
@@ -111,7 +111,7 @@ impl Consumer {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
             // Those of its handlers are zero.
-            None if !self.keeps_positions() => Duration::ZERO,
+            None if !self.keeps_sequences() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }
     }

@@ -51,7 +51,7 @@ impl Consumer {
                     "event `{event_type}` has no handler here, another version of consumer `{}` has asked for it",
                     self.name
                 );
-                let keeper = self.keeper_of_position(message);
+                let keeper = self.keeper_of_sequence(message);
                 self.failed(
                     incoming,
                     item,

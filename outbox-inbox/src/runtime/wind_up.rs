@@ -177,7 +177,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .chain(running.into_keys())
             .filter_map(|ticket| self.unanswered.remove(&ticket))
             .collect();
-        origins.sort_by_key(|origin| origin.incoming().position);
+        origins.sort_by_key(|origin| origin.incoming().stream_sequence);
         let answers = async {
             for origin in origins {
                 origin.give_back(Duration::ZERO).await;

@@ -128,7 +128,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     // The first that fails is written down a moment after it was taken.
     let letters = async || {
         let mut letters = dead_letters(&test.db, consumer).await.unwrap();
-        letters.sort_by_key(|letter| letter.position);
+        letters.sort_by_key(|letter| letter.stream_sequence);
         letters
     };
     eventually("the new error", async || {
@@ -191,7 +191,7 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     orders.rule(1, None);
     assert!(lines(&test, consumer, 1).await.is_empty());
     let mut letters = dead_letters(&test.db, consumer).await.unwrap();
-    letters.sort_by_key(|letter| letter.position);
+    letters.sort_by_key(|letter| letter.stream_sequence);
     let state: Vec<_> = letters
         .iter()
         .map(|letter| (letter.status, letter.attempts))

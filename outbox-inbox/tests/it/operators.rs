@@ -11,13 +11,13 @@ use uuid::Uuid;
 use crate::on_every_backend;
 use crate::support::{OrderPlaced, Script, Step, TestDb, book, message, placed};
 
-fn foreign(position: u64) -> Incoming {
+fn foreign(stream_sequence: u64) -> Incoming {
     Incoming {
         subject: "foreign".to_owned(),
         headers: Vec::new(),
         payload: b"x".to_vec().into(),
         delivery_count: 1,
-        position,
+        stream_sequence,
     }
 }
 
@@ -172,7 +172,7 @@ async fn two_operators_share_the_work(test: TestDb) {
     };
     test.db
         .execute_unprepared(&format!(
-            "INSERT INTO inbox_dead_letters (id, consumer, subject, position, headers, payload, error, attempts, status, created_at) \
+            "INSERT INTO inbox_dead_letters (id, consumer, subject, stream_sequence, headers, payload, error, attempts, status, created_at) \
              SELECT {id}, consumer, subject, n.n, headers, payload, error, attempts, status, created_at \
              FROM inbox_dead_letters, {numbers}"
         ))

@@ -63,7 +63,7 @@ async fn one_event_is_filtered_by_its_subject(nats: &Nats) {
     let delivery = receive(&mut subscription).await;
     let incoming = delivery.incoming();
     assert_eq!(incoming.subject, format!("{}.order.a%2Eb.shipped", nats.prefix));
-    assert_eq!((incoming.position, incoming.delivery_count), (2, 1));
+    assert_eq!((incoming.stream_sequence, incoming.delivery_count), (2, 1));
     delivery.ack().await.unwrap();
     eventually("an empty backlog", async || {
         subscription_backlog(nats, &consumer(&[&SHIPPED])).await == 0
@@ -144,15 +144,15 @@ async fn eight_processes_share_one_consumer(nats: &Nats) {
             tokio::spawn(async move {
                 loop {
                     let delivery = subscription.next().await.unwrap();
-                    sender.send(delivery.incoming().position).unwrap();
+                    sender.send(delivery.incoming().stream_sequence).unwrap();
                     delivery.ack().await.unwrap();
                 }
             })
         })
         .collect();
-    let mut positions = Vec::new();
-    while positions.len() < 40 {
-        positions.push(
+    let mut stream_sequences = Vec::new();
+    while stream_sequences.len() < 40 {
+        stream_sequences.push(
             tokio::time::timeout(SOON, receiver.recv())
                 .await
                 .unwrap()
@@ -160,8 +160,8 @@ async fn eight_processes_share_one_consumer(nats: &Nats) {
         );
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    positions.sort_unstable();
-    assert_eq!(positions, (1..=40).collect::<Vec<_>>());
+    stream_sequences.sort_unstable();
+    assert_eq!(stream_sequences, (1..=40).collect::<Vec<_>>());
 }
 
 async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
@@ -244,7 +244,7 @@ async fn the_in_flight_bound_holds(nats: &Nats) {
             .is_err()
     );
     held.pop().unwrap().ack().await.unwrap();
-    assert_eq!(receive(&mut subscription).await.incoming().position, 4);
+    assert_eq!(receive(&mut subscription).await.incoming().stream_sequence, 4);
 }
 
 /// All processes together may have many unanswered; one of them has only a few that it has not asked for.
@@ -433,7 +433,7 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // The position went with it, so everything comes again; that is what the inbox is for.
+    // The progress went with it, so everything comes again; that is what the inbox is for.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }

@@ -43,7 +43,7 @@ fn letter(headers: &[(&str, &str)]) -> DeadLetterCopy {
                 .collect(),
             payload: vec![0_u8, 159, 146, 150].into(),
             delivery_count: 4,
-            position: 9,
+            stream_sequence: 9,
         },
     }
 }
@@ -51,8 +51,8 @@ fn letter(headers: &[(&str, &str)]) -> DeadLetterCopy {
 async fn stored(nats: &Nats) -> Vec<StreamMessage> {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let mut stored = Vec::new();
-    for position in 1..=stream.cached_info().state.last_sequence {
-        stored.push(stream.get_raw_message(position).await.unwrap());
+    for stream_sequence in 1..=stream.cached_info().state.last_sequence {
+        stored.push(stream.get_raw_message(stream_sequence).await.unwrap());
     }
     stored
 }

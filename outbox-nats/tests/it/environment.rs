@@ -134,8 +134,8 @@ impl Nats {
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let mut stored = Vec::new();
-        for position in 1..=stream.cached_info().state.last_sequence {
-            let message = stream.get_raw_message(position).await.unwrap();
+        for stream_sequence in 1..=stream.cached_info().state.last_sequence {
+            let message = stream.get_raw_message(stream_sequence).await.unwrap();
             stored.push((message.subject.to_string(), message.payload));
         }
         stored
@@ -144,8 +144,8 @@ impl Nats {
     /// What the stream holds, in its order.
     pub(crate) async fn log(&self) -> Vec<LogEntry> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
-        let read = async |position| {
-            let stored = stream.get_raw_message(position).await.unwrap();
+        let read = async |stream_sequence| {
+            let stored = stream.get_raw_message(stream_sequence).await.unwrap();
             let headers: Vec<_> = stored
                 .headers
                 .iter()
@@ -155,11 +155,16 @@ impl Nats {
                         .map(move |value| (name.to_string(), value.to_string()))
                 })
                 .collect();
-            LogEntry::decode(position, stored.subject.to_string(), &headers, stored.payload)
+            LogEntry::decode(
+                stream_sequence,
+                stored.subject.to_string(),
+                &headers,
+                stored.payload,
+            )
         };
-        let positions = 1..=stream.cached_info().state.last_sequence;
+        let stream_sequences = 1..=stream.cached_info().state.last_sequence;
         // Many at a time, for there may be thousands.
-        futures_util::stream::iter(positions.map(read))
+        futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
             .await

@@ -20,7 +20,7 @@ on_both_servers! {
     a_retry_after_a_lost_acknowledgement_is_a_duplicate,
     a_retry_that_others_have_passed_is_a_duplicate,
     an_expired_subject_starts_anew,
-    a_restarted_relay_finds_the_position,
+    a_restarted_relay_finds_the_stream_sequence,
     an_overtaken_message_is_not_lost,
     a_replayed_copy_is_stored_and_disturbs_nothing,
     what_is_not_fenced_keeps_its_subject,
@@ -48,7 +48,7 @@ fn fresh(nats: &Nats) -> JetStreamPublisher {
 
 async fn publish(publisher: &JetStreamPublisher, message: &Message) -> (u64, bool) {
     let receipt = publisher.publish(message).await.unwrap();
-    (receipt.position, receipt.duplicate)
+    (receipt.stream_sequence, receipt.duplicate)
 }
 
 async fn payloads(nats: &Nats) -> Vec<String> {
@@ -159,7 +159,7 @@ async fn an_expired_subject_starts_anew(nats: &Nats) {
     assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", 4)).await, (4, false));
 }
 
-async fn a_restarted_relay_finds_the_position(nats: &Nats) {
+async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
     // It looks as a publish will, and an empty subject is fine.
     fresh(nats).preflight().await.unwrap();

@@ -149,7 +149,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     for (n, message) in messages.iter().enumerate() {
         let receipt = publisher.publish(message).await.unwrap();
         assert_eq!(receipt.duplicate, n < 50, "message {n}");
-        assert_eq!(receipt.position, u64::try_from(n).unwrap() + 1);
+        assert_eq!(receipt.stream_sequence, u64::try_from(n).unwrap() + 1);
     }
     assert_eq!(nats.stored().await.len(), 100);
 }

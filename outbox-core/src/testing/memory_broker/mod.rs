@@ -142,7 +142,7 @@ impl MemoryBroker {
         MemorySubscriber::new(self.clone())
     }
 
-    /// Puts something onto the log that no relay published, and returns its position. It is delivered to consumers of its `ce-type`, or to
+    /// Puts something onto the log that no relay published, and returns its stream sequence. It is delivered to consumers of its `ce-type`, or to
     /// all if it has none.
     pub fn inject(
         &self,
@@ -150,9 +150,9 @@ impl MemoryBroker {
         headers: Vec<(String, String)>,
         payload: impl Into<Bytes>,
     ) -> u64 {
-        let position = self.lock().inject(subject.into(), headers, payload.into());
+        let stream_sequence = self.lock().inject(subject.into(), headers, payload.into());
         self.notify();
-        position
+        stream_sequence
     }
 
     /// The broker's clock.
@@ -210,7 +210,7 @@ impl MemoryBroker {
         }
     }
 
-    /// Deletes a consumer with its position, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](crate::SubscriberError::Gone).
+    /// Deletes a consumer with its progress, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](crate::SubscriberError::Gone).
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();
@@ -241,8 +241,8 @@ impl StreamLog for MemoryBroker {
 /// Something on the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// Position in the stream, from 1.
-    pub position: u64,
+    /// The number that the stream gave the message, from 1.
+    pub stream_sequence: u64,
     /// The subject it was published on.
     pub subject: String,
     /// The message, with its own id and that of its event, or why it is none.
@@ -252,9 +252,14 @@ pub struct LogEntry {
 impl LogEntry {
     /// Decodes what a stream holds.
     #[must_use]
-    pub fn decode(position: u64, subject: String, headers: &[(String, String)], payload: Bytes) -> Self {
+    pub fn decode(
+        stream_sequence: u64,
+        subject: String,
+        headers: &[(String, String)],
+        payload: Bytes,
+    ) -> Self {
         Self {
-            position,
+            stream_sequence,
             subject,
             message: codec::decode(headers, payload),
         }

@@ -214,7 +214,9 @@ pub struct MemoryDelivery {
 impl MemoryDelivery {
     /// Acknowledges and keeps the delivery; on its own only for subscribers that are wrong on purpose.
     pub(in crate::testing) fn acknowledge(&self) {
-        self.broker.lock().ack(&self.consumer, self.incoming.position);
+        self.broker
+            .lock()
+            .ack(&self.consumer, self.incoming.stream_sequence);
         self.broker.notify();
     }
 }
@@ -234,7 +236,7 @@ impl Delivery for MemoryDelivery {
         self.broker.check_up()?;
         self.broker
             .lock()
-            .postpone(&self.consumer, self.incoming.position, Some(delay));
+            .postpone(&self.consumer, self.incoming.stream_sequence, Some(delay));
         self.broker.notify();
         Ok(())
     }
@@ -243,7 +245,7 @@ impl Delivery for MemoryDelivery {
         self.broker.check_up()?;
         self.broker
             .lock()
-            .postpone(&self.consumer, self.incoming.position, None);
+            .postpone(&self.consumer, self.incoming.stream_sequence, None);
         Ok(())
     }
 
@@ -252,6 +254,6 @@ impl Delivery for MemoryDelivery {
         Ok(self
             .broker
             .lock()
-            .is_asked_for(&self.consumer, self.incoming.position))
+            .is_asked_for(&self.consumer, self.incoming.stream_sequence))
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Checker {
     leases: Vec<Option<Granted>>,
     /// Who was granted each partition last.
     acquired_by: Vec<Option<Life>>,
-    /// What is on the stream, by position.
+    /// What is on the stream, by stream sequence.
     stream: BTreeMap<u64, No>,
     /// The stream has lost something.
     pub(super) has_lost: bool,

@@ -23,7 +23,7 @@ pub enum SubscriberMistake {
     /// Sends no acknowledgements.
     LosesAcks,
     /// Starts from the beginning whenever it subscribes.
-    LosesPosition,
+    LosesProgress,
     /// Starts with what comes after the subscription.
     SkipsWhatWasThere,
     /// Asks the broker for the first event type only, as a filter for one subject does.
@@ -94,7 +94,7 @@ impl Subscriber for WrongSubscriber {
         let number = self.subscriptions.fetch_add(1, Ordering::Relaxed);
         match self.mistake {
             SubscriberMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
-            SubscriberMistake::LosesPosition => self.inner.broker().delete_consumer(&spec.name),
+            SubscriberMistake::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
             SubscriberMistake::OnlyFirstType => spec.events.truncate(1),
             SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
             SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),

@@ -33,7 +33,7 @@ fn incoming() -> Incoming {
         headers: Vec::new(),
         payload: Default::default(),
         delivery_count: 2,
-        position: 1,
+        stream_sequence: 1,
     }
 }
 

@@ -95,9 +95,9 @@ impl<'a> Lane<'a> {
         passed
     }
 
-    async fn row(&self) -> Option<Position> {
+    async fn row(&self) -> Option<SequenceState> {
         self.sql
-            .position(&self.db.pool, self.at(1).key(), false)
+            .sequence_state(&self.db.pool, self.at(1).key(), false)
             .await
             .unwrap()
     }
@@ -179,9 +179,9 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
         assert_eq!(lane.claim(sequence, Ignore).await, Stale);
     }
     assert_eq!(lane.claim(5, Ignore).await, Stale);
-    let expected = Position {
+    let expected = SequenceState {
         last: 9,
-        ..Position::default()
+        ..SequenceState::default()
     };
     assert_eq!(lane.row().await, Some(expected));
     lane.fail(12).await;
@@ -229,7 +229,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
         DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
         _ => "updated_at - 25 * 3600000000",
     };
-    let age = format!("UPDATE inbox_positions SET updated_at = {yesterday}");
+    let age = format!("UPDATE inbox_sequences SET updated_at = {yesterday}");
     db.pool.execute_unprepared(&age).await.unwrap();
     assert_eq!(lane.claim(3, Wait).await, gap(1));
     lane.fail(2).await;
@@ -293,7 +293,7 @@ async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
     db.close().await;
 }
 
-async fn a_crash_leaves_the_position(db: TestDb) {
+async fn a_crash_leaves_the_sequence(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=3 {
         let tx = lane.begin().await;
@@ -466,7 +466,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
             running.rollback().await.unwrap();
             assert_eq!(duplicate.await, Mine);
             // Back to where it was.
-            let back = format!("UPDATE inbox_positions SET last_sequence = {}", sequence - 1);
+            let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
             db.pool.execute_unprepared(&back).await.unwrap();
         }
     }
@@ -484,7 +484,7 @@ on_every_database!(
     a_message_that_was_given_up_is_passed,
     a_message_can_be_given_up_before_any_was_handled,
     what_is_missing_is_bounded_and_nothing_is_forgotten,
-    a_crash_leaves_the_position,
+    a_crash_leaves_the_sequence,
     several_numbers_in_one_transaction,
     names_and_ids_are_told_apart_byte_by_byte,
     of_concurrent_duplicates_one_runs,

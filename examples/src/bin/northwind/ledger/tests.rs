@@ -81,7 +81,7 @@ fn publish(evidence: &mut Evidence, message: NewMessage, sequence: u64) -> Messa
 
 fn entry(message: Message) -> LogEntry {
     LogEntry {
-        position: 1,
+        stream_sequence: 1,
         subject: "events".to_owned(),
         message: Ok(message),
     }

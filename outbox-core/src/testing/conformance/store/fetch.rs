@@ -142,7 +142,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
 }
 
 /// A transaction that wrote first and commits last is published all the same, although newer messages are settled already. Relays that
-/// remember a position in the table lose such messages.
+/// remember a place in the table lose such messages.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.capabilities().overlapping_transactions {
         return skip(

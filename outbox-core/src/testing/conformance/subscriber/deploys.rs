@@ -27,8 +27,14 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
         held.push(next(&mut subscription).await);
     }
     held.extend(subscription.stop().await);
-    let positions: Vec<_> = held.iter().map(|delivery| delivery.incoming().position).collect();
-    assert!(positions.is_sorted(), "handed out of order: {positions:?}");
+    let stream_sequences: Vec<_> = held
+        .iter()
+        .map(|delivery| delivery.incoming().stream_sequence)
+        .collect();
+    assert!(
+        stream_sequences.is_sorted(),
+        "handed out of order: {stream_sequences:?}"
+    );
     for delivery in held {
         delivery
             .retry_after(Duration::ZERO)

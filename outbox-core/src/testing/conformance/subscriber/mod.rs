@@ -125,8 +125,8 @@ async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
     if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
         let incoming = delivery.incoming();
         panic!(
-            "position {} was delivered, for the {}. time",
-            incoming.position, incoming.delivery_count
+            "stream sequence {} was delivered, for the {}. time",
+            incoming.stream_sequence, incoming.delivery_count
         );
     }
 }
@@ -152,15 +152,18 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     let mut subscription = subscribe(fixture, &spec).await;
     expected.extend(publish(fixture, OBSERVED, "b", 5).await);
     expected.extend(publish(fixture, NOTED, "a.b *", 5).await);
-    let mut position = 0;
+    let mut stream_sequence = 0;
     for expected in expected {
         let delivery = next_within(&mut subscription, &spec.events, SOON)
             .await
             .expect("a delivery of each wanted type arrives");
         assert_eq!(read(&delivery), expected);
         assert_eq!(count(&delivery), 1);
-        assert!(delivery.incoming().position > position, "positions rise");
-        position = delivery.incoming().position;
+        assert!(
+            delivery.incoming().stream_sequence > stream_sequence,
+            "stream sequences rise"
+        );
+        stream_sequence = delivery.incoming().stream_sequence;
         ack(delivery).await;
     }
 }
@@ -280,8 +283,8 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
         assert_eq!(
             count(&delivery),
             1,
-            "position {} came twice",
-            delivery.incoming().position
+            "stream sequence {} came twice",
+            delivery.incoming().stream_sequence
         );
         received.push(read(&delivery));
         ack(delivery).await;
@@ -407,7 +410,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// The facts are those of the stream as it is: its messages and their positions, whoever has acknowledged them.
+/// The facts are those of the stream as it is: its messages and their stream sequences, whoever has acknowledged them.
 pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || -> StreamFacts {
         loop {
@@ -420,7 +423,11 @@ pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F)
     };
     let empty = facts().await;
     assert_eq!(
-        (empty.messages, empty.first_position, empty.last_position),
+        (
+            empty.messages,
+            empty.first_stream_sequence,
+            empty.last_stream_sequence
+        ),
         (0, None, 0)
     );
     assert_eq!(
@@ -434,17 +441,17 @@ pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F)
     );
     publish(fixture, NOTED, "a", 3).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
-    let mut positions = Vec::new();
+    let mut stream_sequences = Vec::new();
     for _ in 0..3 {
         let delivery = next(&mut subscription).await;
-        positions.push(delivery.incoming().position);
+        stream_sequences.push(delivery.incoming().stream_sequence);
         ack(delivery).await;
     }
     let full = facts().await;
     assert_eq!(full.messages, 3);
     assert_eq!(
-        (full.first_position, full.last_position),
-        (Some(positions[0]), positions[2])
+        (full.first_stream_sequence, full.last_stream_sequence),
+        (Some(stream_sequences[0]), stream_sequences[2])
     );
 }
 

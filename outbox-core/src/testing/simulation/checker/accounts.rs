@@ -50,7 +50,7 @@ pub(in super::super) struct Account {
     pub(in super::super) appeared: bool,
     /// So many copies of it are on the stream.
     pub(in super::super) copies: u32,
-    /// The broker knows its id, from this position.
+    /// The broker knows its id, from this stream sequence.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
     /// Reasons to send it once more.

@@ -25,7 +25,7 @@ pub enum StoreMistake {
     ForgetsReleases,
     /// Frees what is released, whoever holds it now.
     ReleasesForOthers,
-    /// Remembers a position and fetches what comes after it, so that late commits are skipped.
+    /// Remembers a cursor and fetches what comes after it, so that late commits are skipped.
     FetchesByCursor,
     /// Picks rows in no particular order, as `SKIP LOCKED` on rows does.
     FetchesOutOfOrder,
