@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BINARY(16) NOT NULL,
@@ -57,8 +57,8 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- For people: what was given up, with payloads as text, or in hexadecimal where they are none.
-CREATE OR REPLACE VIEW inbox_given_up AS
+-- For people: dead letters, with payloads as text, or in hexadecimal where they are none.
+CREATE OR REPLACE VIEW inbox_dead_letters_readable AS
 SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
        CONVERT(consumer USING utf8mb4) AS consumer,

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BLOB NOT NULL PRIMARY KEY,
@@ -59,8 +59,8 @@ CREATE INDEX IF NOT EXISTS inbox_dead_letters_consumer ON inbox_dead_letters (co
 -- What is to be tried again, in the order of the stream.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: what was given up, with payloads as text, or in hexadecimal where they are no JSON.
-CREATE VIEW IF NOT EXISTS inbox_given_up AS
+-- For people: dead letters, with payloads as text, or in hexadecimal where they are no JSON.
+CREATE VIEW IF NOT EXISTS inbox_dead_letters_readable AS
 SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
        consumer,

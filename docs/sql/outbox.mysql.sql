@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     available_at   DATETIME(6) NULL COMMENT 'null: at once',
     attempts       INT NOT NULL DEFAULT 0,
     last_error     TEXT COLLATE utf8mb4_bin NULL,
-    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 parked, 3 waiting',
+    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 dead, 3 waiting',
     published_at   DATETIME(6) NULL,
     failures       INT NOT NULL DEFAULT 0,
     event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE IF NOT EXISTS outbox_holds (
@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS outbox_holds (
     aggregate_id   VARBINARY(1020) NOT NULL,
     partition_no   SMALLINT NOT NULL,
     due_at         DATETIME(6) NULL COMMENT 'null: halted',
-    halted_by      BIGINT NULL COMMENT 'row_id of the parked message',
+    halted_by      BIGINT NULL COMMENT 'row_id of the dead letter',
     PRIMARY KEY (aggregate_type, aggregate_id),
     KEY outbox_holds_due (due_at),
     KEY outbox_holds_own (partition_no, due_at),
@@ -100,7 +100,7 @@ SELECT row_id,
        LOWER(CONCAT(SUBSTR(HEX(COALESCE(event_id, id)), 1, 8), '-', SUBSTR(HEX(COALESCE(event_id, id)), 9, 4), '-',
                     SUBSTR(HEX(COALESCE(event_id, id)), 13, 4), '-', SUBSTR(HEX(COALESCE(event_id, id)), 17, 4), '-',
                     SUBSTR(HEX(COALESCE(event_id, id)), 21))) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
        sequence, event_type, event_version, subject,
@@ -110,8 +110,8 @@ SELECT row_id,
        headers, CONVERT(dedup_key USING utf8mb4) AS dedup_key, partition_no
 FROM outbox_messages;
 
--- Messages that were given up, and why.
-CREATE OR REPLACE VIEW outbox_parked AS
+-- Dead letters, and why.
+CREATE OR REPLACE VIEW outbox_dead_letters AS
 SELECT m.row_id,
        LOWER(CONCAT(SUBSTR(HEX(m.id), 1, 8), '-', SUBSTR(HEX(m.id), 9, 4), '-', SUBSTR(HEX(m.id), 13, 4), '-',
                     SUBSTR(HEX(m.id), 17, 4), '-', SUBSTR(HEX(m.id), 21))) AS id,

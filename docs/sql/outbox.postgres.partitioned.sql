@@ -24,7 +24,7 @@ CREATE TABLE outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies
@@ -130,7 +130,7 @@ CREATE INDEX outbox_messages_waiting_until
 CREATE INDEX outbox_messages_waiting_row_id
     ON outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX outbox_messages_parked
+CREATE INDEX outbox_messages_dead
     ON outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
@@ -145,7 +145,7 @@ CREATE TABLE outbox_aggregates (
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE outbox_holds (
@@ -153,7 +153,7 @@ CREATE TABLE outbox_holds (
     aggregate_id   text COLLATE "C" NOT NULL,
     partition_no   smallint NOT NULL,
     due_at         timestamptz,                  -- null: halted
-    halted_by      bigint,                       -- row_id of the parked message
+    halted_by      bigint,                       -- row_id of the dead letter
     CONSTRAINT outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
     CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
@@ -211,15 +211,15 @@ $$;
 
 CREATE VIEW outbox_messages_readable AS
 SELECT row_id, id, COALESCE(event_id, id) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        created_at, available_at, published_at, attempts, failures, last_error,
        content_type, outbox_readable(payload) AS payload, headers, dedup_key, partition_no
 FROM outbox_messages;
 
--- Messages that were given up, and why.
-CREATE VIEW outbox_parked AS
+-- Dead letters, and why.
+CREATE VIEW outbox_dead_letters AS
 SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
 FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.row_id

@@ -85,7 +85,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // It is kept as it came, in version 1.
     for letter in outbox_inbox::testing::dead_letters(&db, "billing").await? {
-        println!("given up: {}", String::from_utf8_lossy(&letter.payload));
+        println!("dead letter: {}", String::from_utf8_lossy(&letter.payload));
     }
     Ok(())
 }

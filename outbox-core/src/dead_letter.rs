@@ -1,7 +1,7 @@
 //! The seam that takes copies of dead letters, for people and programs that look at streams and not at tables.
 //!
 //! Implementations: a JetStream stream (`outbox-nats`), memory (feature `testing`). Invariant: the table of dead letters is the truth. A copy is sent after the
-//! transaction that writes the letter, so a crash in between loses it, and nothing waits for one. Absent here: giving up, which
+//! transaction that writes the letter, so a crash in between loses it, and nothing waits for one. Not here: deciding what becomes a dead letter, which
 //! belongs to `outbox-inbox`.
 
 use std::fmt;
@@ -30,12 +30,12 @@ pub trait DeadLetterSink: fmt::Debug + Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send + 'a>>;
 }
 
-/// What a consumer gave up.
+/// A copy of a message that a consumer could not handle.
 #[derive(Clone, PartialEq)]
 pub struct DeadLetterCopy {
     /// Key of the dead letter in its table.
     pub id: Uuid,
-    /// The consumer that gave up.
+    /// The consumer that could not handle it.
     pub consumer: String,
     /// The event type; `None` for what is no message of an outbox.
     pub event_type: Option<String>,

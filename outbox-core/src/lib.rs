@@ -69,7 +69,7 @@ pub use message::{
 };
 pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
 pub use relay::{
-    EventPolicy, ParkedMessage, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
+    DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use store::{
     Backlog, FetchRequest, Fetched, FetchedRow, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus,

@@ -79,7 +79,7 @@ pub enum FailureClass {
     Backpressure,
     /// Stream, permissions or names are set up wrongly. Back off and alarm; costs no attempt.
     Configuration,
-    /// This message can never be stored. Park it at once.
+    /// This message can never be stored. Dead-letter it at once.
     Permanent,
     /// A refusal we do not know. Back off; costs an attempt, so that it ends some day.
     Unclassified,

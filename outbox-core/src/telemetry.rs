@@ -55,7 +55,7 @@ metrics! {
     PENDING = "outbox_pending", "gauge", None, "messages not yet published, waiting ones included; counted to one million";
     WAITING = "outbox_waiting", "gauge", None, "of those, messages that wait for their aggregate or their time";
     OLDEST = "outbox_oldest_pending_age_seconds", "gauge", None, "age of the oldest pending message that does not wait; 0 if there is none";
-    PARKED = "outbox_parked", "gauge", None, "messages given up";
+    DEAD_LETTERS = "outbox_dead_letters", "gauge", None, "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", None, "aggregates that wait until an operator acts";
     BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are held: halted, delayed or backing off";
     LEASES = "outbox_leases_held", "gauge", None, "partitions that this relay owns, of 64";
@@ -64,7 +64,7 @@ metrics! {
     PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", None, "of those, messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", Some(("class", "unknown, transient, backpressure, configuration, permanent, unclassified")), "publishes that failed, by label `class`";
-    PARKINGS = "outbox_parkings_total", "counter", None, "messages given up since the start";
+    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", None, "dead letters since the start";
     LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
     WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
     STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching held messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
@@ -117,9 +117,9 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        AILING, Activity, BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED,
-        LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED,
-        RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
+        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PENDING, PUBLISH,
+        PUBLISHED, PURGED, RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -145,7 +145,7 @@ mod facade {
     pub(crate) fn backlog(backlog: &Backlog) {
         gauge(PENDING, backlog.pending);
         gauge(WAITING, backlog.waiting);
-        gauge(PARKED, backlog.parked);
+        gauge(DEAD_LETTERS, backlog.dead_letters);
         gauge(HALTED, backlog.halted_aggregates);
         gauge(BLOCKED, backlog.held_aggregates);
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
@@ -174,8 +174,8 @@ mod facade {
         metrics::counter!(STORE_FAILURES, "activity" => activity.as_str()).increment(1);
     }
 
-    pub(crate) fn parked() {
-        metrics::counter!(PARKINGS).increment(1);
+    pub(crate) fn dead_letter() {
+        metrics::counter!(DEAD_LETTERS_TOTAL).increment(1);
     }
 
     pub(crate) fn leases_lost(leases: usize) {
@@ -209,7 +209,7 @@ mod facade {
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}
     pub(crate) fn store_failed(_: Activity) {}
-    pub(crate) fn parked() {}
+    pub(crate) fn dead_letter() {}
     pub(crate) fn leases_lost(_: usize) {}
     pub(crate) fn found(_: bool) {}
     pub(crate) fn fetch(_: Duration) {}

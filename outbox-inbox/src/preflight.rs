@@ -154,7 +154,7 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
             Strategy::Sequence { gap: Some(gap) } if !gap.is_zero() && gap <= ack_wait => wrong(
                 "`gap`",
                 format!(
-                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended are given up \
+                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended become dead letters \
                      before they come again"
                 ),
             ),

@@ -47,9 +47,9 @@ macro_rules! metrics {
 metrics! {
     RECEIVED = "inbox_received_total", "counter", ["consumer"], "deliveries received, repeated ones included";
     HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
-    DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or given up before";
+    DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or dead-lettered before";
     RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
-    DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "messages given up; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
+    DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "dead letters; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
     SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
     SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
@@ -171,7 +171,7 @@ mod facade {
             .record(lag.as_secs_f64());
     }
 
-    /// A message had been handled or given up before.
+    /// A message had been handled or dead-lettered before.
     pub(crate) fn duplicate(consumer: &'static str, event_type: &str) {
         count(DUPLICATES, consumer, event_type);
     }
@@ -181,7 +181,7 @@ mod facade {
         count(RETRIES, consumer, event_type);
     }
 
-    /// A message was given up.
+    /// A message was dead-lettered.
     pub(crate) fn dead_letter(consumer: &'static str, event_type: &str) {
         count(DEAD_LETTERS, consumer, event_type);
     }

@@ -68,13 +68,13 @@ pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec
 pub enum Outcome {
     /// It took effect.
     Handled,
-    /// It had been handled or given up before; the handler did not run.
+    /// It had been handled or dead-lettered before; the handler did not run.
     Duplicate,
     /// The handler failed; it would run again after its delay.
     Failed,
     /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
     Later,
-    /// It was given up.
+    /// It was dead-lettered.
     DeadLettered,
     /// The handler does not handle this event.
     Skipped,

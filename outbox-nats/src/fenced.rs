@@ -14,7 +14,7 @@
 //! | a lower sequence | send, expecting its stream sequence |
 //! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
 //!
-//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that was parked
+//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that became a dead letter
 //! and overtaken: the latter is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
 //! aggregate's subject too, and carry an old sequence; so they are searched for after each refusal. Not fenced are unsequenced messages
 //! and fixed subjects: they keep their subjects.

@@ -240,7 +240,7 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not park anything.
+        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not dead-letter anything.
         _ => FailureClass::Unclassified,
     }
 }

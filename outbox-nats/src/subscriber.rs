@@ -104,7 +104,7 @@ impl SubscriberConfig {
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and giving up belong to
+/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and dead letters belong to
 /// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
 /// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
 /// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every

@@ -91,7 +91,7 @@ impl JetStreamSubscription {
     }
 
     /// Ends pulling; the next call begins anew after a pause.
-    fn give_up_pull(&mut self) {
+    fn abandon_pull(&mut self) {
         self.pull = None;
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.trouble.failures.min(10))
@@ -109,7 +109,7 @@ impl JetStreamSubscription {
         }
         if self.client.connection_state() != State::Connected {
             // Requests would pile up in the client's buffer and all be sent after the reconnection.
-            self.give_up_pull();
+            self.abandon_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
             return Err(SubscriberError::Interrupted {
                 context,
@@ -119,7 +119,7 @@ impl JetStreamSubscription {
         if self.trouble.failures > 0
             && let Err(error) = self.consumer.get_info().await
         {
-            self.give_up_pull();
+            self.abandon_pull();
             return Err(self.lost(error));
         }
         let (prefetch, silence_max) = (self.prefetch, self.silence_max);
@@ -130,7 +130,7 @@ impl JetStreamSubscription {
                 Ok(pull)
             }
             Err(error) => {
-                self.give_up_pull();
+                self.abandon_pull();
                 Err(interrupted(
                     format!("consumer `{}` cannot be pulled from", self.name()),
                     error,
@@ -175,7 +175,7 @@ impl Subscription for JetStreamSubscription {
                 self.delivery(message)
             }
             Err(error) => {
-                self.give_up_pull();
+                self.abandon_pull();
                 if matches!(error, PullError::Deleted) {
                     return Err(self.gone(Some(error.into())));
                 }

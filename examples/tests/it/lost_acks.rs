@@ -322,13 +322,13 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let mute = server.connect("mute").await;
     let refused = inbox(&depot, &names, mute, config.clone()).await;
     run_until_delivered(refused, &free, attempts + 2, limit).await;
-    // What is broken is given up at once, by each consumer. Nothing else is.
-    let given_up = letters.list(&Selection::all(), 100).await.unwrap();
+    // What is broken is dead-lettered at once, by each consumer. Nothing else is.
+    let dead_letters = letters.list(&Selection::all(), 100).await.unwrap();
     assert!(
-        given_up.iter().all(|letter| letter.error == "no address"),
-        "{given_up:#?}"
+        dead_letters.iter().all(|letter| letter.error == "no address"),
+        "{dead_letters:#?}"
     );
-    assert_eq!(given_up.len(), CONSUMERS.len());
+    assert_eq!(dead_letters.len(), CONSUMERS.len());
 
     depot.mended = true;
     let mended = inbox(&depot, &names, free.clone(), config).await;

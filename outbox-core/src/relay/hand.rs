@@ -9,7 +9,7 @@ use std::mem;
 
 use tokio::time::Instant;
 
-use super::ParkedMessage;
+use super::DeadMessage;
 use super::schedule::Key;
 use crate::store::{FetchedRow, Settlement, Verdict};
 
@@ -33,7 +33,7 @@ pub(super) struct Hand {
 pub(super) struct Unsettled {
     pub(super) settlements: Vec<Settlement>,
     pub(super) closed: Vec<Key>,
-    pub(super) parked: Vec<ParkedMessage>,
+    pub(super) dead: Vec<DeadMessage>,
     /// Something that a fetch returned is to wait.
     sets_aside: bool,
 }
@@ -101,8 +101,8 @@ impl Hand {
     }
 
     /// To be told once it is settled.
-    pub(super) fn parked(&mut self, message: ParkedMessage) {
-        self.unsettled.parked.push(message);
+    pub(super) fn dead(&mut self, message: DeadMessage) {
+        self.unsettled.dead.push(message);
     }
 
     /// A row goes back to the store without a verdict.
@@ -145,7 +145,7 @@ impl Hand {
     pub(super) fn not_settled(&mut self, mut unsettled: Unsettled) {
         unsettled.settlements.append(&mut self.unsettled.settlements);
         unsettled.closed.append(&mut self.unsettled.closed);
-        unsettled.parked.append(&mut self.unsettled.parked);
+        unsettled.dead.append(&mut self.unsettled.dead);
         unsettled.sets_aside |= self.unsettled.sets_aside;
         self.setting_aside = false;
         self.unsettled = unsettled;

@@ -216,7 +216,7 @@ impl Ownership {
     }
 
     /// Takes the leases of partitions that nothing is in hand of, to be released.
-    pub(super) fn give_up(&mut self, partitions: &[u16]) -> Vec<Lease> {
+    pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
             .iter()
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(change.leaving.len(), 64 - 22);
         assert_eq!(ownership.kept().len(), 22);
         assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
-        let given = ownership.give_up(&change.leaving);
+        let given = ownership.give_back(&change.leaving);
         assert_eq!((given.len(), ownership.leases().len()), (42, 22));
         assert_eq!(ownership.wanted(), 0);
     }

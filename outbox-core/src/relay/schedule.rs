@@ -1,6 +1,6 @@
 //! Which message may be sent next.
 //!
-//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was given up without halting. A lane is
+//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was dead-lettered without halting. A lane is
 //! an aggregate, or a single message that asked for no order. Absent here: time, I/O and the reasons for failing. A pure data structure.
 
 use std::collections::hash_map::Entry;

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages, and decides about those that were given up.
+/// Lists messages, and decides about those that were dead-lettered.
 ///
 /// Operations on a [`Selection`] take its messages in the order of their row ids, in transactions of at most 1,000 messages each: after an error, what was
 /// done stays done, and calling again continues.
@@ -24,15 +24,15 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Makes parked messages pending again with no attempts used, and lets the aggregates go on that they halt. Returns how many were
-    /// parked. If later messages of the aggregate were published meanwhile (policy park-and-continue), they come after those.
+    /// Makes dead letters pending again with no attempts used, and lets the aggregates go on that they halt. Returns how many were
+    /// dead letters. If later messages of the aggregate were published meanwhile (policy continue), they come after those.
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Gives parked messages up: they stay parked, but no longer halt their aggregates. They can still be retried. Returns how many were
-    /// parked.
+    /// Leaves dead letters behind: they stay dead letters, but no longer halt their aggregates. They can still be retried. Returns how many were
+    /// dead letters.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Records copies of published or parked messages, to be published again, behind everything recorded so far. A copy has a message id of its own, so
+    /// Records copies of published messages or dead letters, to be published again, behind everything recorded so far. A copy has a message id of its own, so
     /// that the broker takes it, and keeps event id, sequence and time, so that consumers recognise it. Returns how many were copied.
     ///
     /// Not idempotent: after an error, [`StoredMessage::event_id`] tells what was copied already.
@@ -64,8 +64,8 @@ pub enum MessageStatus {
     Waiting,
     /// On the stream.
     Published,
-    /// Given up.
-    Parked,
+    /// Dead-lettered.
+    Dead,
 }
 
 impl MessageStatus {
@@ -76,14 +76,14 @@ impl MessageStatus {
             Self::Pending => "pending",
             Self::Waiting => "waiting",
             Self::Published => "published",
-            Self::Parked => "parked",
+            Self::Dead => "dead",
         }
     }
 }
 
 /// Which messages. The default is all; each method narrows it.
 ///
-/// Parked messages are found through an index of their own, others through the time they were recorded at: give a time span when
+/// Dead letters are found through an index of their own, others through the time they were recorded at: give a time span when
 /// selecting published ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -113,10 +113,10 @@ impl Selection {
         Self::default()
     }
 
-    /// All parked messages.
+    /// All dead letters.
     #[must_use]
-    pub fn parked() -> Self {
-        Self::all().status(MessageStatus::Parked)
+    pub fn dead_letters() -> Self {
+        Self::all().status(MessageStatus::Dead)
     }
 
     /// One message.
@@ -215,7 +215,7 @@ pub struct StoredMessage {
 pub struct HeldAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Key of the parked message that halts it, if it is halted.
+    /// Key of the dead letter that halts it, if it is halted.
     pub halted_by: Option<i64>,
     /// How long it is still held; zero if it is due. `None` if it is halted.
     pub due_in: Option<Duration>,

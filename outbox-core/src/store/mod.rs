@@ -9,7 +9,7 @@
 //! ```text
 //!              ┌──────────── retry ────────────┐
 //!              ▼                               │
-//! recorded ─► pending ──────► published     parked (given up)
+//! recorded ─► pending ──────► published     dead (a dead letter)
 //!              │   ▲             ▲             ▲
 //!              ▼   │ none left   │             │
 //!             waiting ───────────┴─────────────┘
@@ -17,7 +17,7 @@
 //!
 //! *Pending* messages are found by walking them in the order of their row ids. That walk must not meet the same row for ever only to
 //! find that it may not be published yet, so what may not is set aside: a *hold* on its aggregate says until when (a failure's back-off, a
-//! delayed message, or a parked one that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
+//! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
 //! the hold is *due*, they are fetched by aggregate, in order; when none waits any more, the hold ends and the walk finds the aggregate's messages
 //! again. So each row is met a bounded number of times, however much stands still.
 //!
@@ -123,7 +123,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// drops whole days may keep them up to a day longer.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Counts what waits and what was given up.
+    /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
@@ -319,11 +319,11 @@ pub enum Verdict {
         /// It was the message's own fault: counts an attempt as well.
         attempt: bool,
     },
-    /// It used up an attempt and is given up, visibly.
-    Parked {
+    /// It used up an attempt and is dead-lettered, visibly.
+    Dead {
         /// The error, for people.
         error: String,
-        /// Its aggregate is held until the message is retried or skipped. If another message halts it already, this one is not given up yet: its
+        /// Its aggregate is held until the message is retried or skipped. If another message halts it already, this one is not dead-lettered yet: its
         /// attempt counts, and it waits for its turn. Without effect on an unsequenced message.
         halt: bool,
     },
@@ -356,8 +356,8 @@ pub struct Backlog {
     pub pending: u64,
     /// Of those, messages that wait for their aggregate or their time.
     pub waiting: u64,
-    /// Messages given up.
-    pub parked: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
     /// Aggregates that wait until an operator acts.
     pub halted_aggregates: u64,
     /// Aggregates that are held and not due, halted ones included.

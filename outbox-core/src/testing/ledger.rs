@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Everything that breaks a promise. The system must have come to rest: what is still pending counts as lost, unless it waits behind
-    /// a parked message.
+    /// a dead letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
@@ -100,7 +100,7 @@ impl Ledger {
         let halted: HashSet<&Aggregate> = self
             .committed
             .iter()
-            .filter(|message| message.status == MessageStatus::Parked && message.halts)
+            .filter(|message| message.status == MessageStatus::Dead && message.halts)
             .map(|message| &message.aggregate)
             .collect();
         self.committed
@@ -109,7 +109,7 @@ impl Ledger {
             .filter(|message| match message.status {
                 MessageStatus::Published => true,
                 MessageStatus::Pending | MessageStatus::Waiting => !halted.contains(&message.aggregate),
-                MessageStatus::Parked => false,
+                MessageStatus::Dead => false,
             })
             .map(|message| Violation::Lost {
                 id: message.id,
@@ -211,7 +211,7 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message first appears on the stream before an earlier one of its aggregate. A message that was parked without halting and retried
+    /// A message first appears on the stream before an earlier one of its aggregate. A message that became a dead letter without halting and retried
     /// comes late by the user's own decision; leave it out of the ledger.
     Inverted {
         /// The aggregate.
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn losses_are_found_unless_the_outbox_shows_them() {
         let mut messages = committed(3);
-        messages[1].status = MessageStatus::Parked;
+        messages[1].status = MessageStatus::Dead;
         messages[1].halts = true;
         messages[2].status = MessageStatus::Pending;
         assert_eq!(ledger(messages.clone(), &[0]).check(), []);

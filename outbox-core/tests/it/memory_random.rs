@@ -17,9 +17,9 @@ use tokio::time::advance;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-/// What may be parked.
+/// What may become a dead letter.
 #[derive(Clone, Copy, PartialEq)]
-enum Parks {
+enum DeadLetters {
     Nothing,
     /// Messages that halt their aggregate until they are retried.
     Halting,
@@ -37,11 +37,11 @@ struct Random {
     published: HashMap<Aggregate, Vec<u64>>,
     recorded: usize,
     publishes: usize,
-    parks: Parks,
+    dead_letters: DeadLetters,
 }
 
 impl Random {
-    async fn new(seed: u64, parks: Parks) -> Self {
+    async fn new(seed: u64, dead_letters: DeadLetters) -> Self {
         let store = MemoryStore::new();
         let leases = store.acquire(OwnerId::fresh(), LONG, 64).await.unwrap();
         Self {
@@ -54,7 +54,7 @@ impl Random {
             published: HashMap::new(),
             recorded: 0,
             publishes: 0,
-            parks,
+            dead_letters,
         }
     }
 
@@ -127,9 +127,9 @@ impl Random {
             0..=5 => Verdict::Published {
                 keep: self.rng.bool(),
             },
-            6 if self.parks != Parks::Nothing => Verdict::Parked {
+            6 if self.dead_letters != DeadLetters::Nothing => Verdict::Dead {
                 error: "refused".to_owned(),
-                halt: self.parks == Parks::Halting || self.rng.bool(),
+                halt: self.dead_letters == DeadLetters::Halting || self.rng.bool(),
             },
             _ => Verdict::Held {
                 delay: Duration::from_secs(self.rng.u64(..10)),
@@ -140,7 +140,7 @@ impl Random {
         let goes_on = !row.sequenced
             || matches!(
                 verdict,
-                Verdict::Published { .. } | Verdict::Parked { halt: false, .. }
+                Verdict::Published { .. } | Verdict::Dead { halt: false, .. }
             );
         if matches!(verdict, Verdict::Published { .. }) {
             self.publishes += 1;
@@ -174,7 +174,7 @@ impl Random {
             0 => {
                 self.store.retry(&Selection::all()).await.unwrap();
             }
-            1 if self.parks == Parks::Anything => {
+            1 if self.dead_letters == DeadLetters::Anything => {
                 self.store.skip(&Selection::all()).await.unwrap();
             }
             2 => {
@@ -221,9 +221,9 @@ impl Random {
     }
 }
 
-async fn run(parks: Parks) {
+async fn run(dead_letters: DeadLetters) {
     for seed in 0..150 {
-        let mut random = Random::new(seed, parks).await;
+        let mut random = Random::new(seed, dead_letters).await;
         for _ in 0..300 {
             random.step().await;
         }
@@ -232,8 +232,8 @@ async fn run(parks: Parks) {
         assert_eq!(held, [], "seed {seed}: a hold is left over");
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
-            if parks == Parks::Anything {
-                // What was parked may come late, by the operator's own decision.
+            if dead_letters == DeadLetters::Anything {
+                // What became a dead letter may come late, by the operator's own decision.
                 sequences.sort_unstable();
             }
             let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
@@ -244,15 +244,15 @@ async fn run(parks: Parks) {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_or_overtaken_when_messages_fail() {
-    run(Parks::Nothing).await;
+    run(DeadLetters::Nothing).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_overtaken_when_messages_are_parked_and_retried() {
-    run(Parks::Halting).await;
+async fn nothing_is_lost_or_overtaken_when_dead_letters_are_retried() {
+    run(DeadLetters::Halting).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_when_messages_are_parked_skipped_and_retried() {
-    run(Parks::Anything).await;
+async fn nothing_is_lost_when_dead_letters_are_skipped_and_retried() {
+    run(DeadLetters::Anything).await;
 }

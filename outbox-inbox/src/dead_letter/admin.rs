@@ -23,10 +23,10 @@ const ROWS_MAX: usize = 1_000;
 /// Values in the list of a statement that writes: MariaDB turns 1,000 and more into a join, which need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
-/// The dead letters of a database: what consumers gave up, and what becomes of it.
+/// The dead letters of a database: what consumers could not handle, and what becomes of it.
 ///
 /// Works in any process that reaches the database, with inboxes running or not. Operations on a [`Selection`] take its rows in the order in which
-/// they were given up, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
+/// they were dead-lettered, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
 /// Dropping a future ends it after the transaction that runs.
 ///
 /// Rows that an inbox is trying again at this moment, or that another operator is changing, are left out and not counted.

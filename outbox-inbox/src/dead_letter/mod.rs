@@ -1,9 +1,9 @@
-//! Dead letters: what a consumer gave up, with everything needed to understand it and to try again.
+//! Dead letters: messages that a consumer could not handle, with everything needed to understand them and to try again.
 //!
 //! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
 //! derived: from consumer and event id, or, for what is no message, from everything that was delivered (consumer,
 //! subject, stream sequence, headers, payload; the stream sequence alone would collide after a stream is created anew, and the bytes would be lost).
-//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is given up.
+//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is dead-lettered.
 //!
 //! ```text
 //!               retry (operator)
@@ -38,13 +38,13 @@ pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredLetter;
 pub use selection::Selection;
 
-/// Something that a consumer gave up.
+/// A message that a consumer could not handle.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// Key of the row.
     pub id: Uuid,
-    /// The consumer that gave up.
+    /// The consumer that could not handle it.
     pub consumer: String,
     /// The event's id; `None` for what is no message of an outbox.
     pub event_id: Option<EventId>,
@@ -63,13 +63,13 @@ pub struct DeadLetter {
     /// The payload as received. Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
     /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
     pub payload: Vec<u8>,
-    /// Why it was given up, the last time: at most 1,000 characters.
+    /// Why it was dead-lettered, the last time: at most 1,000 characters.
     pub error: String,
     /// Failed attempts; 0 if no handler ever ran.
     pub attempts: u32,
     /// Where it stands.
     pub status: DeadLetterStatus,
-    /// When it was given up, by the database's clock.
+    /// When it was dead-lettered, by the database's clock.
     pub created_at: OffsetDateTime,
 }
 
@@ -148,8 +148,8 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 
 /// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
 ///
-/// What the database refuses for its contents is written once more, [`Form::Plain`]: what was given up must be kept, whatever it holds, or it would
-/// be given up again without end.
+/// What the database refuses for its contents is written once more, [`Form::Plain`]: a dead letter must be kept, whatever it holds, or it would
+/// be dead-lettered again without end.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,

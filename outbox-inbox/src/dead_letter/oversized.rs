@@ -2,7 +2,7 @@
 //!
 //! MySQL and MariaDB close the connection of whoever sends them more than `max_allowed_packet`. Their answer (1153, `08S01`) is of the class of lost connections,
 //! and gets lost itself if the client is still sending. So they are asked before.
-//! Invariant: what was given up is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
+//! Invariant: what was dead-lettered is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
 
 use bytes::Bytes;
 use outbox_core::Incoming;
@@ -89,8 +89,8 @@ mod tests {
                 ..incoming(7, b"")
             };
             let tx = test.begin().await;
-            let given_up = letter(Some(&message), &large);
-            assert!(insert_in(&tx, &test.sql, &given_up).await.unwrap());
+            let was_dead = letter(Some(&message), &large);
+            assert!(insert_in(&tx, &test.sql, &was_dead).await.unwrap());
             tx.commit().await.unwrap();
             let unreadable = letter(None, &large);
             if test.db.get_database_backend() == DbBackend::MySql {

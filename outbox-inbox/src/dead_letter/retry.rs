@@ -116,9 +116,9 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
 /// What a letter and its message are to the transaction that wants to try them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Its own. `given_up`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
+    /// Its own. `was_dead`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
     /// no such row.
-    Mine { given_up: bool },
+    Mine { was_dead: bool },
     /// The message was handled in another way.
     Handled,
     /// Somebody else is trying the letter, or has handled or discarded it.
@@ -154,7 +154,7 @@ pub(crate) async fn claim(
         id: message.event_id.as_uuid(),
     };
     if inbox.revive(tx, key).await? {
-        return Ok(Taken::Mine { given_up: true });
+        return Ok(Taken::Mine { was_dead: true });
     }
     // No row (what could not be decoded left none), one of a failed attempt, or a handled one. Primary key: waits for an open transaction with the
     // same key.
@@ -163,7 +163,7 @@ pub(crate) async fn claim(
             .insert(tx, key, Status::Handled, letter.attempts, None)
             .await?;
     Ok(match taken {
-        true => Taken::Mine { given_up: false },
+        true => Taken::Mine { was_dead: false },
         false => Taken::Handled,
     })
 }

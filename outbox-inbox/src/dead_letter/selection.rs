@@ -28,9 +28,9 @@ pub struct Selection {
     pub event_type: Option<String>,
     /// Only those of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only those given up at this time or later.
+    /// Only those dead-lettered at this time or later.
     pub from: Option<OffsetDateTime>,
-    /// Only those given up before this time.
+    /// Only those dead-lettered before this time.
     pub until: Option<OffsetDateTime>,
     /// Only those that stand there.
     pub status: Option<DeadLetterStatus>,
@@ -77,14 +77,14 @@ impl Selection {
         self
     }
 
-    /// Only those given up at this time or later, by the database's clock.
+    /// Only those dead-lettered at this time or later, by the database's clock.
     #[must_use]
     pub fn from(mut self, time: OffsetDateTime) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Only those given up before this time, by the database's clock.
+    /// Only those dead-lettered before this time, by the database's clock.
     #[must_use]
     pub fn until(mut self, time: OffsetDateTime) -> Self {
         self.until = Some(time);

@@ -35,7 +35,7 @@ pub(super) fn message() -> Message {
     }
 }
 
-const GIVEN_UP: Taken = Taken::Mine { given_up: true };
+const DEAD: Taken = Taken::Mine { was_dead: true };
 
 fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
     let letter = Letter {
@@ -78,8 +78,8 @@ pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -
     }
 }
 
-/// A message that was given up, with its stream sequence.
-async fn give_up(test: &TestDb, stream_sequence: u64) -> Message {
+/// A message that was dead-lettered, with its stream sequence.
+async fn make_dead_letter(test: &TestDb, stream_sequence: u64) -> Message {
     let message = message();
     let (headers, payload) = codec::encode(&message, "test").received();
     let incoming = Incoming {
@@ -151,9 +151,9 @@ impl TestDb {
 async fn what_is_due_comes_in_the_order_of_the_stream() {
     for test in TestDb::open_all().await {
         let (late, early, open) = (
-            give_up(&test, 9).await,
-            give_up(&test, 2).await,
-            give_up(&test, 5).await,
+            make_dead_letter(&test, 9).await,
+            make_dead_letter(&test, 2).await,
+            make_dead_letter(&test, 5).await,
         );
         assert!(test.due().await.is_empty());
         let open_letter = test.letters().list(&Selection::all(), 10).await.unwrap();
@@ -179,18 +179,18 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
 #[tokio::test]
 async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
         // The handler fails, or the process ends.
         tx.rollback().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
         assert_eq!(test.due().await.len(), 1);
 
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
@@ -209,7 +209,7 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
 #[tokio::test]
 async fn a_retry_that_fails_again_is_open_with_the_new_error() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert!(test.begin_retry(&letter).await);
@@ -240,7 +240,7 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
 async fn letters_behind_one_that_fails_again_are_not_tried() {
     for test in TestDb::open_all().await {
         for stream_sequence in [1, 2, 3] {
-            give_up(&test, stream_sequence).await;
+            make_dead_letter(&test, stream_sequence).await;
         }
         test.letters().retry(&Selection::all()).await.unwrap();
         let second = test.due().await.remove(1);
@@ -256,7 +256,7 @@ async fn letters_behind_one_that_fails_again_are_not_tried() {
 #[tokio::test]
 async fn what_was_cancelled_or_discarded_is_not_tried() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert_eq!(test.letters().cancel_retry(&Selection::all()).await.unwrap(), 1);
@@ -283,15 +283,15 @@ async fn two_processes_do_not_try_one_letter_at_a_time() {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
         }
-        let message = give_up(&test, 1).await;
-        let other = give_up(&test, 2).await;
+        let message = make_dead_letter(&test, 1).await;
+        let other = make_dead_letter(&test, 2).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letters = test.due().await;
         let running = test.begin().await;
-        assert_eq!(test.claim(&running, &letters[0], &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&running, &letters[0], &message).await, DEAD);
         let second = test.begin().await;
         assert_eq!(test.claim(&second, &letters[0], &message).await, Taken::Gone);
-        assert_eq!(test.claim(&second, &letters[1], &other).await, GIVEN_UP);
+        assert_eq!(test.claim(&second, &letters[1], &other).await, DEAD);
         for change in [
             test.letters().retry(&Selection::all()).await,
             test.letters().cancel_retry(&Selection::all()).await,
@@ -345,7 +345,7 @@ async fn what_was_unreadable_can_be_handled_later() {
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         let taken = test.claim(&tx, &letter, &message).await;
-        assert_eq!(taken, Taken::Mine { given_up: false });
+        assert_eq!(taken, Taken::Mine { was_dead: false });
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
@@ -357,7 +357,7 @@ async fn what_was_unreadable_can_be_handled_later() {
 async fn the_view_is_readable() {
     for test in TestDb::open_all().await {
         let backend = test.db.get_database_backend();
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         let bytes = incoming(2, &[0, 159, 146, 150]);
         insert(&test.db, &test.sql, &letter(None, &bytes)).await.unwrap();
         let json = Incoming {
@@ -372,7 +372,7 @@ async fn the_view_is_readable() {
         };
         let sql = format!(
             "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, stream_sequence FROM {} ORDER BY stream_sequence",
-            test.names.table(backend, "inbox_given_up")
+            test.names.table(backend, "inbox_dead_letters_readable")
         );
         let rows = test
             .db
@@ -393,7 +393,7 @@ async fn the_view_is_readable() {
     }
 }
 
-/// Whatever was delivered, and whatever was read from it: given up, it is kept.
+/// Whatever was delivered, and whatever was read from it: dead-lettered, it is kept.
 #[tokio::test]
 async fn a_letter_that_the_database_refuses_is_kept_plain() {
     for test in TestDb::open_all().await {
@@ -458,9 +458,9 @@ async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
             continue;
         }
         let (message, incoming) = (message(), incoming(1, b"a"));
-        let given_up = letter(Some(&message), &incoming);
+        let was_dead = letter(Some(&message), &incoming);
         let (first, second) = (test.begin().await, test.begin().await);
-        assert!(insert_in(&first, &test.sql, &given_up).await.unwrap());
+        assert!(insert_in(&first, &test.sql, &was_dead).await.unwrap());
         second
             .execute_unprepared("SET LOCAL statement_timeout = '400ms'")
             .await
@@ -469,7 +469,7 @@ async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
             tokio::time::sleep(std::time::Duration::from_millis(600)).await;
             first.rollback().await.unwrap();
         };
-        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &given_up), end);
+        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &was_dead), end);
         assert!(timed_out(&outcome.unwrap_err()));
         second.rollback().await.unwrap();
     }

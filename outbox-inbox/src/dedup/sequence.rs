@@ -97,18 +97,18 @@ impl Place<'_> {
     }
 
     /// Takes the turn for a dead letter that is tried again. A number that was passed took effect, unless it is one of the missing, or was passed
-    /// because it was given up: `given_up`, which its inbox row remembers, since sequences do not. It is not missing any more then.
+    /// because it was dead-lettered: `was_dead`, which its inbox row remembers, since sequences do not. It is not missing any more then.
     pub(crate) async fn claim_again<C: ConnectionTrait>(
         &self,
         tx: &C,
-        given_up: bool,
+        was_dead: bool,
         gaps: Gaps,
     ) -> Result<Turn, DbErr> {
         let mut turn = Turn::Mine;
         self.change(tx, |state| {
             turn = if self.sequence > state.last {
                 self.turn(state, gaps)
-            } else if state.missing.remove(self.sequence) || given_up {
+            } else if state.missing.remove(self.sequence) || was_dead {
                 Turn::Mine
             } else {
                 Turn::Stale
@@ -140,7 +140,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Goes on without this message, which is given up: its dead letter is in the same transaction. Earlier ones that are missing are
+    /// Goes on without this message; its dead letter is written in the same transaction. Earlier ones that are missing are
     /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
     /// instead of being dropped). Returns false, and changes nothing, if the number took effect; to know that, it waits for a transaction that
     /// holds the sequence.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 const FAILED: i16 = 0;
 /// Took effect.
 const HANDLED: i16 = 1;
-/// Given up.
+/// Dead-lettered.
 pub(crate) const DEAD: i16 = 2;
 
 /// State of an inbox row.

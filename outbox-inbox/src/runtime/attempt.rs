@@ -1,4 +1,4 @@
-//! What is done with one message, by what it is: handled, given up, skipped, or put off.
+//! What is done with one message, by what it is: handled, dead-lettered, skipped, or put off.
 //!
 //! Invariants: what is not the handler's fault uses no attempt; a message that may have failed before, perhaps with its process, is counted before it runs.
 //! Absent here: the run itself ([`super::pass`]), failures ([`super::fail`]), and several messages in one transaction ([`super::batch`]).
@@ -141,7 +141,7 @@ impl Consumer {
         let insert = || dead_letter::insert(self.shared.database.pool(), &self.shared.sql, &letter);
         match self.until_done(item, insert, stop).await {
             Ok(_) => {
-                self.given_up(&letter).await;
+                self.tell_dead_letter(&letter).await;
                 Handling::DeadLettered
             }
             Err(handling) => handling,
@@ -220,7 +220,7 @@ impl Consumer {
         let prepared = self.prepare(message, handler, upcast_to);
         let claimant = match &prepared {
             Ok((_, id)) => Some(self.claimant(message, handler.options.strategy, *id)),
-            // It cannot be handled; it is given up when its turn has come.
+            // It cannot be handled; it is dead-lettered when its turn has come.
             Err(_) => match self.wait_for_turn(item, message, Some(handler)).await {
                 Some(handling) => return handling,
                 None => self.keeper_of_sequence(message),
@@ -256,7 +256,7 @@ impl Consumer {
                 return Handling::Handled;
             }
             Pass::Duplicate => return self.duplicate(item, message, handler, claimant.as_ref()).await,
-            Pass::GivenUp => return Handling::Duplicate,
+            Pass::Dead => return Handling::Duplicate,
             Pass::Early { expected, failing } => {
                 return self.early(item, message, Some(handler), expected, failing);
             }
@@ -305,7 +305,7 @@ impl Consumer {
                 match self.attempts(message, Some(handler)).start().await {
                     Ok(Start::Attempt(attempt)) => item.memory.counted = Some(attempt),
                     Ok(Start::Handled) => return Pass::Duplicate,
-                    Ok(Start::GivenUp) => return Pass::GivenUp,
+                    Ok(Start::Dead) => return Pass::Dead,
                     Ok(Start::Exhausted { attempts, last_error }) => {
                         let error = text_of_unfinished(attempts, last_error.as_deref());
                         return Pass::Exhausted { attempts, error };

@@ -131,7 +131,7 @@ impl Consumer {
             }
             mine.push(match member.claimant.claim(tx, false, gaps).await.ok()? {
                 Claim::Mine => true,
-                Claim::Done | Claim::GivenUp => false,
+                Claim::Done | Claim::Dead => false,
                 Claim::CountFirst | Claim::Early { .. } | Claim::Late => return None,
             });
         }

@@ -1,4 +1,4 @@
-//! What happens to a message that failed: it is written down, and tried again or given up.
+//! What happens to a message that failed: it is written down, and tried again or dead-lettered.
 //!
 //! Invariants: a failure is recorded after the rollback and outside of it; what the database prevents uses no attempt; whoever wants to know is told after the
 //! commit. Absent here: counting ([`crate::dedup::attempts`]).
@@ -18,7 +18,7 @@ use crate::dead_letter::{Letter, StoredLetter, retry};
 use crate::dedup::attempts::{Count, Failure};
 use crate::dedup::claim::Claimant;
 use crate::handler::describe;
-use crate::hook::GivenUp;
+use crate::hook::DeadDelivery;
 
 /// Waits while the database is in trouble.
 pub(super) const TROUBLE: Backoff = Backoff {
@@ -78,8 +78,8 @@ impl Consumer {
                 Handling::Failed { retry_after }
             }
             Failure::Buried { attempts } => {
-                tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "given up, kept as a dead letter");
-                self.given_up(&Letter { attempts, ..letter }).await;
+                tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "kept as a dead letter");
+                self.tell_dead_letter(&Letter { attempts, ..letter }).await;
                 Handling::DeadLettered
             }
             Failure::Done => match handler {
@@ -167,14 +167,14 @@ impl Consumer {
             Ok(()) => {
                 tracing::error!(consumer = self.name, letter = %letter.id, %error, "a dead letter failed again");
                 let error = storable_error(error);
-                let given_up = GivenUp {
+                let dead = DeadDelivery {
                     consumer: self.name,
                     incoming: &letter.incoming,
                     message,
                     error: &error,
                     attempts: letter.attempts + 1,
                 };
-                self.shared.hooks.given_up(given_up, letter.id).await;
+                self.shared.hooks.dead_letter(dead, letter.id).await;
                 Handling::DeadLettered
             }
             Err(handling) => handling,
@@ -182,16 +182,16 @@ impl Consumer {
     }
 
     /// Tells who wants to know. The record is committed.
-    pub(super) async fn given_up(&self, letter: &Letter<'_>) {
+    pub(super) async fn tell_dead_letter(&self, letter: &Letter<'_>) {
         let Ok(id) = letter.id() else { return };
-        let given_up = GivenUp {
+        let dead = DeadDelivery {
             consumer: self.name,
             incoming: letter.incoming,
             message: letter.message,
             error: letter.error,
             attempts: letter.attempts,
         };
-        self.shared.hooks.given_up(given_up, id).await;
+        self.shared.hooks.dead_letter(dead, id).await;
     }
 
     /// Gives a message back that was not handled. An attempt that was counted for it did not happen.

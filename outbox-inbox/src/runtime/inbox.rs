@@ -23,7 +23,7 @@ use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{StateMap, describe};
-use crate::hook::{GivenUp, Handled, Hooks};
+use crate::hook::{DeadDelivery, Handled, Hooks};
 use crate::layer::Middleware;
 use crate::panics::guard_async;
 use crate::preflight;
@@ -211,10 +211,10 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Calls a function after each message that was given up, and each dead letter that was tried again and failed again, under the conditions of
+    /// Calls a function after each message that was dead-lettered, and each dead letter that was tried again and failed again, under the conditions of
     /// [`Self::on_handled`].
     #[must_use]
-    pub fn on_dead_letter(mut self, hook: impl Fn(GivenUp<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }

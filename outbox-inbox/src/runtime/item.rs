@@ -81,7 +81,7 @@ pub(super) struct Early {
     pub(super) expected: u64,
     pub(super) since: Instant,
     /// It took too long, which was reported.
-    pub(super) given_up: bool,
+    pub(super) expired: bool,
 }
 
 impl Item {
@@ -122,9 +122,9 @@ impl Item {
 pub(crate) enum Handling {
     /// It took effect.
     Handled,
-    /// It was handled or given up before.
+    /// It was handled or dead-lettered before.
     Duplicate,
-    /// It was given up and is kept.
+    /// It was dead-lettered and is kept.
     DeadLettered,
     /// Nobody wants it.
     Skipped,

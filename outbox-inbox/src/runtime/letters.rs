@@ -1,4 +1,4 @@
-//! Dead letters that an operator wants to be tried again enter the lanes of the consumer that gave them up.
+//! Dead letters that an operator wants to be tried again enter the lanes of their consumer.
 //!
 //! Invariant: they wait in the lane of their aggregate like any other message. Absent here: taking one for this process, and what becomes of it
 //! ([`crate::dead_letter::retry`]).

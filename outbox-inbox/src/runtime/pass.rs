@@ -34,8 +34,8 @@ pub(super) enum Pass {
     },
     /// It took effect before.
     Duplicate,
-    /// It was given up before.
-    GivenUp,
+    /// It was dead-lettered before.
+    Dead,
     /// It has no attempt left, and the last one left no word.
     Exhausted {
         attempts: u32,
@@ -179,7 +179,7 @@ impl Consumer {
     ) -> Option<Pass> {
         let taken = retry::claim(tx, &self.shared.sql, self.name, letter, claimant.message);
         match taken.await {
-            Ok(Taken::Mine { given_up }) => unclaimed(claimant.claim_again(tx, given_up, gaps).await),
+            Ok(Taken::Mine { was_dead }) => unclaimed(claimant.claim_again(tx, was_dead, gaps).await),
             Ok(Taken::Handled) => Some(Pass::Duplicate),
             Ok(Taken::Gone) => Some(Pass::Gone),
             Err(error) => unclaimed(Err(error)),
@@ -243,11 +243,11 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
     match claim {
         Ok(Claim::Mine) => None,
         Ok(Claim::Done) => Some(Pass::Duplicate),
-        Ok(Claim::GivenUp) => Some(Pass::GivenUp),
+        Ok(Claim::Dead) => Some(Pass::Dead),
         Ok(Claim::CountFirst) => Some(Pass::CountFirst),
         Ok(Claim::Early { expected, failing }) => Some(Pass::Early { expected, failing }),
         Ok(Claim::Late) => Some(Pass::Failed {
-            error: "it came after the gap in its aggregate that it left was given up; retry the dead letter to let it take effect now"
+            error: "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now"
                 .to_owned(),
             fatal: true,
         }),

@@ -10,7 +10,7 @@ use super::item::Handling;
 pub struct InboxReport {
     /// Messages that took effect.
     pub handled: u64,
-    /// Deliveries of messages that had been handled or given up before.
+    /// Deliveries of messages that had been handled or dead-lettered before.
     pub duplicates: u64,
     /// Attempts that failed; the messages are tried again.
     pub failed: u64,

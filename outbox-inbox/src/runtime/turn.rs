@@ -21,14 +21,14 @@ use crate::telemetry;
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
 impl Consumer {
-    /// The place of a message that no handler takes, or that is given up before one could.
+    /// The place of a message that no handler takes, or that is dead-lettered before one could.
     pub(super) fn keeper_of_sequence<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
         (self.sequenced && message.sequence.is_some())
             .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
-    /// Where sequences are kept, a message is given up in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
     pub(super) async fn wait_for_turn(
         &self,
         item: &mut Item,
@@ -75,16 +75,16 @@ impl Consumer {
             *waits = Some(Early {
                 expected,
                 since: now,
-                given_up: false,
+                expired: false,
             });
         }
         let wait = self.gap_wait(handler);
         if let Some(early) = waits
             && !failing
-            && !early.given_up
+            && !early.expired
             && early.since + wait <= now
         {
-            early.given_up = true;
+            early.expired = true;
             tracing::error!(
                 consumer = self.name,
                 aggregate = %message.aggregate,
@@ -121,7 +121,7 @@ impl Consumer {
             return Gaps::Ignore;
         }
         match item.memory.early {
-            Some(early) if early.given_up => Gaps::Accept,
+            Some(early) if early.expired => Gaps::Accept,
             _ => Gaps::Wait,
         }
     }

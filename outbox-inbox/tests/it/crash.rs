@@ -66,7 +66,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
 /// C12, and C2 on the way: a message that ends the process each time reaches its limit. The first delivery leaves no count, each later one
 /// is counted before it runs.
-async fn a_message_that_ends_the_process_is_given_up(test: TestDb) {
+async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {
         let script = Script::new([], Step::Hang);
@@ -176,7 +176,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
 
 on_every_backend!(without memory:
     a_crash_before_the_commit_leaves_nothing,
-    a_message_that_ends_the_process_is_given_up,
+    a_message_that_ends_the_process_becomes_a_dead_letter,
     kills_leave_no_row_of_a_handled_message_failed,
 );
 

@@ -44,8 +44,8 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> I
         .state(orders.clone())
 }
 
-/// Publishes lines of order 1 that are given up.
-async fn give_up<H: Handler>(
+/// Publishes lines of order 1 that are dead-lettered.
+async fn make_dead_letters<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
     orders: &Orders,
@@ -85,7 +85,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let messages = give_up::<letter_by_message_id>(&test, &broker, &orders, 1).await;
+    let messages = make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 1).await;
     let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
     put(&broker, &numbered(2, 1)).await;
     orders
@@ -115,7 +115,7 @@ async fn letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(t
 async fn in_order<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<H>(test, &broker, &orders, 5).await;
+    make_dead_letters::<H>(test, &broker, &orders, 5).await;
     orders.line_rule((1, 3), Rule::Fail);
     let before = orders.seen().runs.len();
     assert_eq!(retry(test, consumer).await, 5);
@@ -170,7 +170,7 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 2).await;
     assert_eq!(retry(&test, consumer).await, 2);
     orders.rule(1, Rule::Wait);
     let runs = orders.seen().runs.len();
@@ -219,7 +219,7 @@ async fn every_strategy_tries_its_letters_again(test: TestDb) {
 async fn again<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let messages = give_up::<H>(test, &broker, &orders, 2).await;
+    let messages = make_dead_letters::<H>(test, &broker, &orders, 2).await;
     // One after them has taken effect meanwhile.
     put(&broker, &numbered(1, 3)).await;
     let report = within(inbox::<H>(test, &broker, &orders).drain_until_idle())
@@ -272,7 +272,7 @@ async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 2).await;
     let runs = orders.seen().runs.len();
     assert_eq!(retry(&test, consumer).await, 2);
     let letters = DeadLetters::new(test.db.clone());
@@ -286,7 +286,7 @@ async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
     assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
-/// One call per message that is given up, when the letter is there to be read; and one more if it is tried again and fails again.
+/// One call per message that is dead-lettered, when the letter is there to be read; and one more if it is tried again and fails again.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -294,18 +294,18 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     let (told, sink) = (Arc::new(Mutex::new(Vec::new())), MemoryDeadLetters::new());
     let hook = {
         let (told, db) = (told.clone(), test.connect_again().await);
-        move |given_up: outbox_inbox::GivenUp<'_>| {
-            let (db, consumer) = (db.clone(), given_up.consumer.to_owned());
+        move |dead: outbox_inbox::DeadDelivery<'_>| {
+            let (db, consumer) = (db.clone(), dead.consumer.to_owned());
             let letters = tokio::task::block_in_place(|| {
                 tokio::runtime::Handle::current()
                     .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
             });
-            let event_id = given_up.message.map(|message| message.event_id);
+            let event_id = dead.message.map(|message| message.event_id);
             let found = letters.iter().find(|letter| letter.event_id == event_id);
             let found = found.map(|letter| (letter.attempts, letter.error.clone()));
             told.lock()
                 .unwrap()
-                .push((event_id, (given_up.attempts, given_up.error.to_owned()), found));
+                .push((event_id, (dead.attempts, dead.error.to_owned()), found));
         }
     };
     // The letter is in the table, whoever does not take the copy.

@@ -1,4 +1,4 @@
-//! Messages that take effect and whose acknowledgements are lost: none is given up, none takes effect again, and no row calls one failed.
+//! Messages that take effect and whose acknowledgements are lost: none is dead-lettered, none takes effect again, and no row calls one failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,7 +125,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
 }
 
 /// The default settings: 10 attempts. The broker delivers more often than that, because it never hears that the message is done.
-async fn what_took_effect_is_never_given_up(test: TestDb) {
+async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
 }
@@ -434,7 +434,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
     assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
     orders.rule(1, None);
-    // These strategies do not look at the row that says that the event was given up.
+    // These strategies do not look at the row that says that the event was dead-lettered.
     put(&broker, &copy(&message)).await;
     let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}: {report:?}");
@@ -466,7 +466,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
 }
 
 on_every_backend!(
-    what_took_effect_is_never_given_up,
+    what_took_effect_never_becomes_a_dead_letter,
     lost_acknowledgements_use_no_attempts,
     a_failure_is_over_when_a_copy_has_taken_effect,
     what_waits_for_its_turn_uses_no_attempts,

@@ -21,7 +21,7 @@ fn foreign(stream_sequence: u64) -> Incoming {
     }
 }
 
-/// Orders 1, 1 and 2 are given up, and something that is no message.
+/// Orders 1, 1 and 2 are dead-lettered, and something that is no message.
 async fn four_letters(test: &TestDb) -> (Harness, DeadLetters) {
     let harness = test.harness(&Script::new([], Step::Fatal));
     for (order_id, line) in [(1, 0), (1, 1), (2, 0)] {
@@ -153,7 +153,11 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
         Outcome::Duplicate
     );
     assert_eq!(script.runs(), 1);
-    assert_eq!(count(&letters, &Selection::all()).await, 0, "given up once more");
+    assert_eq!(
+        count(&letters, &Selection::all()).await,
+        0,
+        "a dead letter once more"
+    );
 }
 
 /// More than a transaction takes, and two who do it at once: each letter is changed once and counted once.

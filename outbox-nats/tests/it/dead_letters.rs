@@ -7,7 +7,7 @@ use outbox_nats::{DeadLetterConfig, DeadLetterStream, ProvisionError, Provisioni
 use crate::environment::{Nats, on_both_servers};
 
 on_both_servers! {
-    a_copy_is_what_was_delivered_and_why_it_was_given_up,
+    a_copy_is_what_was_delivered_and_why_it_is_dead,
     a_repeated_copy_is_dropped_and_a_later_failure_is_not,
     hostile_letters_do_no_harm,
     a_missing_stream_is_an_error_and_can_be_provisioned_by_many,
@@ -61,7 +61,7 @@ fn header<'a>(message: &'a StreamMessage, name: &str) -> Option<&'a str> {
     message.headers.get(name).map(|value| value.as_str())
 }
 
-async fn a_copy_is_what_was_delivered_and_why_it_was_given_up(nats: &Nats) {
+async fn a_copy_is_what_was_delivered_and_why_it_is_dead(nats: &Nats) {
     let sink = provisioned(nats).await;
     let letter = letter(&[("ce-id", "7"), ("ce-type", "order.placed"), ("Tenant", "x:y")]);
     sink.send(&letter).await.unwrap();

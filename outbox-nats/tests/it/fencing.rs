@@ -168,7 +168,7 @@ async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     }
 }
 
-/// It was parked, the aggregate went on, and now an operator has resumed it.
+/// It became a dead letter, the aggregate went on, and now an operator has resumed it.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);

@@ -1,4 +1,4 @@
-//! The server is killed and comes back: nothing is lost, nothing is given up, and copies are recognised.
+//! The server is killed and comes back: nothing is lost, nothing is dead-lettered, and copies are recognised.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// While there is no stream, messages wait; nothing is given up and no attempt is used. What the old stream had is a matter of reconciling.
+/// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. What the old stream had is a matter of reconciling.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
@@ -97,7 +97,7 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
     assert!(store.rows().iter().all(|row| row.attempts == 0));
     let ids = nats
         .publisher()

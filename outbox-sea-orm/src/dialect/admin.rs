@@ -21,7 +21,7 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
     match status {
         MessageStatus::Pending => 0,
         MessageStatus::Published => 1,
-        MessageStatus::Parked => 2,
+        MessageStatus::Dead => 2,
         MessageStatus::Waiting => 3,
     }
 }
@@ -121,7 +121,7 @@ impl Dialect {
         sql.push(comparison).push(&self.time(&micros));
     }
 
-    /// Makes parked rows pending, or waiting; the error and the failures stay for people to see. Index of parked rows (MySQL: primary key).
+    /// Makes dead rows pending, or waiting; the error and the failures stay for people to see. Index of dead rows (MySQL: primary key).
     pub(crate) fn retry(&self, row_ids: &[i64], waiting: bool) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND row_id",
@@ -323,7 +323,7 @@ impl Dialect {
             _ => format!("{messages} m"),
         };
         self.sql(format!(
-            "SELECT {} AS pending, {} AS waiting, {} AS parked, {} AS halted, {} AS held_until, \
+            "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS held_until, \
              (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
             count(messages, "status = 0"),
             count(messages, "status = 3"),

@@ -1,6 +1,6 @@
 //! Aggregates and partitions as conditions.
 //!
-//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be held and parked.
+//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be held and dead-lettered.
 
 use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Value};

@@ -28,7 +28,7 @@ pub(crate) struct NewHold {
 /// What a failure does to a row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
-    pub(crate) parked: bool,
+    pub(crate) dead: bool,
     pub(crate) attempt: bool,
     /// Counts a failure.
     pub(crate) error: Option<String>,
@@ -89,12 +89,12 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Records a failure: the rows wait, or are parked.
+    /// Records a failure: the rows wait, or are dead.
     pub(crate) fn settle_failed(&self, rows: Rows<'_>, failure: &Failure) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET status = {}",
             self.messages,
-            if failure.parked { 2 } else { 3 }
+            if failure.dead { 2 } else { 3 }
         ));
         if failure.attempt {
             sql.push(", attempts = attempts + 1");

@@ -42,7 +42,7 @@ pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, 
     Ok(Backlog {
         pending: bounded(count("pending")? + waiting),
         waiting,
-        parked: count("parked")?,
+        dead_letters: count("dead")?,
         halted_aggregates: halted,
         held_aggregates: bounded(count("held_until")? + halted),
         oldest_pending: row
@@ -92,14 +92,14 @@ async fn select(
         .collect()
 }
 
-/// What is done with parked messages.
+/// What is done with dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Retry,
     Skip,
 }
 
-/// Decides about parked messages, batch by batch.
+/// Decides about dead letters, batch by batch.
 pub(super) async fn decide(
     db: &Session,
     dialect: &Dialect,
@@ -165,7 +165,7 @@ async fn decide_batch(
     Ok(decided)
 }
 
-/// Copies published and parked messages behind everything recorded so far, batch by batch.
+/// Copies published messages and dead letters behind everything recorded so far, batch by batch.
 pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
     // Copies are published and then selected as well; what is recorded from now on is left out.
     let until: i64 = db
@@ -258,7 +258,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// A parked row may be one that could not be read, so texts are read as far as they go.
+/// A dead row may be one that could not be read, so texts are read as far as they go.
 fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let id: Uuid = row.try_get("", "id")?;
@@ -276,7 +276,7 @@ fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
             0 => MessageStatus::Pending,
             1 => MessageStatus::Published,
             3 => MessageStatus::Waiting,
-            _ => MessageStatus::Parked,
+            _ => MessageStatus::Dead,
         },
         attempts: u32::try_from(int("attempts")?).unwrap_or_default(),
         failures: u32::try_from(int("failures")?).unwrap_or_default(),

@@ -274,7 +274,7 @@ impl OutboxAdmin for SqlStore {
             admin::decide(&db, &dialect, selection, Decision::Retry).await
         })
         .await
-        .map_err(failed("parked messages could not be retried"))
+        .map_err(failed("dead letters could not be retried"))
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
@@ -284,7 +284,7 @@ impl OutboxAdmin for SqlStore {
             admin::decide(&db, &dialect, selection, Decision::Skip).await
         })
         .await
-        .map_err(failed("parked messages could not be skipped"))
+        .map_err(failed("dead letters could not be skipped"))
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {

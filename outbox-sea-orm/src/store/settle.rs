@@ -277,18 +277,18 @@ impl Changes {
                         changes.becomes_oldest(settlement, row);
                     }
                     let failure = Failure {
-                        parked: false,
+                        dead: false,
                         attempt: *attempt,
                         error: error.as_deref().map(storable_error),
                         until_micros: (!row.is_sequenced).then_some(until),
                     };
                     changes.fail(failure, settlement);
                 }
-                Verdict::Parked { error, halt } => {
+                Verdict::Dead { error, halt } => {
                     // One message halts an aggregate at a time; another waits for its turn.
-                    let parked = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.row_id);
+                    let dead = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.row_id);
                     let failure = Failure {
-                        parked,
+                        dead,
                         attempt: true,
                         error: Some(storable_error(error)),
                         until_micros: None,

@@ -72,11 +72,11 @@ mod head_row {
                 error: Some("no".to_owned()),
                 attempt: true,
             };
-            let parked = Verdict::Parked {
+            let dead = Verdict::Dead {
                 error: "no".to_owned(),
                 halt: true,
             };
-            test.settle(&leases, &rows[..1], held).await + test.settle(&leases, &rows[1..], parked).await
+            test.settle(&leases, &rows[..1], held).await + test.settle(&leases, &rows[1..], dead).await
         };
         let settled = tokio::time::timeout(Duration::from_secs(20), settle).await;
         assert_eq!(settled.expect("settling waits for the head row"), 2);
@@ -84,7 +84,7 @@ mod head_row {
     }
 }
 
-/// What a relay does, with every third message failing and every seventh parked.
+/// What a relay does, with every third message failing and every seventh dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
     let walked = test.walk(leases, 50).await;
@@ -104,7 +104,7 @@ async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<
         }
         let sequence = row.message.as_ref().unwrap().sequence.unwrap();
         let verdict = match (round + n as u64 + sequence) % 7 {
-            0 => Verdict::Parked {
+            0 => Verdict::Dead {
                 error: "no".to_owned(),
                 halt: true,
             },
@@ -158,7 +158,7 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let outcome = match operator {
-                        0 => store.retry(&Selection::parked()).await.map(|_| ()),
+                        0 => store.retry(&Selection::dead_letters()).await.map(|_| ()),
                         _ => {
                             let aggregate = outbox_core::Aggregate::new("probe", "1");
                             store.resume(&aggregate).await.map(|_| ())

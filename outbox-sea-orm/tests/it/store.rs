@@ -202,7 +202,7 @@ async fn rows(db: &TestDb) -> Vec<RowState> {
                     0 => MessageStatus::Pending,
                     1 => MessageStatus::Published,
                     3 => MessageStatus::Waiting,
-                    _ => MessageStatus::Parked,
+                    _ => MessageStatus::Dead,
                 },
                 attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
             }
@@ -308,7 +308,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
     }
 }
 
-/// A key that another program damaged is returned as far as it can be read, so that the relay can park it.
+/// A key that another program damaged is returned as far as it can be read, so that the relay can dead-letter it.
 async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return, // Text is always UTF-8 there.
@@ -328,24 +328,24 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert_eq!(rows[0].message, Err("aggregate_id is not UTF-8".to_owned()));
     assert!(rows[1].message.is_ok());
     let (_, leases) = test.lease_all().await;
-    let park = Verdict::Parked {
+    let dead = Verdict::Dead {
         error: "unreadable".to_owned(),
         halt: true,
     };
     assert_eq!(
         test.store()
-            .settle(&leases, &settlements(&rows[..1], &park))
+            .settle(&leases, &settlements(&rows[..1], &dead))
             .await
             .unwrap(),
         1
     );
     assert_eq!(test.fetch_all().await.len(), 1);
-    let parked = test
+    let dead = test
         .store()
-        .list(&Selection::parked(), 10.try_into().unwrap())
+        .list(&Selection::dead_letters(), 10.try_into().unwrap())
         .await
         .unwrap();
-    assert!(parked[0].halts && parked[0].aggregate.id == "j\u{fffd}");
+    assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
 /// A delay before 1970 is over, one at the end of time is not, and neither is an error.

@@ -45,7 +45,7 @@ pub(crate) struct Committed {
     pub(crate) sequence: Option<u64>,
     pub(crate) event_type: String,
     pub(crate) payload: Vec<u8>,
-    pub(crate) parked: bool,
+    pub(crate) outbox_dead: bool,
 }
 
 /// Connections to the databases of all parts.
@@ -105,7 +105,7 @@ async fn committed(db: &DatabaseConnection) -> Result<Vec<Committed>, Failure> {
                 .map(i64::cast_unsigned),
             event_type: row.try_get("", "event_type")?,
             payload: row.try_get("", "payload")?,
-            parked: row.try_get::<i16>("", "status")? == 2,
+            outbox_dead: row.try_get::<i16>("", "status")? == 2,
         })
     };
     rows(db, &sql)

@@ -15,7 +15,7 @@ use crate::relay::ownership::Upkeep;
 use crate::relay::policy::{self, Outcome};
 use crate::relay::retention;
 use crate::relay::schedule::Key;
-use crate::relay::{ParkedMessage, RelayError};
+use crate::relay::{DeadMessage, RelayError};
 use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, Relays, StoreError, Verdict, within};
 use crate::{FailureClass, telemetry};
 
@@ -122,7 +122,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 .update(|vitals| Trouble::note(&mut vitals.broker_failing, reason.as_str()));
         }
         let mut step = Ok(());
-        if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Parked { .. })) {
+        if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Dead { .. })) {
             step = Err(RelayError::Broker(reason));
         }
         match outcome {
@@ -140,17 +140,17 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     pub(super) fn unreadable(&mut self, key: Key, row: FetchedRow) {
         if let Err(reason) = &row.message {
-            let verdict = policy::park(format!("row cannot be read: {reason}"), &row, self.config);
+            let verdict = policy::dead_letter(format!("row cannot be read: {reason}"), &row, self.config);
             self.refused(key, row, verdict);
         }
     }
 
-    /// A message waits, or is given up; what is behind it waits with it, unless it goes on.
+    /// A message waits, or is dead-lettered; what is behind it waits with it, unless it goes on.
     fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
         match &verdict {
-            Verdict::Parked { error, halt } => {
-                tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message parked");
-                self.hand.parked(ParkedMessage {
+            Verdict::Dead { error, halt } => {
+                tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
+                self.hand.dead(DeadMessage {
                     row_id: row.row_id,
                     id: row.message.as_ref().ok().map(|message| message.id),
                     event_type: row
@@ -234,20 +234,20 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if published > 0 && accepted > 0 {
             self.checkup.delivered();
         }
-        for parked in &unsettled.parked {
-            self.report.parked += 1;
-            telemetry::parked();
+        for dead in &unsettled.dead {
+            self.report.dead_letters += 1;
+            telemetry::dead_letter();
             if self.ownership.keeps(retention::PARTITION) {
                 // Until the backlog is counted again, which this relay does.
                 self.relay
                     .health
-                    .update(|vitals| vitals.halted += u64::from(parked.halts));
+                    .update(|vitals| vitals.halted += u64::from(dead.halts));
             }
-            if let Some(hook) = &self.relay.on_parked
+            if let Some(hook) = &self.relay.on_dead_letter
                 // It is the application's, and told of what is written down already; nothing of it is used afterwards.
-                && catch_unwind(AssertUnwindSafe(|| hook(parked))).is_err()
+                && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
             {
-                tracing::error!(message_id = ?parked.id, "the hook `on_parked` panicked; the relay goes on");
+                tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");
             }
         }
         Ok(())
@@ -320,7 +320,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if free.is_empty() {
             return;
         }
-        let leases = self.ownership.give_up(&free);
+        let leases = self.ownership.give_back(&free);
         let (store, owner) = (&self.relay.store, self.ownership.owner());
         tracing::info!(partitions = free.len(), "leases given back to share the work");
         let bound = self.config.store_timeout;

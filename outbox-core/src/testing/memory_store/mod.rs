@@ -139,7 +139,7 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting: all are published or parked. Delayed messages and those of a halted aggregate are
+    /// Waits until no message is pending or waiting: all are published or dead. Delayed messages and those of a halted aggregate are
     /// waiting.
     pub async fn until_drained(&self) {
         loop {
@@ -290,13 +290,13 @@ impl OutboxAdmin for MemoryStore {
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("retry parked messages", |state| state.retry(selection));
+        let result = self.call("retry dead letters", |state| state.retry(selection));
         crate::wake::notify();
         result
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("skip parked messages", |state| state.skip(selection));
+        let result = self.call("skip dead letters", |state| state.skip(selection));
         crate::wake::notify();
         result
     }

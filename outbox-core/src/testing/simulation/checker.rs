@@ -100,7 +100,7 @@ impl Checker {
             delayed: draft.available_at.is_some(),
             poison: draft.poison != Poison::None,
         });
-        let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::ParkAndContinue;
+        let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::Continue;
         self.messages.push(Account::new(draft, sequence, free));
         no
     }
@@ -126,7 +126,7 @@ impl Checker {
         self.account_mut(no).free = true;
     }
 
-    /// A parked message begins anew, with no attempts used.
+    /// A dead letter begins anew, with no attempts used.
     pub(super) fn retried(&mut self, no: No) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
@@ -292,8 +292,8 @@ impl Checker {
             Verdict::Held { attempt: true, .. } => "held, attempt used",
             Verdict::Held { error: Some(_), .. } => "held",
             Verdict::Held { .. } => "held, due at once",
-            Verdict::Parked { halt: true, .. } => "parked, halts",
-            Verdict::Parked { .. } => "parked, others go on",
+            Verdict::Dead { halt: true, .. } => "dead, halts",
+            Verdict::Dead { .. } => "dead, others go on",
         };
         self.history.note(Event::Settled {
             life,
@@ -316,22 +316,22 @@ impl Checker {
                     format!("message {no} was settled as published and was never on the stream")
                 });
             }
-            Verdict::Held { attempt: true, .. } | Verdict::Parked { .. } => {
-                let parks = matches!(verdict, Verdict::Parked { .. });
+            Verdict::Held { attempt: true, .. } | Verdict::Dead { .. } => {
+                let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
                 // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time. The first of
                 // two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
-                account.may_park_again |= !answered && parks;
+                account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;
                 let explained = permanent + unclassified + account.may_repeat;
                 let is_unreadable = account.draft.poison == Poison::Unreadable;
                 let fair = is_unreadable || account.attempts <= explained;
-                let may_park = is_unreadable
+                let may_die = is_unreadable
                     || permanent > 0
-                    || account.may_park_again
+                    || account.may_die_again
                     || unclassified + account.may_repeat >= attempts_max;
-                let fair = fair && (may_park || !parks);
+                let fair = fair && (may_die || !dies);
                 let used = account.attempts;
                 self.demand(Invariant::Attempts, fair, || {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")

@@ -26,7 +26,7 @@ pub use wrong::Wrong;
 /// What must hold, whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or visibly parked, and what is settled as published has been there. Only what was published long
+    /// Every committed message is on the stream or visibly dead, and what is settled as published has been there. Only what was published long
     /// enough ago is purged. What the stream loses while it is kept is there again after reconciling.
     NoLoss,
     /// Every message on the stream was committed.
@@ -44,7 +44,7 @@ pub enum Invariant {
     /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first what has no poison beside it, then the rest. A drain leaves nothing that was due
     /// and in its hands. A shutdown ends in time.
     Progress,
-    /// Only refusals that are the message's own fault use attempts or park it.
+    /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,
     /// In the end nothing waits and nothing is held.
     Hygiene,

@@ -48,7 +48,7 @@ pub(super) struct Plan {
     /// How often a relay drains and ends, instead of running until it is stopped.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
-    /// In the end parked messages are skipped rather than retried.
+    /// In the end dead letters are skipped rather than retried.
     pub(super) skips_in_the_end: bool,
 }
 
@@ -175,7 +175,7 @@ impl Plan {
             .on_poison(if rng.bool() {
                 PoisonPolicy::HaltAggregate
             } else {
-                PoisonPolicy::ParkAndContinue
+                PoisonPolicy::Continue
             })
             .backoff(Backoff {
                 min: ms(rng, 5..=50),

@@ -279,7 +279,7 @@ fn judge(world: &World, seed: u64) {
     let lost = (0_u32..).zip(&checker.messages).find_map(|(no, message)| {
         let status = rows.get(&message.draft.id).copied();
         let is_accounted = match status {
-            Some(MessageStatus::Parked) => true,
+            Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),

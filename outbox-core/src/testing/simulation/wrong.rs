@@ -43,8 +43,8 @@ pub enum Wrong {
     OvertakesDelayed,
     /// Whatever is old is purged, also what was not published yet.
     PurgesUnpublished,
-    /// Whatever is old is purged, also what was given up.
-    PurgesParked,
+    /// Whatever is old is purged, also dead letters.
+    PurgesDeadLetters,
     /// Relays keep it to themselves that they cannot do their work.
     HidesAilments,
     /// Reconciling takes for stored what was once confirmed.
@@ -63,7 +63,7 @@ impl Wrong {
         Self::LeasesRunOutEarly,
         Self::OvertakesDelayed,
         Self::PurgesUnpublished,
-        Self::PurgesParked,
+        Self::PurgesDeadLetters,
         Self::HidesAilments,
         Self::TrustsConfirmations,
     ];
@@ -82,7 +82,7 @@ impl Wrong {
             Self::LeasesRunOutEarly => "leases-run-out-early",
             Self::OvertakesDelayed => "overtakes-delayed",
             Self::PurgesUnpublished => "purges-unpublished",
-            Self::PurgesParked => "purges-parked",
+            Self::PurgesDeadLetters => "purges-parked",
             Self::HidesAilments => "hides-ailments",
             Self::TrustsConfirmations => "trusts-confirmations",
         }
@@ -333,7 +333,7 @@ impl Backend {
     pub(super) fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         let is_wrong = |status| match self.wrong {
             Wrong::PurgesUnpublished => matches!(status, MessageStatus::Pending | MessageStatus::Waiting),
-            Wrong::PurgesParked => status == MessageStatus::Parked,
+            Wrong::PurgesDeadLetters => status == MessageStatus::Dead,
             _ => false,
         };
         let bound = self.store.now() - request.older_than;

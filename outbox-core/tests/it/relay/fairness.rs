@@ -65,7 +65,7 @@ async fn ten_thousand_aggregates_that_are_refused_do_not_stop_the_others() {
         store.until_drained().await;
     })
     .await;
-    assert_eq!((report.published, report.parked), (10_100, 0));
+    assert_eq!((report.published, report.dead_letters), (10_100, 0));
     Ledger::of(&store, &broker).assert_balanced();
 }
 

@@ -73,7 +73,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
     }
 }
 
-/// Between the look of the one that gives up and its decision, another process handled the message.
+/// Between the check of the process that dead-letters it and its decision, another process handled the message.
 async fn what_took_effect_is_not_buried(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));

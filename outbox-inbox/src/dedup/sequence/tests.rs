@@ -69,15 +69,15 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// As [`Self::claim_again_of`], for a number that was given up.
+    /// As [`Self::claim_again_of`], for a number that was dead-lettered.
     async fn claim_again(&self, sequence: u64) -> Turn {
         self.claim_again_of(sequence, true).await
     }
 
-    async fn claim_again_of(&self, sequence: u64, given_up: bool) -> Turn {
+    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Turn {
         let tx = self.begin().await;
         let place = self.at(sequence);
-        let turn = place.claim_again(&tx, given_up, Wait).await.unwrap();
+        let turn = place.claim_again(&tx, was_dead, Wait).await.unwrap();
         tx.commit().await.unwrap();
         turn
     }
@@ -244,7 +244,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
     db.close().await;
 }
 
-async fn a_message_that_was_given_up_is_passed(db: TestDb) {
+async fn a_dead_letter_is_passed(db: TestDb) {
     let lane = Lane::new(&db);
     lane.fail(1).await;
     lane.pass(1).await;
@@ -266,7 +266,7 @@ async fn a_message_that_was_given_up_is_passed(db: TestDb) {
     db.close().await;
 }
 
-async fn a_message_can_be_given_up_before_any_was_handled(db: TestDb) {
+async fn a_message_can_become_a_dead_letter_before_any_was_handled(db: TestDb) {
     let lane = Lane::new(&db);
     lane.pass(3).await;
     assert_eq!(lane.claim(2, Wait).await, Late);
@@ -481,8 +481,8 @@ on_every_database!(
     gaps_that_are_normal_leave_no_trace,
     a_failing_message_is_no_gap,
     a_failing_message_that_never_comes_again_is_forgotten,
-    a_message_that_was_given_up_is_passed,
-    a_message_can_be_given_up_before_any_was_handled,
+    a_dead_letter_is_passed,
+    a_message_can_become_a_dead_letter_before_any_was_handled,
     what_is_missing_is_bounded_and_nothing_is_forgotten,
     a_crash_leaves_the_sequence,
     several_numbers_in_one_transaction,

@@ -30,7 +30,7 @@ CREATE TABLE {schema}{prefix}inbox_sequences (
     CONSTRAINT {prefix}inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) WITH (fillfactor = 80);
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE {schema}{prefix}inbox_dead_letters (
     id             uuid NOT NULL,
@@ -57,7 +57,7 @@ CREATE INDEX {prefix}inbox_dead_letters_consumer ON {schema}{prefix}inbox_dead_l
 -- What is to be tried again, in the order of the stream.
 CREATE INDEX {prefix}inbox_dead_letters_retry ON {schema}{prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: what was given up, with payloads as text, or escaped where they are none.
+-- For people: dead letters, with payloads as text, or escaped where they are none.
 CREATE FUNCTION {schema}{prefix}inbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -67,7 +67,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE VIEW {schema}{prefix}inbox_given_up AS
+CREATE VIEW {schema}{prefix}inbox_dead_letters_readable AS
 SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, error AS reason, attempts,
        CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
        created_at, subject, stream_sequence, headers, {schema}{prefix}inbox_readable(payload) AS payload

@@ -1,5 +1,5 @@
 DROP VIEW IF EXISTS {schema}{prefix}outbox_held;
-DROP VIEW IF EXISTS {schema}{prefix}outbox_parked;
+DROP VIEW IF EXISTS {schema}{prefix}outbox_dead_letters;
 DROP VIEW IF EXISTS {schema}{prefix}outbox_messages_readable;
 DROP TABLE IF EXISTS {schema}{prefix}outbox_relays;
 DROP TABLE IF EXISTS {schema}{prefix}outbox_leases;

@@ -1,5 +1,5 @@
 DROP VIEW {schema}{prefix}outbox_held;
-DROP VIEW {schema}{prefix}outbox_parked;
+DROP VIEW {schema}{prefix}outbox_dead_letters;
 DROP VIEW {schema}{prefix}outbox_messages_readable;
 DROP FUNCTION {schema}{prefix}outbox_readable(bytea);
 DROP TABLE {schema}{prefix}outbox_relays;

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
     available_at   INTEGER,                     -- null: at once
     attempts       INTEGER NOT NULL DEFAULT 0,
     last_error     TEXT,
-    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   INTEGER,
     failures       INTEGER NOT NULL DEFAULT 0,
     event_id       BLOB                         -- null: the same as id; set in replayed copies
@@ -52,7 +52,7 @@ CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_waiting_until
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_waiting_row_id
     ON {prefix}outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_parked ON {prefix}outbox_messages (row_id) WHERE status = 2;
+CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_dead ON {prefix}outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
@@ -62,14 +62,14 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
+-- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_holds (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     partition_no   INTEGER NOT NULL,
     due_at         INTEGER,                     -- null: halted
-    halted_by      INTEGER,                     -- row_id of the parked message
+    halted_by      INTEGER,                     -- row_id of the dead letter
     PRIMARY KEY (aggregate_type, aggregate_id),
     CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
 ) WITHOUT ROWID;
@@ -110,7 +110,7 @@ SELECT row_id,
        lower(substr(hex(COALESCE(event_id, id)), 1, 8) || '-' || substr(hex(COALESCE(event_id, id)), 9, 4) || '-' ||
              substr(hex(COALESCE(event_id, id)), 13, 4) || '-' || substr(hex(COALESCE(event_id, id)), 17, 4) || '-' ||
              substr(hex(COALESCE(event_id, id)), 21)) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
@@ -121,8 +121,8 @@ SELECT row_id,
        headers, dedup_key, partition_no
 FROM {prefix}outbox_messages;
 
--- Messages that were given up, and why.
-CREATE VIEW IF NOT EXISTS {prefix}outbox_parked AS
+-- Dead letters, and why.
+CREATE VIEW IF NOT EXISTS {prefix}outbox_dead_letters AS
 SELECT m.row_id,
        lower(substr(hex(m.id), 1, 8) || '-' || substr(hex(m.id), 9, 4) || '-' || substr(hex(m.id), 13, 4) || '-' ||
              substr(hex(m.id), 17, 4) || '-' || substr(hex(m.id), 21)) AS id,

@@ -1,19 +1,19 @@
-//! Promises to operators: what waits and what was given up is counted, listed, and can be set going.
+//! Promises to operators: waiting messages and dead letters are counted, listed, and can be set going.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, backlog, commit, commit_each, counts, fetch, fetch_held, first, held, hindered, hold_each,
-    id_of, keys, lease_all, limit, list, only, parked, published, resume, settled, with_held, with_parked,
+    ALL, LONG, backlog, commit, commit_each, counts, dead, fetch, fetch_held, first, held, hindered,
+    hold_each, id_of, keys, lease_all, limit, list, only, published, resume, settled, with_dead, with_held,
 };
 use crate::message::Events;
 use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// The backlog counts what is pending, what of that waits, what is parked, and who is held.
-pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fixture: &F) {
+/// The backlog counts what is pending, what of that waits, what is dead, and who is held.
+pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
     assert_eq!(backlog(fixture).await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
     let expected = Backlog {
@@ -24,15 +24,15 @@ pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fi
     assert!(backlog(fixture).await.oldest_pending.is_some());
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
-    settled(fixture, &leases, &only(&rows, "b"), parked(false)).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
+    settled(fixture, &leases, &only(&rows, "b"), dead(false)).await;
     settled(fixture, &leases, &only(&rows, "c"), published()).await;
     settled(fixture, &leases, &first(&rows, "d"), hindered(LONG)).await;
     fetch(fixture, &leases, ALL).await;
     let expected = Backlog {
         pending: 3,
         waiting: 3,
-        parked: 2,
+        dead_letters: 2,
         halted_aggregates: 1,
         held_aggregates: 2,
         // What waits is not late: it has not come up.
@@ -49,11 +49,11 @@ pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fi
 
 /// The list says what is needed to decide, oldest first, and no more than asked for.
 pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "b", "c"], true).await;
+    let (leases, row) = with_dead(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
-    settled(fixture, &leases, &rows, parked(false)).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
 
-    let listed = list(fixture, &Selection::parked()).await;
+    let listed = list(fixture, &Selection::dead_letters()).await;
     let ids: Vec<_> = listed.iter().map(|message| message.id).collect();
     assert_eq!(ids, [id_of(&row), id_of(&rows[0])]);
     let message = row.message.as_ref().expect("the row is readable");
@@ -64,7 +64,7 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
         aggregate: row.aggregate.clone(),
         sequence: Some(1),
         event_type: "probe.noted".to_owned(),
-        status: MessageStatus::Parked,
+        status: MessageStatus::Dead,
         attempts: 1,
         failures: listed[0].failures,
         error: Some("refused for good".to_owned()),
@@ -74,7 +74,10 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     };
     assert_eq!(listed[0], expected);
     assert!(!listed[1].halts);
-    let one = fixture.store().list(&Selection::parked(), NonZeroU32::MIN).await;
+    let one = fixture
+        .store()
+        .list(&Selection::dead_letters(), NonZeroU32::MIN)
+        .await;
     assert_eq!(one.expect("list answers"), listed[..1]);
 }
 
@@ -95,12 +98,12 @@ async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows[..1], published()).await;
     settled(fixture, &leases, &rows[2..3], hindered(LONG)).await;
-    settled(fixture, &leases, &rows[3..4], parked(false)).await;
+    settled(fixture, &leases, &rows[3..4], dead(false)).await;
     let all = list(fixture, &Selection::all()).await;
     let statuses: Vec<_> = all.iter().map(|message| message.status).collect();
     let expected = {
-        use MessageStatus::{Parked, Pending, Published, Waiting};
-        [Published, Pending, Waiting, Parked, Pending]
+        use MessageStatus::{Dead, Pending, Published, Waiting};
+        [Published, Pending, Waiting, Dead, Pending]
     };
     assert_eq!(statuses, expected);
     all
@@ -162,7 +165,7 @@ pub async fn held_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixtu
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;
-    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
     let listed = held(fixture).await;
     let order: Vec<_> = listed.iter().map(|held| held.aggregate.id.as_str()).collect();
     assert_eq!(order, ["c", "b", "a"]);
@@ -195,7 +198,7 @@ pub async fn resume_makes_a_hold_due<F: StoreFixture>(fixture: &F) {
 pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
     let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_held(fixture, &leases).await, "a");
-    settled(fixture, &leases, &rows, parked(true)).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
     assert!(!resume(fixture, &aggregate("a")).await);
     assert_eq!(fetch_held(fixture, &leases).await, []);
     assert_eq!(backlog(fixture).await.halted_aggregates, 1);

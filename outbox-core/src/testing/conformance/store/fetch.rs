@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::support::{
-    ALL, LONG, commit, commit_each, fetch, first, id_of, keys, lease_all, limit, look, of, only, parked,
+    ALL, LONG, commit, commit_each, dead, fetch, first, id_of, keys, lease_all, limit, look, of, only,
     pending, published, settle, sorted_keys,
 };
 use super::{HeldTransaction, StoreFixture};
@@ -235,7 +235,7 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// A row that cannot be read is handed out as such, so that the relay can park it; it neither fails the fetch nor hides others.
+/// A row that cannot be read is handed out as such, so that the relay can dead-letter it; it neither fails the fetch nor hides others.
 pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -252,10 +252,7 @@ pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F)
         only(&rows, "b")[0].message.is_ok(),
         "readable rows are unaffected"
     );
-    assert_eq!(
-        settle(fixture, &leases, &first(&rows, "a"), parked(false)).await,
-        1
-    );
+    assert_eq!(settle(fixture, &leases, &first(&rows, "a"), dead(false)).await, 1);
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(sorted_keys(&rest), [("a", Some(2)), ("b", Some(1))]);
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, SHORT, apply, backlog, commit, commit_each, failed, fetch, fetch_held, first, hindered,
-    hold_each, id_of, keys, lease_all, limit, look, look_held, only, parked, pending, published, settled,
-    shown, sorted_keys, status_of, until_held_is_due, waiting, with_held,
+    ALL, LONG, SHORT, apply, backlog, commit, commit_each, dead, failed, fetch, fetch_held, first, hindered,
+    hold_each, id_of, keys, lease_all, limit, look, look_held, only, pending, published, settled, shown,
+    sorted_keys, status_of, until_held_is_due, waiting, with_held,
 };
 use crate::message::Events;
 use crate::store::{FetchRequest, Fetched, HeldRequest, MessageStatus, Verdict};
@@ -234,7 +234,7 @@ pub async fn setting_aside_without_a_hold_changes_nothing<F: StoreFixture>(fixtu
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
-/// An unsequenced message is not held with its aggregate, and does not halt it when it is parked.
+/// An unsequenced message is not held with its aggregate, and does not halt it when it is a dead letter.
 pub async fn unsequenced_messages_are_not_held_and_halt_nobody<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -247,7 +247,7 @@ pub async fn unsequenced_messages_are_not_held_and_halt_nobody<F: StoreFixture>(
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&rest), [("a", None)]);
     assert!(!rest[0].sequenced);
-    settled(fixture, &leases, &rest, parked(true)).await;
+    settled(fixture, &leases, &rest, dead(true)).await;
     assert!(!shown(fixture, &rest[0]).await.halts);
     assert_eq!(backlog(fixture).await.halted_aggregates, 0);
     assert!(super::support::resume(fixture, &aggregate("a")).await);
@@ -303,17 +303,17 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     assert_eq!((shown.failures, shown.attempts), (3, 1));
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
     // Giving up uses an attempt as well: the one that failed.
-    settled(fixture, &leases, &rows, parked(true)).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
     let state = super::support::state_of(fixture, id_of(&rows[0])).await;
-    assert_eq!(state.expect("parked rows are kept").attempts, 2);
+    assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// Behind a message that was parked with `halt`, its aggregate waits, also with what is recorded later; others go on.
+/// Behind a message that became a dead letter with `halt`, its aggregate waits, also with what is recorded later; others go on.
 pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     commit_each(fixture, &["a", "c"]).await;
     assert_eq!(
         sorted_keys(&fetch(fixture, &leases, ALL).await),
@@ -327,7 +327,7 @@ pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &rows[..1], parked(true)).await;
+    settled(fixture, &leases, &rows[..1], dead(true)).await;
     settled(fixture, &leases, &rows[1..2], hindered(Duration::ZERO)).await;
     assert_eq!(fetch_held(fixture, &leases).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);

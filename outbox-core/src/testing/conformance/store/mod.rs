@@ -4,11 +4,11 @@
 //! how an application records; a fixture commits events in whatever way its integration offers.
 
 mod admin;
+mod dead_letter;
 mod delay;
 mod fetch;
 mod hold;
 mod lease;
-mod park;
 mod record;
 mod retention;
 mod settle;
@@ -23,9 +23,17 @@ use crate::message::{Aggregate, Events, MessageId};
 use crate::store::{MessageStatus, OutboxAdmin, OutboxStore};
 
 pub use admin::{
-    a_selection_narrows_the_list, backlog_counts_what_waits_and_what_was_given_up,
+    a_selection_narrows_the_list, backlog_counts_waiting_messages_and_dead_letters,
     held_aggregates_are_listed_halted_ones_first, messages_are_listed_oldest_first,
     resume_does_not_end_a_halt, resume_makes_a_hold_due,
+};
+pub use dead_letter::{
+    a_dead_letter_without_halt_can_be_retried_under_a_hold, a_dead_letter_without_halt_lets_a_hold_drain,
+    a_dead_letter_without_halt_lets_its_aggregate_flow, a_message_refused_under_a_halt_waits_for_its_turn,
+    a_retried_message_comes_before_its_successors, retry_and_skip_take_a_selection,
+    retry_makes_a_dead_letter_pending_again, retry_of_what_is_not_dead_does_nothing,
+    retry_releases_a_halted_aggregate, skip_of_what_is_not_dead_does_nothing,
+    skip_releases_a_halted_aggregate, skip_with_nothing_behind_leaves_no_hold,
 };
 pub use delay::{
     a_delayed_message_behind_a_hold_waits_for_its_own_time, a_delayed_message_comes_when_its_time_has_come,
@@ -56,15 +64,6 @@ pub use lease::{
     announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
     leases_are_exclusive, leases_are_renewed_only_while_held, leaving_gives_everything_back,
     relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
-};
-pub use park::{
-    a_message_parked_without_halt_can_be_retried_under_a_hold,
-    a_message_refused_under_a_halt_waits_for_its_turn, a_parked_message_without_halt_lets_its_aggregate_flow,
-    a_retried_message_comes_before_its_successors, parking_without_halt_lets_a_hold_drain,
-    retry_and_skip_take_a_selection, retry_makes_a_parked_message_pending_again,
-    retry_of_what_is_not_parked_does_nothing, retry_releases_a_halted_aggregate,
-    skip_of_what_is_not_parked_does_nothing, skip_releases_a_halted_aggregate,
-    skip_with_nothing_behind_leaves_no_hold,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
@@ -230,19 +229,19 @@ macro_rules! store_conformance {
             settling_again_changes_nothing,
             a_late_verdict_changes_nothing,
             a_long_error_text_can_be_settled,
-            a_parked_message_without_halt_lets_its_aggregate_flow,
-            parking_without_halt_lets_a_hold_drain,
-            retry_makes_a_parked_message_pending_again,
+            a_dead_letter_without_halt_lets_its_aggregate_flow,
+            a_dead_letter_without_halt_lets_a_hold_drain,
+            retry_makes_a_dead_letter_pending_again,
             retry_releases_a_halted_aggregate,
             a_retried_message_comes_before_its_successors,
-            a_message_parked_without_halt_can_be_retried_under_a_hold,
-            retry_of_what_is_not_parked_does_nothing,
+            a_dead_letter_without_halt_can_be_retried_under_a_hold,
+            retry_of_what_is_not_dead_does_nothing,
             a_message_refused_under_a_halt_waits_for_its_turn,
             skip_releases_a_halted_aggregate,
             skip_with_nothing_behind_leaves_no_hold,
-            skip_of_what_is_not_parked_does_nothing,
+            skip_of_what_is_not_dead_does_nothing,
             retry_and_skip_take_a_selection,
-            backlog_counts_what_waits_and_what_was_given_up,
+            backlog_counts_waiting_messages_and_dead_letters,
             messages_are_listed_oldest_first,
             a_selection_narrows_the_list,
             held_aggregates_are_listed_halted_ones_first,

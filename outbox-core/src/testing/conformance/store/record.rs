@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::StoreFixture;
 use super::support::{
-    commit, commit_each, fetch, fetch_held, held, hindered, keys, lease_all, look_held, parked, published,
+    commit, commit_each, dead, fetch, fetch_held, held, hindered, keys, lease_all, look_held, published,
     settle, settled, sorted_keys, waiting,
 };
 use crate::message::Events;
@@ -189,7 +189,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
         ..waiting(&leases)
     };
     assert_eq!(look_held(fixture, request).await.due.len(), 2);
-    settled(fixture, &leases, &first, parked(true)).await;
+    settled(fixture, &leases, &first, dead(true)).await;
     assert_eq!(held(fixture).await.len(), 1);
     let rest = fetch(fixture, &leases, 1_000).await;
     assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, acquire, ageless, commit, commit_delayed, commit_each, failed, fetch, held, hindered, id_of,
-    lease_all, list, only, parked, published, settle, settled, shown, skip, state_of, status_of,
+    ALL, LONG, acquire, ageless, commit, commit_delayed, commit_each, dead, failed, fetch, held, hindered,
+    id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of, status_of,
 };
 use crate::message::Events;
 use crate::store::{ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Verdict};
@@ -21,8 +21,8 @@ fn each_verdict() -> [Verdict; 7] {
         Verdict::Waits,
         hindered(LONG),
         failed(Duration::ZERO),
-        parked(true),
-        parked(false),
+        dead(true),
+        dead(false),
         published(),
         deleted(),
     ]
@@ -132,7 +132,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     let verdicts = [
         ("a", published()),
         ("b", deleted()),
-        ("c", parked(true)),
+        ("c", dead(true)),
         ("d", hindered(LONG)),
     ];
     let mut states = Vec::new();
@@ -157,8 +157,8 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
     settled(fixture, &leases, &only(&rows, "b"), deleted()).await;
-    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
-    assert_eq!(skip(fixture, &Selection::parked()).await, 1);
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
     let before = list(fixture, &Selection::all()).await;
     for verdict in each_verdict() {
         assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
@@ -178,7 +178,7 @@ pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
         error: Some(error.clone()),
         attempt: true,
     };
-    for verdict in [held, Verdict::Parked { error, halt: true }] {
+    for verdict in [held, Verdict::Dead { error, halt: true }] {
         settled(fixture, &leases, &rows, verdict).await;
         let kept = shown(fixture, &rows[0]).await.error.unwrap_or_default();
         assert!(

@@ -193,8 +193,8 @@ pub(super) fn hindered(delay: Duration) -> Verdict {
     }
 }
 
-pub(super) fn parked(halt: bool) -> Verdict {
-    Verdict::Parked {
+pub(super) fn dead(halt: bool) -> Verdict {
+    Verdict::Dead {
         error: "refused for good".to_owned(),
         halt,
     }
@@ -335,8 +335,8 @@ pub(super) async fn with_held<F: StoreFixture>(fixture: &F, ids: &[&str], delay:
     leases
 }
 
-/// Commits `ids`, leases everything, and parks the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
-pub(super) async fn with_parked<F: StoreFixture>(
+/// Commits `ids`, leases everything, and dead-letters the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
+pub(super) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
     halt: bool,
@@ -344,7 +344,7 @@ pub(super) async fn with_parked<F: StoreFixture>(
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
-    settled(fixture, &leases, &rows, parked(halt)).await;
+    settled(fixture, &leases, &rows, dead(halt)).await;
     let row = rows.into_iter().next().expect("there is one row");
     (leases, row)
 }

@@ -26,7 +26,7 @@ impl State {
         Backlog {
             pending: count(self.index.pending.len() + waiting),
             waiting: count(waiting),
-            parked: count(self.index.parked.len()),
+            dead_letters: count(self.index.dead.len()),
             halted_aggregates: count(holds().filter(|hold| hold.is_halted()).count()),
             held_aggregates: count(holds().filter(|hold| !hold.is_due(now)).count()),
             oldest_pending: oldest.map(|row| since(row.message.created_at, now)),
@@ -48,17 +48,17 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Keys of selected rows that are parked.
-    fn selected_parked(&self, selection: &Selection) -> Vec<i64> {
+    /// Keys of selected rows that are dead.
+    fn selected_dead(&self, selection: &Selection) -> Vec<i64> {
         self.selected(selection)
-            .filter(|row| row.status == MessageStatus::Parked)
+            .filter(|row| row.status == MessageStatus::Dead)
             .map(|row| row.row_id)
             .collect()
     }
 
     pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
-        let parked = self.selected_parked(selection);
-        for row_id in &parked {
+        let dead = self.selected_dead(selection);
+        for row_id in &dead {
             self.lift_halt(*row_id);
             // Where later messages of the aggregate wait, it waits with them, as the first of them.
             let is_held = self.rows.get(row_id).is_some_and(|row| {
@@ -73,18 +73,18 @@ impl State {
                 };
             });
         }
-        parked.len() as u64
+        dead.len() as u64
     }
 
     pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
-        let parked = self.selected_parked(selection);
-        for row_id in &parked {
+        let dead = self.selected_dead(selection);
+        for row_id in &dead {
             self.lift_halt(*row_id);
         }
-        parked.len() as u64
+        dead.len() as u64
     }
 
-    /// Lets an aggregate go on that a parked message halts.
+    /// Lets an aggregate go on that a dead letter halts.
     fn lift_halt(&mut self, row_id: i64) {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
@@ -98,8 +98,7 @@ impl State {
     }
 
     pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
-        let is_replayable =
-            |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Parked);
+        let is_replayable = |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead);
         let originals: Vec<Row> = self.selected(selection).filter(is_replayable).cloned().collect();
         let count = originals.len() as u64;
         for original in originals {

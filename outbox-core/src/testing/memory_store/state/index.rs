@@ -1,6 +1,6 @@
-//! Which rows are pending, waiting and parked, and which aggregates are held.
+//! Which rows are pending, waiting and dead, and which aggregates are held.
 //!
-//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and the parked one that halts it, and exists only while there are
+//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and the dead one that halts it, and exists only while there are
 //! any; an unsequenced row that waits is in `alone`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,7 +14,7 @@ use crate::store::MessageStatus;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) pending: BTreeSet<i64>,
-    pub(super) parked: BTreeSet<i64>,
+    pub(super) dead: BTreeSet<i64>,
     pub(super) holds: HashMap<Aggregate, Hold>,
     /// Unsequenced rows that wait, by the end of their time.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
@@ -27,7 +27,7 @@ pub(super) struct Index {
 pub(super) struct Hold {
     /// Due from then on, unless it is halted.
     pub(super) until: OffsetDateTime,
-    /// The parked row that halts it.
+    /// The dead row that halts it.
     pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeSet<i64>,
 }
@@ -71,8 +71,8 @@ impl Index {
             MessageStatus::Waiting => {
                 self.alone.insert((row.waits_until, row.row_id));
             }
-            MessageStatus::Parked => {
-                self.parked.insert(row.row_id);
+            MessageStatus::Dead => {
+                self.dead.insert(row.row_id);
                 if row.halts {
                     self.hold(aggregate, row.message.created_at).halted_by = Some(row.row_id);
                 }
@@ -83,7 +83,7 @@ impl Index {
 
     pub(super) fn remove(&mut self, row: &Row) {
         self.pending.remove(&row.row_id);
-        self.parked.remove(&row.row_id);
+        self.dead.remove(&row.row_id);
         self.alone.remove(&(row.waits_until, row.row_id));
         if let Some(hold) = self.holds.get_mut(&row.message.aggregate) {
             hold.waiting.remove(&row.row_id);

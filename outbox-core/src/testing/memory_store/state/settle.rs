@@ -47,12 +47,12 @@ impl State {
                 error,
                 attempt,
             } => self.hold(settlement.row_id, *delay, error.as_deref(), *attempt),
-            Verdict::Parked { error, halt } => self.park(settlement.row_id, error, *halt),
+            Verdict::Dead { error, halt } => self.dead_letter(settlement.row_id, error, *halt),
         }
     }
 
-    /// [`Verdict::Parked`].
-    fn park(&mut self, row_id: i64, error: &str, halt: bool) {
+    /// [`Verdict::Dead`].
+    fn dead_letter(&mut self, row_id: i64, error: &str, halt: bool) {
         let Some(row) = self.rows.get(&row_id) else {
             return;
         };
@@ -63,7 +63,7 @@ impl State {
             row.status = if waits {
                 MessageStatus::Waiting
             } else {
-                MessageStatus::Parked
+                MessageStatus::Dead
             };
             row.attempts += 1;
             row.failures += 1;

@@ -44,7 +44,7 @@ pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
     /// Its number in its aggregate; a copy has none of its own.
     pub(super) sequence: Option<u64>,
-    /// Its order is not promised: it was skipped, or given up while others went on.
+    /// Its order is not promised: it was skipped, or dead-lettered while others went on.
     pub(super) free: bool,
     /// It has been on the stream.
     pub(in super::super) appeared: bool,
@@ -61,8 +61,8 @@ pub(in super::super) struct Account {
     pub(super) attempts: u32,
     /// Attempts that a lost answer may make count twice.
     pub(super) may_repeat: u32,
-    /// The relay does not know that it was parked.
-    pub(super) may_park_again: bool,
+    /// The relay does not know that it became a dead letter.
+    pub(super) may_die_again: bool,
     /// When it was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
@@ -82,7 +82,7 @@ impl Account {
             faults: (0, 0),
             attempts: 0,
             may_repeat: 0,
-            may_park_again: false,
+            may_die_again: false,
             settled_at: None,
             purged: false,
         }

@@ -15,7 +15,7 @@ use crate::testing::simulation::history::{Event, No};
 impl Checker {
     /// The broker refuses the message for its own fault, if it has one.
     pub(in super::super) fn own_fault(&mut self, no: No) -> Option<FailureClass> {
-        let goes_on = self.on_poison == PoisonPolicy::ParkAndContinue;
+        let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
         let class = match &mut self.account_mut(original).draft.poison {
             Poison::Permanent => FailureClass::Permanent,
@@ -31,7 +31,7 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // It may be given up for this; before that, nothing overtakes it.
+        // It may be dead-lettered for this; before that, nothing overtakes it.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)

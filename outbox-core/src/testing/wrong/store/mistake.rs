@@ -105,18 +105,18 @@ pub enum StoreMistake {
     KeepsNothing,
     /// Counts rows that changed, so that repeating a verdict looks like a lost lease.
     CountsChangedRows,
-    /// Records verdicts on messages that were parked long ago.
-    SettlesTheParked,
+    /// Records verdicts on messages that were dead letters long ago.
+    SettlesDeadLetters,
     /// Fails on error texts that a column cannot hold, as PostgreSQL does on NUL.
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
     /// Gives up what is refused while its aggregate is halted, and remembers the first halt only.
     KeepsTheFirstHalt,
-    /// Halts the aggregate of every parked message.
+    /// Halts the aggregate of every dead letter.
     AlwaysHalts,
-    /// Hands out nothing more of a hold from which a message was parked.
-    ParkingEndsTheDrain,
+    /// Hands out nothing more of a hold from which a message became a dead letter.
+    DeadLettersEndTheDrain,
     /// Says that it retried, and does not.
     RetryDoesNothing,
     /// Makes the message pending and leaves its aggregate halted.
@@ -127,16 +127,16 @@ pub enum StoreMistake {
     RetryEndsBackoff,
     /// Retries everything, whatever was selected.
     RetriesEverything,
-    /// Says that it retried what was not parked.
+    /// Says that it retried what was not dead.
     RetriesAnything,
     /// Says that it skipped, and does not.
     SkipDoesNothing,
     /// Leaves the hold of a skipped message behind.
     SkipKeepsHold,
-    /// Says that it skipped what was not parked.
+    /// Says that it skipped what was not dead.
     SkipsAnything,
-    /// Says nothing of parked messages in the backlog.
-    HidesParked,
+    /// Says nothing of dead letters in the backlog.
+    HidesDeadLetters,
     /// Says nothing of waiting messages in the backlog.
     HidesWaiting,
     /// Lists messages newest first.

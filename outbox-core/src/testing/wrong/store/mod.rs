@@ -182,7 +182,7 @@ impl OutboxStore for WrongStore {
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         let mut backlog = self.inner.backlog().await?;
         match self.mistake {
-            M::HidesParked => backlog.parked = 0,
+            M::HidesDeadLetters => backlog.dead_letters = 0,
             M::HidesWaiting => backlog.waiting = 0,
             _ => {}
         }

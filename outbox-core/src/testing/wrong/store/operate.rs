@@ -113,7 +113,7 @@ impl OutboxAdmin for WrongStore {
         match self.mistake {
             M::ResumeDoesNothing => return Ok(true),
             M::ResumeEndsHalts => {
-                let halting = Selection::parked().aggregate(aggregate);
+                let halting = Selection::dead_letters().aggregate(aggregate);
                 if self.inner.skip(&halting).await? > 0 {
                     return Ok(true);
                 }

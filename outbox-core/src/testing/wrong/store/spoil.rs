@@ -117,7 +117,7 @@ impl WrongStore {
                 let found = self.find(|row| row.status == MessageStatus::Waiting && is_due(row));
                 *rows = found.into_iter().map(as_fetched).collect();
             }
-            M::ParkingEndsTheDrain => {
+            M::DeadLettersEndTheDrain => {
                 let memory = self.memory();
                 rows.retain(|row| !memory.stuck.contains(&row.aggregate));
             }
@@ -156,8 +156,8 @@ impl WrongStore {
             M::CountsChangedRows => {
                 spoilt.retain(|s| matches!(status(s), Some(MessageStatus::Pending | MessageStatus::Waiting)))
             }
-            M::SettlesTheParked => {
-                for row in rows.iter().filter(|row| row.status == MessageStatus::Parked) {
+            M::SettlesDeadLetters => {
+                for row in rows.iter().filter(|row| row.status == MessageStatus::Dead) {
                     self.inner.retry(&Selection::id(row.message.id)).await?;
                 }
             }
@@ -167,7 +167,7 @@ impl WrongStore {
                     let row = rows.iter().find(|row| row.row_id == settlement.row_id);
                     let is_halted =
                         row.is_some_and(|row| halting.iter().any(|h| h.aggregate() == row.aggregate()));
-                    if let Verdict::Parked { halt, .. } = &mut settlement.verdict {
+                    if let Verdict::Dead { halt, .. } = &mut settlement.verdict {
                         *halt &= !is_halted;
                     }
                 }
@@ -202,8 +202,8 @@ impl WrongStore {
             (M::ForgetsFailures, Verdict::Held { error, .. }) => *error = None,
             (M::KeepsEverything, Verdict::Published { keep }) => *keep = true,
             (M::KeepsNothing, Verdict::Published { keep }) => *keep = false,
-            (M::NeverHalts, Verdict::Parked { halt, .. }) => *halt = false,
-            (M::AlwaysHalts, Verdict::Parked { halt, .. }) => *halt = true,
+            (M::NeverHalts, Verdict::Dead { halt, .. }) => *halt = false,
+            (M::AlwaysHalts, Verdict::Dead { halt, .. }) => *halt = true,
             _ => {}
         }
     }
@@ -217,7 +217,7 @@ impl WrongStore {
             let aggregate = row.aggregate().clone();
             match (self.mistake, &settlement.verdict) {
                 (M::HoldsForEver, Verdict::Held { .. })
-                | (M::ParkingEndsTheDrain, Verdict::Parked { .. }) => {
+                | (M::DeadLettersEndTheDrain, Verdict::Dead { .. }) => {
                     self.memory().stuck.insert(aggregate);
                 }
                 (M::UnsequencedHolds, Verdict::Held { .. }) if !is_sequenced => {
@@ -225,7 +225,7 @@ impl WrongStore {
                 }
                 (M::HoldEndsHalt, Verdict::Held { .. }) => {
                     self.inner
-                        .skip(&Selection::parked().aggregate(&aggregate))
+                        .skip(&Selection::dead_letters().aggregate(&aggregate))
                         .await?;
                 }
                 _ => {}
@@ -251,7 +251,7 @@ fn as_fetched(row: StoredRow) -> FetchedRow {
 
 fn error_of(verdict: &Verdict) -> &str {
     match verdict {
-        Verdict::Parked { error, .. } => error,
+        Verdict::Dead { error, .. } => error,
         Verdict::Held { error, .. } => error.as_deref().unwrap_or_default(),
         Verdict::Published { .. } | Verdict::Waits => "",
     }
