@@ -119,7 +119,7 @@ CREATE INDEX outbox_messages_pending
 CREATE INDEX outbox_messages_pending_own
     ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by row id, to settle them. All
+-- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to settle them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX outbox_messages_waiting
     ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
@@ -145,17 +145,17 @@ CREATE TABLE outbox_aggregates (
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
-CREATE TABLE outbox_holds (
+CREATE TABLE outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     partition_no   smallint NOT NULL,
-    due_at         timestamptz,                  -- null: halted
+    blocked_until  timestamptz,                  -- null: halted
     halted_by      bigint,                       -- row_id of the dead letter
-    CONSTRAINT outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    CONSTRAINT outbox_blocks_pk PRIMARY KEY (aggregate_type, aggregate_id),
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
     -- Comes and goes in bursts.
     autovacuum_vacuum_scale_factor = 0.1,
@@ -165,20 +165,20 @@ CREATE TABLE outbox_holds (
 );
 
 -- Some empty pages. A table of none or few is read as a whole for each look-up, by plans that are cached and stay so for a minute after a burst of
--- 10,000 holds: half a second per fetch then (measured), where the index takes 2 ms.
-INSERT INTO outbox_holds (aggregate_type, aggregate_id, partition_no, due_at)
+-- 10,000 blocks: half a second per fetch then (measured), where the index takes 2 ms.
+INSERT INTO outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
 SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
-DELETE FROM outbox_holds;
+DELETE FROM outbox_blocks;
 
 -- What is due: for a relay that owns all partitions, and for one that shares them.
-CREATE INDEX outbox_holds_due
-    ON outbox_holds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_blocks_due
+    ON outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX outbox_holds_own
-    ON outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_blocks_own
+    ON outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX outbox_holds_halted
-    ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+CREATE INDEX outbox_blocks_halted
+    ON outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE outbox_leases (
@@ -222,10 +222,10 @@ FROM outbox_messages;
 CREATE VIEW outbox_dead_letters AS
 SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.row_id
+FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE VIEW outbox_held AS
-SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
-FROM outbox_holds;
+CREATE VIEW outbox_blocked AS
+SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
+FROM outbox_blocks;

@@ -87,19 +87,24 @@ pub(crate) struct Vitals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
-    FetchingHeld,
+    FetchingWaiting,
     Settling,
     Keeping,
 }
 
 impl Activity {
-    pub(crate) const ALL: [Self; 4] = [Self::Fetching, Self::FetchingHeld, Self::Settling, Self::Keeping];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Fetching,
+        Self::FetchingWaiting,
+        Self::Settling,
+        Self::Keeping,
+    ];
     pub(crate) const COUNT: usize = Self::ALL.len();
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Fetching => "fetching",
-            Self::FetchingHeld => "fetching held messages",
+            Self::FetchingWaiting => "fetching waiting messages",
             Self::Settling => "settling",
             Self::Keeping => "keeping leases",
         }

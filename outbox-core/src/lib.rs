@@ -72,9 +72,9 @@ pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, Verdict,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Lease, MessageStatus, OutboxAdmin,
+    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, StreamRetention, Subscriber, SubscriberError, Subscription,

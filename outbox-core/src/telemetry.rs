@@ -57,8 +57,8 @@ metrics! {
     OLDEST = "outbox_oldest_pending_age_seconds", "gauge", None, "age of the oldest pending message that does not wait; 0 if there is none";
     DEAD_LETTERS = "outbox_dead_letters", "gauge", None, "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", None, "aggregates that wait until an operator acts";
-    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are held: halted, delayed or backing off";
-    LEASES = "outbox_leases_held", "gauge", None, "partitions that this relay owns, of 64";
+    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are blocked: halted, delayed or backing off";
+    LEASES = "outbox_leases_owned", "gauge", None, "partitions that this relay owns, of 64";
     RELAYS = "outbox_relays_alive", "gauge", None, "relays that are alive, this one included";
     AILING = "outbox_relays_ailing", "gauge", None, "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
@@ -67,7 +67,7 @@ metrics! {
     DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", None, "dead letters since the start";
     LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
     WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
-    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching held messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
+    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching waiting messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
     PUBLISH = "outbox_publish_seconds", "histogram", None, "from sending a message to its confirmation";
     LATENCY = "outbox_commit_to_stream_seconds", "histogram", None, "from recording a message to its confirmation";
     FETCH = "outbox_fetch_seconds", "histogram", None, "one fetch";
@@ -147,12 +147,12 @@ mod facade {
         gauge(WAITING, backlog.waiting);
         gauge(DEAD_LETTERS, backlog.dead_letters);
         gauge(HALTED, backlog.halted_aggregates);
-        gauge(BLOCKED, backlog.held_aggregates);
+        gauge(BLOCKED, backlog.blocked_aggregates);
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
     }
 
-    pub(crate) fn leases(held: usize, relays: Relays) {
-        gauge(LEASES, held as u64);
+    pub(crate) fn leases(owned: usize, relays: Relays) {
+        gauge(LEASES, owned as u64);
         gauge(RELAYS, u64::from(relays.alive()));
         gauge(AILING, u64::from(relays.ailing));
     }

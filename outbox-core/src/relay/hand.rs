@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_that_began_before_a_hold_was_settled_does_not_overtake_it() {
+    fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
         let mut hand = Hand::default();
         let (first, _) = hand.begin_fetch();
         assert!(hand.take(first, &row(1)));

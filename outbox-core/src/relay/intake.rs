@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::config::RelayConfig;
 use crate::telemetry;
 
-/// Holds are looked at this many times more rarely than new messages, while nothing waits.
-const HELD_IDLE_FACTOR: u32 = 5;
+/// Waiting messages are looked for this many times more rarely than new messages, while nothing waits.
+const WAITING_IDLE_FACTOR: u32 = 5;
 
 #[derive(Debug)]
 pub(super) struct Intake {
@@ -20,13 +20,13 @@ pub(super) struct Intake {
     poll_max: Duration,
     walk_at: Instant,
     walk_idle: Duration,
-    held_at: Instant,
-    held_idle: Duration,
+    waiting_at: Instant,
+    waiting_idle: Duration,
     /// A commit was reported since the last look for pending messages.
     woken: bool,
     /// The present look follows a report.
     by_wake: bool,
-    /// Whether the last looks, with nothing in hand, found nothing: of new messages, and of held ones.
+    /// Whether the last looks, with nothing in hand, found nothing: of new messages, and of blocked ones.
     ended: [bool; 2],
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Look {
     /// Pending messages.
     Walk,
     /// Waiting ones that are due.
-    Held,
+    Waiting,
 }
 
 impl Intake {
@@ -47,8 +47,8 @@ impl Intake {
             poll_max: config.poll_max,
             walk_at: now,
             walk_idle: config.poll_min,
-            held_at: now,
-            held_idle: config.poll_max,
+            waiting_at: now,
+            waiting_idle: config.poll_max,
             woken: false,
             by_wake: false,
             ended: [false; 2],
@@ -58,9 +58,9 @@ impl Intake {
     /// What is due now; of both, what has been due for longer, or new messages if `news_first`.
     pub(super) fn due(&self, news_first: bool) -> Option<Look> {
         let now = Instant::now();
-        match (self.walk_at <= now, self.held_at <= now) {
-            (true, true) if news_first || self.walk_at < self.held_at => Some(Look::Walk),
-            (_, true) => Some(Look::Held),
+        match (self.walk_at <= now, self.waiting_at <= now) {
+            (true, true) if news_first || self.walk_at < self.waiting_at => Some(Look::Walk),
+            (_, true) => Some(Look::Waiting),
             (true, false) => Some(Look::Walk),
             (false, false) => None,
         }
@@ -68,7 +68,7 @@ impl Intake {
 
     /// When something is due next.
     pub(super) fn next_at(&self) -> Instant {
-        self.walk_at.min(self.held_at)
+        self.walk_at.min(self.waiting_at)
     }
 
     /// Something was committed.
@@ -82,16 +82,16 @@ impl Intake {
     pub(super) fn restart(&mut self) {
         let now = Instant::now();
         self.walk_at = now;
-        self.held_at = now;
+        self.waiting_at = now;
         self.walk_idle = self.poll_min;
-        self.held_idle = self.poll_max;
+        self.waiting_idle = self.poll_max;
         self.ended = [false; 2];
     }
 
-    /// Something is to be held for this long.
-    pub(super) fn hold(&mut self, delay: Duration) {
-        self.held_at = self.held_at.min(Instant::now() + delay);
-        self.held_idle = self.poll_max;
+    /// Something is to be blocked for this long.
+    pub(super) fn block(&mut self, delay: Duration) {
+        self.waiting_at = self.waiting_at.min(Instant::now() + delay);
+        self.waiting_idle = self.poll_max;
     }
 
     /// A look begins; what wakes from now on concerns the next one.
@@ -102,7 +102,7 @@ impl Intake {
                 self.walk_at = now + self.poll_max;
                 self.by_wake = mem::take(&mut self.woken);
             }
-            Look::Held => self.held_at = now + self.poll_max * HELD_IDLE_FACTOR,
+            Look::Waiting => self.waiting_at = now + self.poll_max * WAITING_IDLE_FACTOR,
         }
     }
 
@@ -117,7 +117,7 @@ impl Intake {
                 }
                 if found || more {
                     self.walk_idle = self.poll_min;
-                    self.ended[Look::Held as usize] = false;
+                    self.ended[Look::Waiting as usize] = false;
                 }
                 let pause = if more { Duration::ZERO } else { self.walk_idle };
                 self.walk_at = self.walk_at.min(now + pause);
@@ -125,14 +125,14 @@ impl Intake {
                     self.walk_idle = (self.walk_idle * 2).min(self.poll_max);
                 }
             }
-            Look::Held => {
+            Look::Waiting => {
                 if found || more {
-                    self.held_idle = self.poll_max;
-                    self.held_at = now;
+                    self.waiting_idle = self.poll_max;
+                    self.waiting_at = now;
                     self.ended[Look::Walk as usize] = false;
                 } else {
-                    self.held_at = self.held_at.min(now + self.held_idle);
-                    self.held_idle = (self.held_idle * 2).min(self.poll_max * HELD_IDLE_FACTOR);
+                    self.waiting_at = self.waiting_at.min(now + self.waiting_idle);
+                    self.waiting_idle = (self.waiting_idle * 2).min(self.poll_max * WAITING_IDLE_FACTOR);
                 }
             }
         }
@@ -142,12 +142,12 @@ impl Intake {
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.walk_at = next;
-        self.held_at = next;
+        self.waiting_at = next;
     }
 
     /// What has not been looked at with nothing in hand since something was found.
     pub(super) fn not_ended(&self) -> Option<Look> {
-        [Look::Walk, Look::Held]
+        [Look::Walk, Look::Waiting]
             .into_iter()
             .find(|look| !self.ended[*look as usize])
     }
@@ -169,7 +169,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_polls_become_rarer_down_to_their_bounds() {
         let mut intake = intake();
-        let (mut walks, mut helds) = (0, 0);
+        let (mut walks, mut waitings) = (0, 0);
         let end = Instant::now() + Duration::from_secs(100);
         while Instant::now() < end {
             while let Some(look) = intake.due(false) {
@@ -177,20 +177,20 @@ mod tests {
                 intake.end(look, false, false, true);
                 match look {
                     Look::Walk => walks += 1,
-                    Look::Held => helds += 1,
+                    Look::Waiting => waitings += 1,
                 }
             }
             tokio::time::sleep_until(intake.next_at()).await;
         }
         assert!((100..=110).contains(&walks), "{walks}");
-        assert!((20..=25).contains(&helds), "{helds}");
+        assert!((20..=25).contains(&waitings), "{waitings}");
         assert!(intake.has_ended());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_commit_during_a_fetch_is_not_missed() {
         let mut intake = intake();
-        intake.held_at += Duration::from_secs(60);
+        intake.waiting_at += Duration::from_secs(60);
         intake.begin(Look::Walk);
         assert_eq!(intake.due(false), None);
         intake.wake();
@@ -201,11 +201,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_back_off_is_looked_for() {
         let mut intake = intake();
-        for look in [Look::Held, Look::Walk] {
+        for look in [Look::Waiting, Look::Walk] {
             intake.begin(look);
             intake.end(look, false, false, true);
         }
-        intake.hold(Duration::from_millis(10));
+        intake.block(Duration::from_millis(10));
         assert_eq!(intake.next_at(), Instant::now() + Duration::from_millis(10));
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::message::PARTITIONS;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
 
-/// While there are other relays, or partitions that others hold, the relay looks this often whether that has changed, so that a relay that stops is
+/// While there are other relays, or partitions that others own, the relay looks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 

@@ -1,7 +1,7 @@
 //! What follows from a failure: who waits, how long, and when a message is dead-lettered.
 //!
 //! Invariant: only what is proven to be the message's own fault uses attempts or makes it a dead letter. A broker that is silent pauses the relay, and nothing
-//! is written down; a message that is refused while the broker answers holds its aggregate, never the single row, so that nothing overtakes.
+//! is written down; a message that is refused while the broker answers blocks its aggregate, never the single row, so that nothing overtakes.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ pub(super) fn judge(
     rng: &mut fastrand::Rng,
 ) -> Outcome {
     let policy = policy_of(row, config);
-    let mut held = |attempt| {
-        Outcome::Settled(Verdict::Held {
+    let mut blocked = |attempt| {
+        Outcome::Settled(Verdict::Blocked {
             delay: policy.backoff.delay(row.failures.saturating_add(1), rng),
             error: Some(describe(error)),
             attempt,
@@ -53,8 +53,8 @@ pub(super) fn judge(
         FailureClass::Unknown
         | FailureClass::Transient
         | FailureClass::Backpressure
-        | FailureClass::Configuration => held(false),
-        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => held(true),
+        | FailureClass::Configuration => blocked(false),
+        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => blocked(true),
         FailureClass::Unclassified | FailureClass::Permanent => {
             Outcome::Settled(dead_letter(describe(error), row, config))
         }
@@ -259,7 +259,7 @@ mod tests {
         ] {
             let outcome = judged(class, u32::MAX, true, &config);
             assert!(
-                matches!(outcome, Outcome::Settled(Verdict::Held { attempt: false, .. })),
+                matches!(outcome, Outcome::Settled(Verdict::Blocked { attempt: false, .. })),
                 "{class:?}: {outcome:?}"
             );
         }

@@ -38,10 +38,13 @@ pub trait OutboxAdmin: OutboxStore {
     /// Not idempotent: after an error, [`StoredMessage::event_id`] tells what was copied already.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lists held aggregates: halted ones first, then by the end of their hold.
-    fn held(&self, limit: NonZeroU32) -> impl Future<Output = Result<Vec<HeldAggregate>, StoreError>> + Send;
+    /// Lists blocked aggregates: halted ones first, then by the end of their block.
+    fn blocked(
+        &self,
+        limit: NonZeroU32,
+    ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Makes the hold of an aggregate due now, instead of waiting out its back-off; a delayed message keeps its time. Returns false if it is not held, or halted.
+    /// Ends the block of an aggregate now, instead of waiting out its back-off; a delayed message keeps its time. Returns false if it is not blocked, or halted.
     fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Reads published messages that are still kept, in the order of their ids, which is about that of their recording; for reconciling with the
@@ -212,11 +215,11 @@ pub struct StoredMessage {
 
 /// An aggregate whose messages wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldAggregate {
+pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
     /// Key of the dead letter that halts it, if it is halted.
     pub halted_by: Option<i64>,
-    /// How long it is still held; zero if it is due. `None` if it is halted.
-    pub due_in: Option<Duration>,
+    /// How long it is still blocked; zero if the block has ended. `None` if it is halted.
+    pub blocked_for: Option<Duration>,
 }

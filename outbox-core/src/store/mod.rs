@@ -16,12 +16,12 @@
 //! ```
 //!
 //! *Pending* messages are found by walking them in the order of their row ids. That walk must not meet the same row for ever only to
-//! find that it may not be published yet, so what may not is set aside: a *hold* on its aggregate says until when (a failure's back-off, a
+//! find that it may not be published yet, so what may not is set aside: a *block* on its aggregate says until when (a failure's back-off, a
 //! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
-//! the hold is *due*, they are fetched by aggregate, in order; when none waits any more, the hold ends and the walk finds the aggregate's messages
+//! the block *ends*, they are fetched by aggregate, in order; when none waits any more, the block is removed and the walk finds the aggregate's messages
 //! again. So each row is met a bounded number of times, however much stands still.
 //!
-//! An unsequenced message asked for no order: it neither holds its aggregate nor is held with it, and waits by itself.
+//! An unsequenced message asked for no order: it neither blocks its aggregate nor is blocked with it, and waits by itself.
 
 mod admin;
 
@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 
 /// Leases partitions, hands out due messages, and records what became of them.
 ///
@@ -45,9 +45,9 @@ pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMess
 ///
 /// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides what is live.
 /// * **Fenced.** Each acquisition raises the partition's epoch, and [`settle`](Self::settle) accepts nothing under an older one, nor
-///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or holds, and purging
+///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or blocks, and purging
 ///   deletes published rows.
-/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_held`](Self::fetch_held) return the messages of one aggregate in the order of their row ids, and never
+/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one aggregate in the order of their row ids, and never
 ///   a message while an earlier one (by row id) is still pending or waiting and neither in hand nor returned before it.
 /// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
 ///   however many wait, are delayed, or are of partitions that others have leased.
@@ -73,7 +73,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         fitness: Fitness,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Takes over up to `max` partitions that nobody holds, for `ttl`.
+    /// Takes over up to `max` partitions that nobody owns, for `ttl`.
     fn acquire(
         &self,
         owner: OwnerId,
@@ -81,7 +81,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases by `ttl` from now, and returns those that were still held. A lease that ran out is not revived.
+    /// Extends the given leases by `ttl` from now, and returns those that were still owned. A lease that ran out is not revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -96,22 +96,22 @@ pub trait OutboxStore: Send + Sync + 'static {
         leases: &[Lease],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Gives back everything that the owner holds and withdraws its announcement: it stops.
+    /// Gives back everything that the owner owns and withdraws its announcement: it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns pending messages of the leased partitions, in the order of their row ids: the first ones of each partition, but not necessarily of all together.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns waiting messages whose hold is due, of each held aggregate the oldest, and unsequenced ones whose own time has come. Those that
+    /// Returns waiting messages whose block has ended, of each blocked aggregate the oldest, and unsequenced ones whose own time has come. Those that
     /// have been due for longest come first.
-    fn fetch_held(
+    fn fetch_waiting(
         &self,
-        request: HeldRequest<'_>,
+        request: WaitingRequest<'_>,
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Records verdicts in one transaction, those whose partition is still held under the given epoch; returns how many that were.
+    /// Records verdicts in one transaction, those whose partition is still owned under the given epoch; returns how many that were.
     ///
-    /// A verdict on a row that is neither pending nor waiting changes nothing, so it may be repeated; [`Verdict::Held`] counts each time. The hold of
+    /// A verdict on a row that is neither pending nor waiting changes nothing, so it may be repeated; [`Verdict::Blocked`] counts each time. The block of
     /// an aggregate ends with its last waiting message, unless it is halted. Errors are stored through [`storable_error`].
     fn settle(
         &self,
@@ -232,9 +232,9 @@ pub struct FetchRequest<'a> {
     pub in_hand: &'a [i64],
 }
 
-/// What to fetch of held aggregates.
+/// What to fetch of blocked aggregates.
 #[derive(Debug, Clone, Copy)]
-pub struct HeldRequest<'a> {
+pub struct WaitingRequest<'a> {
     /// Only messages of these partitions.
     pub leases: &'a [Lease],
     /// At most this many rows.
@@ -254,7 +254,7 @@ pub struct HeldRequest<'a> {
 pub struct Fetched {
     /// Messages that may be published, those of one aggregate in sequence.
     pub due: Vec<FetchedRow>,
-    /// Messages that may not be published yet, because they are delayed or their aggregate is held, as settlements of
+    /// Messages that may not be published yet, because they are delayed or their aggregate is blocked, as settlements of
     /// [`Verdict::Waits`]: to be settled at once, so that no fetch meets them again before their time.
     pub waits: Vec<Settlement>,
     /// A bound ended the fetch: there may be more.
@@ -305,14 +305,14 @@ pub enum Verdict {
         /// Keep the row, marked as published, until it is purged; else delete it.
         keep: bool,
     },
-    /// Nothing was tried, because it may not be published yet. If it is sequenced and delayed, its aggregate is held. It becomes waiting if its
-    /// aggregate is held, or if it is unsequenced and delayed; else it stays as it is. If it is then the oldest waiting message of
-    /// an aggregate that is not halted, the hold lasts until its time: now, if it is not delayed.
+    /// Nothing was tried, because it may not be published yet. If it is sequenced and delayed, its aggregate is blocked. It becomes waiting if its
+    /// aggregate is blocked, or if it is unsequenced and delayed; else it stays as it is. If it is then the oldest waiting message of
+    /// an aggregate that is not halted, the block lasts until its time: now, if it is not delayed.
     Waits,
-    /// It failed, or others must come first: its aggregate is held for `delay` (an unsequenced message by itself), and it waits. A halted aggregate
+    /// It failed, or others must come first: its aggregate is blocked for `delay` (an unsequenced message by itself), and it waits. A halted aggregate
     /// stays halted.
-    Held {
-        /// For how long; zero makes the hold due at once.
+    Blocked {
+        /// For how long; zero ends the block at once.
         delay: Duration,
         /// The error, for people; counts a failure. `None` if nothing failed.
         error: Option<String>,
@@ -323,7 +323,7 @@ pub enum Verdict {
     Dead {
         /// The error, for people.
         error: String,
-        /// Its aggregate is held until the message is retried or skipped. If another message halts it already, this one is not dead-lettered yet: its
+        /// Its aggregate is blocked until the message is retried or skipped. If another message halts it already, this one is not dead-lettered yet: its
         /// attempt counts, and it waits for its turn. Without effect on an unsequenced message.
         halt: bool,
     },
@@ -360,8 +360,8 @@ pub struct Backlog {
     pub dead_letters: u64,
     /// Aggregates that wait until an operator acts.
     pub halted_aggregates: u64,
-    /// Aggregates that are held and not due, halted ones included.
-    pub held_aggregates: u64,
+    /// Aggregates whose block has not ended, halted ones included.
+    pub blocked_aggregates: u64,
     /// How long ago the oldest message was recorded that is pending and not waiting.
     pub oldest_pending: Option<Duration>,
 }

@@ -204,12 +204,12 @@ async fn an_outbox_in_which_messages_wait_is_not_drained() {
     let store = MemoryStore::new();
     store.record([Probe::noted("a", 1)]).unwrap();
     let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: MINUTE,
         error: None,
         attempt: false,
     };
-    settle_all(&store, &leases, held).await;
+    settle_all(&store, &leases, blocked).await;
     assert_eq!(store.rows()[0].status, MessageStatus::Waiting);
     tokio::time::timeout(MINUTE, store.until_drained())
         .await

@@ -1,4 +1,4 @@
-//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no hold is left over.
+//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no block is left over.
 //!
 //! A small relay does what the contract allows in random order, crashes included: it settles late what has to wait, forgets what it has in
 //! hand, and fails. The seed is in the message of a failure.
@@ -10,8 +10,8 @@ use fastrand::Rng;
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Aggregate, Backlog, Events, FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage,
-    OutboxAdmin, OutboxStore, OwnerId, Selection, Settlement, Verdict,
+    Aggregate, Backlog, Events, FetchRequest, Fetched, FetchedRow, Lease, NewMessage, OutboxAdmin,
+    OutboxStore, OwnerId, Selection, Settlement, Verdict, WaitingRequest,
 };
 use tokio::time::advance;
 
@@ -85,7 +85,7 @@ impl Random {
             };
             self.store.fetch(request).await
         } else {
-            let request = HeldRequest {
+            let request = WaitingRequest {
                 leases: &self.leases,
                 limit,
                 per_aggregate: self.rng.u32(1..3).try_into().unwrap(),
@@ -93,7 +93,7 @@ impl Random {
                 in_hand: &keys,
                 excluding: &[],
             };
-            self.store.fetch_held(request).await
+            self.store.fetch_waiting(request).await
         };
         let Fetched { due, waits, .. } = fetched.unwrap();
         assert!(
@@ -131,7 +131,7 @@ impl Random {
                 error: "refused".to_owned(),
                 halt: self.dead_letters == DeadLetters::Halting || self.rng.bool(),
             },
-            _ => Verdict::Held {
+            _ => Verdict::Blocked {
                 delay: Duration::from_secs(self.rng.u64(..10)),
                 error: Some("failed".to_owned()),
                 attempt: false,
@@ -178,9 +178,9 @@ impl Random {
                 self.store.skip(&Selection::all()).await.unwrap();
             }
             2 => {
-                let held = self.store.held(100.try_into().unwrap()).await.unwrap();
-                for held in held {
-                    self.store.resume(&held.aggregate).await.unwrap();
+                let blocked = self.store.blocked(100.try_into().unwrap()).await.unwrap();
+                for blocked in blocked {
+                    self.store.resume(&blocked.aggregate).await.unwrap();
                 }
             }
             _ => {
@@ -228,8 +228,8 @@ async fn run(dead_letters: DeadLetters) {
             random.step().await;
         }
         random.drain().await;
-        let held = random.store.held(100.try_into().unwrap()).await.unwrap();
-        assert_eq!(held, [], "seed {seed}: a hold is left over");
+        let blocked = random.store.blocked(100.try_into().unwrap()).await.unwrap();
+        assert_eq!(blocked, [], "seed {seed}: a block is left over");
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
             if dead_letters == DeadLetters::Anything {

@@ -222,7 +222,7 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
-        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.held());
+        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
         self.jobs -= 1;
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),

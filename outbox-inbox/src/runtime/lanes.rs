@@ -79,7 +79,7 @@ pub(super) struct Lanes<T> {
     /// By [`Queue`], each in the order in which its lanes came.
     queues: [VecDeque<Arc<LaneKey>>; 3],
     /// Blocked lanes by the end of it.
-    blocked: Timers,
+    block_ends: Timers,
     /// Empty lanes that await items, by when they can be forgotten.
     awaiting: Timers,
     /// How long this process has received.
@@ -88,7 +88,7 @@ pub(super) struct Lanes<T> {
     timers: u64,
     waiting: usize,
     set_aside: usize,
-    held: usize,
+    blocked: usize,
 }
 
 impl<T> Default for Lanes<T> {
@@ -96,13 +96,13 @@ impl<T> Default for Lanes<T> {
         Self {
             lanes: HashMap::new(),
             queues: Default::default(),
-            blocked: BTreeMap::new(),
+            block_ends: BTreeMap::new(),
             awaiting: BTreeMap::new(),
             received: Duration::ZERO,
             timers: 0,
             waiting: 0,
             set_aside: 0,
-            held: 0,
+            blocked: 0,
         }
     }
 }
@@ -242,7 +242,7 @@ impl<T: Queued> Lanes<T> {
                 .first_key_value()
                 .map(|((until, _), key)| (*until, key.clone()))
         };
-        while let Some((until, key)) = [first(&self.blocked), first(&self.awaiting)]
+        while let Some((until, key)) = [first(&self.block_ends), first(&self.awaiting)]
             .into_iter()
             .flatten()
             .min_by_key(|(until, _)| *until)
@@ -255,7 +255,7 @@ impl<T: Queued> Lanes<T> {
     /// When [`Self::release`] has something to do.
     pub(super) fn next_release(&self) -> Option<Instant> {
         let first = |timers: &Timers| timers.first_key_value().map(|((until, _), _)| *until);
-        [first(&self.blocked), first(&self.awaiting)]
+        [first(&self.block_ends), first(&self.awaiting)]
             .into_iter()
             .flatten()
             .min()
@@ -277,7 +277,7 @@ impl<T: Queued> Lanes<T> {
     /// is set aside, or of any lane if `any`; or the lane that is set aside and comes last. `None`: there is none.
     pub(super) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
-            .blocked
+            .block_ends
             .last_key_value()
             .map(|((until, _), key)| (*until, key.clone()));
         if let Some((until, key)) = &last
@@ -291,7 +291,7 @@ impl<T: Queued> Lanes<T> {
                 .saturating_sub(usize::from(lane.running.is_none()))
         };
         // Without lanes of several items there is no need to look at each.
-        let lanes_aside = self.suspects() + self.blocked.len();
+        let lanes_aside = self.suspects() + self.block_ends.len();
         let longest = (any || self.set_aside > lanes_aside)
             .then(|| {
                 let candidates = self.lanes.iter().filter(|(_, lane)| any || lane.set_aside > 0);
@@ -363,8 +363,8 @@ impl<T: Queued> Lanes<T> {
     }
 
     /// Items that wait in blocked lanes.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked
     }
 
     /// Items that wait, for whatever.
@@ -417,9 +417,9 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let (set_aside, held) = lane.counts();
+        let (set_aside, blocked) = lane.counts();
         self.set_aside = self.set_aside + set_aside - std::mem::replace(&mut lane.set_aside, set_aside);
-        self.held = self.held + held - std::mem::replace(&mut lane.held, held);
+        self.blocked = self.blocked + blocked - std::mem::replace(&mut lane.blocked, blocked);
         if lane.queue.is_empty() && lane.running.is_none() && lane.awaited.is_empty() {
             self.lanes.remove(key);
         }
@@ -434,7 +434,7 @@ impl<T: Queued> Lanes<T> {
                 Place::Queue(queue)
             }
             Due::Blocked(until) => {
-                self.blocked.insert((until, self.timers), key.clone());
+                self.block_ends.insert((until, self.timers), key.clone());
                 Place::Blocked((until, self.timers))
             }
             Due::Awaiting(until) => {
@@ -448,7 +448,7 @@ impl<T: Queued> Lanes<T> {
         match place {
             Place::Nowhere => {}
             Place::Queue(queue) => remove(&mut self.queues[queue as usize], key),
-            Place::Blocked(timer) => drop(self.blocked.remove(&timer)),
+            Place::Blocked(timer) => drop(self.block_ends.remove(&timer)),
             Place::Awaiting(timer) => drop(self.awaiting.remove(&timer)),
         }
     }

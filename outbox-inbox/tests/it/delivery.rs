@@ -151,7 +151,7 @@ async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
 }
 
 /// One fails and waits for its next attempt for longer than `ack_wait`, another waits behind it: the broker is told of both.
-async fn held_messages_are_not_delivered_again(test: TestDb) {
+async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put(&broker, &numbered(1, 1)).await;
@@ -175,7 +175,7 @@ async fn held_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2]);
 }
 
-async fn a_shutdown_returns_what_is_held_and_what_waits_behind_it(test: TestDb) {
+async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in 1..=5 {
@@ -368,7 +368,7 @@ fn booked(number: u64) -> outbox_core::Message {
 
 on_every_backend!(
     without_order_a_failed_message_goes_back_and_others_go_on,
-    a_shutdown_returns_what_is_held_and_what_waits_behind_it,
+    a_shutdown_returns_what_is_blocked_and_what_waits_behind_it,
     what_another_process_lost_is_not_overtaken,
     a_gap_that_never_fills_is_accepted,
     other_types_of_the_aggregate_leave_no_gap,
@@ -380,9 +380,9 @@ on_every_backend!(without memory:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn held_messages_are_kept_alive() {
+async fn blocked_messages_are_kept_alive() {
     let test = TestDb::open(Backend::SqliteMemory, "held").await.unwrap();
-    held_messages_are_not_delivered_again(test).await;
+    blocked_messages_are_not_delivered_again(test).await;
 }
 
 /// A subscriber whose first subscription never hears anything, as after a failure that nobody reports.

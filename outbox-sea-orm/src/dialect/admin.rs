@@ -41,7 +41,7 @@ impl Dialect {
             self.int("m.failures"),
             self.flag(&format!(
                 "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
-                self.holds
+                self.blocks
             )),
             self.micros("m.created_at"),
             self.micros("m.published_at"),
@@ -134,39 +134,39 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Makes the holds due that these rows halt (index of halted ones). They are locked.
+    /// Ends the blocks that these rows halt (index of halted ones). They are locked.
     pub(crate) fn lift_halts(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET due_at = {}, halted_by = NULL WHERE halted_by",
-            self.holds,
+            "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE halted_by",
+            self.blocks,
             self.now()
         ));
         sql.any(row_ids);
         sql.statement()
     }
 
-    /// Makes the hold of an aggregate due now (primary key).
+    /// Ends the block of an aggregate now (primary key).
     pub(crate) fn resume(&self, aggregate: &Aggregate) -> Statement {
         let now = self.now();
         let mut sql = self.sql(format!(
-            "UPDATE {} SET due_at = CASE WHEN due_at > {now} THEN {now} ELSE due_at END WHERE halted_by IS NULL AND ",
-            self.holds
+            "UPDATE {} SET blocked_until = CASE WHEN blocked_until > {now} THEN {now} ELSE blocked_until END WHERE halted_by IS NULL AND ",
+            self.blocks
         ));
-        self.push_keys(&mut sql, &self.holds, [&Key::from(aggregate)]);
+        self.push_keys(&mut sql, &self.blocks, [&Key::from(aggregate)]);
         sql.statement()
     }
 
-    /// Held aggregates: halted ones first, then by the end of their hold. Sorts the holds.
-    pub(crate) fn held(&self, limit: i64) -> Statement {
+    /// Blocked aggregates: halted ones first, then by the end of their block. Sorts the blocks.
+    pub(crate) fn blocked(&self, limit: i64) -> Statement {
         let now = self.statement_now();
         let mut sql = self.sql(format!(
             "SELECT {} AS aggregate_type, {} AS aggregate_id, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h \
-             ORDER BY {}, h.due_at, h.aggregate_type, h.aggregate_id LIMIT ",
+             ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
-            self.micros("h.due_at"),
+            self.micros("h.blocked_until"),
             self.micros(now),
-            self.holds,
+            self.blocks,
             self.flag("h.halted_by IS NULL"),
         ));
         sql.bind(limit);
@@ -310,7 +310,7 @@ impl Dialect {
 
     /// Bounded counts through the indexes of each state, and the age of the first pending row.
     pub(crate) fn backlog(&self) -> Statement {
-        let (messages, holds, now) = (&self.messages, &self.holds, self.statement_now());
+        let (messages, blocks, now) = (&self.messages, &self.blocks, self.statement_now());
         let count = |from: &str, condition: &str| {
             format!(
                 "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} LIMIT {BACKLOG_COUNT_MAX}) c)"
@@ -323,13 +323,13 @@ impl Dialect {
             _ => format!("{messages} m"),
         };
         self.sql(format!(
-            "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS held_until, \
+            "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS backing_off, \
              (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
             count(messages, "status = 0"),
             count(messages, "status = 3"),
             count(messages, "status = 2"),
-            count(holds, "halted_by IS NOT NULL"),
-            count(holds, &format!("due_at > {now}")),
+            count(blocks, "halted_by IS NOT NULL"),
+            count(blocks, &format!("blocked_until > {now}")),
             self.micros("m.created_at"),
             self.micros(now),
         ))

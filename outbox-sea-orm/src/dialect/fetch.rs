@@ -45,8 +45,8 @@ impl Dialect {
     /// * MySQL: FORCE INDEX keeps the planner from walking the primary key, which is the table with all its published rows.
     /// * SQLite: INDEXED BY does the same.
     ///
-    /// Whether the aggregate is held is a scalar subquery everywhere, one look-up in the primary key of the holds: anything that the planner could
-    /// turn into a join or a hash would read all holds for each fetch, or lose the order.
+    /// Whether the aggregate is blocked is a scalar subquery everywhere, one look-up in the primary key of the blocks: anything that the planner could
+    /// turn into a join or a hash would read all blocks for each fetch, or lose the order.
     pub(crate) fn walk(&self, scope: Scope<'_>) -> Statement {
         debug_assert!(scope.owns_all());
         let select = format!("SELECT {} FROM {} m", self.walked_columns(), self.messages);
@@ -82,33 +82,33 @@ impl Dialect {
     }
 
     pub(super) fn walked_columns(&self) -> String {
-        let (holds, now) = (&self.holds, self.statement_now());
+        let (blocks, now) = (&self.blocks, self.statement_now());
         let force = match self.backend {
             DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
             _ => "",
         };
-        // Asked once per statement: without a hold, which is the rule, half of the walk's time is saved (measured).
-        let any_hold = match self.backend {
-            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {holds})) AND "),
+        // Asked once per statement: without a block, which is the rule, half of the walk's time is saved (measured).
+        let any_block = match self.backend {
+            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
             _ => String::new(),
         };
         self.columns(&format!(
-            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_hold}(SELECT 1 FROM {holds} h \
+            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_block}(SELECT 1 FROM {blocks} h \
              {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
              THEN NULL ELSE m.payload END"
         ))
     }
 
-    /// Holds that are due, those first that have been so for longest (index of due holds). For a relay that owns all partitions.
-    pub(crate) fn due_holds(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+    /// Blocks that have ended, those first that ended first (index `outbox_blocks_due`). For a relay that owns all partitions.
+    pub(crate) fn ended_blocks(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} FROM {} h WHERE h.due_at <= {}",
-            self.hold_columns(),
-            self.holds,
+            "SELECT {} FROM {} h WHERE h.blocked_until <= {}",
+            self.block_columns(),
+            self.blocks,
             self.statement_now(),
         ));
         self.push_not_of(&mut sql, "h", excluding);
-        sql.push(" ORDER BY h.due_at LIMIT ").bind(scope.limit);
+        sql.push(" ORDER BY h.blocked_until LIMIT ").bind(scope.limit);
         sql.statement()
     }
 
@@ -188,12 +188,12 @@ impl Dialect {
         sql.statement()
     }
 
-    pub(super) fn hold_columns(&self) -> String {
+    pub(super) fn block_columns(&self) -> String {
         format!(
             "{} AS aggregate_type, {} AS aggregate_id, {} AS due_micros",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
-            self.micros("h.due_at")
+            self.micros("h.blocked_until")
         )
     }
 

@@ -1,6 +1,6 @@
 //! Aggregates and partitions as conditions.
 //!
-//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be held and dead-lettered.
+//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be blocked and dead-lettered.
 
 use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Value};
@@ -8,7 +8,7 @@ use sea_orm::{DbBackend, Value};
 use super::Dialect;
 use crate::sql::Sql;
 
-/// An aggregate as it is stored. Sorts as head rows and holds are locked everywhere.
+/// An aggregate as it is stored. Sorts as head rows and blocks are locked everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,

@@ -1,6 +1,6 @@
 //! SQL that fetches for a relay that shares the partitions with others: the first rows of each partition of its own.
 //!
-//! Invariant: what others have pending, waiting or held costs nothing here, however much it is. So each partition is one look-up in an index that begins with
+//! Invariant: what others have pending, waiting or blocked costs nothing here, however much it is. So each partition is one look-up in an index that begins with
 //! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the row
 //! ids of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
 
@@ -91,26 +91,26 @@ impl Dialect {
         })
     }
 
-    /// As [`Self::due_holds`], of each partition at most `share`. Ordered on PostgreSQL only.
-    pub(crate) fn due_holds_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
-        let columns = self.hold_columns();
+    /// As [`Self::ended_blocks`], of each partition at most `share`. Ordered on PostgreSQL only.
+    pub(crate) fn ended_blocks_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
+        let columns = self.block_columns();
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let mut sql = self.sql(format!("SELECT {columns}"));
-            push_each_own(&mut sql, scope.partitions, &self.holds, "h");
-            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            push_each_own(&mut sql, scope.partitions, &self.blocks, "h");
+            sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(&mut sql, "h", excluding);
-            push_limits(&mut sql, "h", "h.due_at", (share, scope.limit));
+            push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
             return sql.statement();
         }
         let excluding = by_partition(excluding);
         self.union(scope.partitions, |sql, partition| {
-            sql.push(&format!("SELECT {columns} FROM {} h", self.holds));
-            self.push_index(sql, &self.holds_own);
+            sql.push(&format!("SELECT {columns} FROM {} h", self.blocks));
+            self.push_index(sql, &self.blocks_own);
             sql.push(" WHERE h.partition_no = ").bind(partition);
-            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(sql, "h", of_partition(&excluding, partition));
-            sql.push(" ORDER BY h.due_at LIMIT ").bind(share);
+            sql.push(" ORDER BY h.blocked_until LIMIT ").bind(share);
         })
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
-/// Which of these leases the owner still holds, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
+/// Which of these leases the owner still owns, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
 /// them.
 pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
     let mut sql = dialect.sql("");
@@ -48,7 +48,7 @@ pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_
     sql.push(&format!(") UPDATE {} lease SET expires_at = ", dialect.leases));
     let ttl = sql.placeholder(ttl_micros);
     sql.push(&dialect.now_plus(&ttl)).push(
-        " FROM held WHERE lease.partition_no = held.partition_no \
+        " FROM owned WHERE lease.partition_no = owned.partition_no \
          RETURNING lease.partition_no::int8 AS partition_no, lease.epoch",
     );
     sql.statement()
@@ -66,14 +66,14 @@ pub(crate) fn release(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease]) ->
         "NO KEY UPDATE",
     );
     sql.push(&format!(
-        ") UPDATE {} lease SET owner = NULL, expires_at = {} FROM held WHERE lease.partition_no = held.partition_no",
+        ") UPDATE {} lease SET owner = NULL, expires_at = {} FROM owned WHERE lease.partition_no = owned.partition_no",
         dialect.leases,
         dialect.now()
     ));
     sql.statement()
 }
 
-/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still held.
+/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still owned.
 ///
 /// The lease rows are locked in share mode (primary key, in its order), so a takeover waits; whoever waited for one here compares its epoch
 /// again as it is then. The partitions are a scalar, which is evaluated, locks and all, before the first row is looked at. Rows through the
@@ -94,15 +94,15 @@ pub(crate) fn settle_published(
     });
     sql.push(" WHERE status = 0 AND row_id").any(row_ids);
     sql.push(
-        " AND (((SELECT bit_or(1::int8 << held.partition_no) FROM held) >> partition_no) & 1) <> 0) \
-         SELECT partition_no::int8 AS partition_no FROM held",
+        " AND (((SELECT bit_or(1::int8 << owned.partition_no) FROM owned) >> partition_no) & 1) <> 0) \
+         SELECT partition_no::int8 AS partition_no FROM owned",
     );
     sql.statement()
 }
 
-/// `WITH held AS (…`: those of these leases that have the given epochs still, locked.
+/// `WITH owned AS (…`: those of these leases that have the given epochs still, locked.
 fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &str, lock: &str) {
-    sql.push("WITH held AS MATERIALIZED (SELECT lease.partition_no FROM ")
+    sql.push("WITH owned AS MATERIALIZED (SELECT lease.partition_no FROM ")
         .push(&dialect.leases)
         .push(" lease JOIN unnest(")
         .bind(array(

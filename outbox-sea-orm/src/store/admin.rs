@@ -1,13 +1,13 @@
 //! What operators see and do: lists, counts, retry, skip, replay.
 //!
-//! Invariant: holds are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
+//! Invariant: blocks are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Backlog, HeldAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
+    Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult, TryGetable};
@@ -15,9 +15,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::fetch::{key, read_all, time_of};
-use super::held::read_key;
 use super::session::Session;
-use super::{failed, holds, repeat_deadlocks};
+use super::waiting::read_key;
+use super::{blocks, failed, repeat_deadlocks};
 use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 
@@ -44,7 +44,7 @@ pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, 
         waiting,
         dead_letters: count("dead")?,
         halted_aggregates: halted,
-        held_aggregates: bounded(count("held_until")? + halted),
+        blocked_aggregates: bounded(count("backing_off")? + halted),
         oldest_pending: row
             .try_get::<Option<i64>>("", "oldest_micros")?
             .map(|oldest| since(oldest, now)),
@@ -131,24 +131,24 @@ async fn decide_batch(
     let keys: Vec<Key> = keys.into_iter().collect();
     let row_ids: Vec<i64> = batch.iter().map(|row| row.row_id).collect();
     let tx = db.begin().await?;
-    let held = holds::lock(&tx, dialect, &keys).await?;
-    let halting: Vec<i64> = held
+    let blocked = blocks::lock(&tx, dialect, &keys).await?;
+    let halting: Vec<i64> = blocked
         .values()
-        .filter_map(|hold| hold.halted_by)
+        .filter_map(|block| block.halted_by)
         .filter(|row_id| row_ids.contains(row_id))
         .collect();
     if !halting.is_empty() {
         tx.execute_raw(dialect.lift_halts(&halting)).await?;
     }
-    let held: Vec<Key> = held.into_keys().collect();
-    holds::end(&tx, dialect, &held).await?;
+    let blocked: Vec<Key> = blocked.into_keys().collect();
+    blocks::end(&tx, dialect, &blocked).await?;
     let decided = match decision {
         Decision::Retry => {
-            // Where later messages of the aggregate wait, it waits with them, as the first of them. The holds that are left.
-            let held = holds::lock(&tx, dialect, &held).await?;
+            // Where later messages of the aggregate wait, it waits with them, as the first of them. The blocks that are left.
+            let blocked = blocks::lock(&tx, dialect, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
-                .partition(|row| row.key.as_ref().is_some_and(|key| held.contains_key(key)));
+                .partition(|row| row.key.as_ref().is_some_and(|key| blocked.contains_key(key)));
             let mut retried = 0;
             for (rows, waiting) in [(waiting, true), (pending, false)] {
                 let row_ids: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
@@ -202,20 +202,20 @@ async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Re
     Ok(copied)
 }
 
-pub(super) async fn held(
+pub(super) async fn blocked(
     db: &Session,
     dialect: &Dialect,
     limit: NonZeroU32,
-) -> Result<Vec<HeldAggregate>, DbErr> {
-    let rows = db.query_all_raw(dialect.held(i64::from(limit.get()))).await?;
+) -> Result<Vec<BlockedAggregate>, DbErr> {
+    let rows = db.query_all_raw(dialect.blocked(i64::from(limit.get()))).await?;
     rows.iter()
         .map(|row| {
             let now: i64 = row.try_get("", "now_micros")?;
             let due: Option<i64> = row.try_get("", "due_micros")?;
-            Ok(HeldAggregate {
+            Ok(BlockedAggregate {
                 aggregate: read_aggregate(row)?,
                 halted_by: row.try_get("", "halted_by")?,
-                due_in: due.map(|due| since(now, due)),
+                blocked_for: due.map(|due| since(now, due)),
             })
         })
         .collect()

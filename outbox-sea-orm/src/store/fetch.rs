@@ -45,7 +45,7 @@ impl Bounds {
 #[derive(Debug)]
 pub(super) struct Walked {
     pub(super) row: FetchedRow,
-    /// It is delayed, or its aggregate is held.
+    /// It is delayed, or its aggregate is blocked.
     pub(super) has_to_wait: bool,
 }
 
@@ -130,7 +130,7 @@ impl Walk {
             let is_behind = walked.row.sequenced && self.waiting.contains(&walked.row.aggregate);
             if walked.has_to_wait || is_behind {
                 self.fetched.waits.push(walked.waits());
-                // Also one that is held only: its hold may end before the next statement of this fetch.
+                // Also one that is blocked only: its block may end before the next statement of this fetch.
                 if walked.row.sequenced {
                     self.waiting.insert(walked.row.aggregate);
                 }

@@ -6,11 +6,10 @@
 //! (its owner's).
 
 mod admin;
+mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
 mod fetch;
-mod held;
-mod holds;
 mod leases;
 mod own;
 mod preflight;
@@ -21,6 +20,7 @@ mod purge;
 )]
 mod session;
 mod settle;
+mod waiting;
 
 #[cfg(test)]
 mod plans;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, Message,
-    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage,
+    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -203,12 +203,12 @@ impl OutboxStore for SqlStore {
         .await
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         if request.leases.is_empty() {
             return Ok(Fetched::default());
         }
         let (db, dialect) = self.parts();
-        let request = held::Request {
+        let request = waiting::Request {
             partitions: leases::partitions(request.leases),
             in_hand: request.in_hand.to_vec(),
             excluding: request.excluding.iter().map(Key::from).collect(),
@@ -218,10 +218,9 @@ impl OutboxStore for SqlStore {
                 bytes: request.bytes,
             },
         };
-        call(
-            &db,
-            move |db| async move { held::fetch(&db, &dialect, request).await },
-        )
+        call(&db, move |db| async move {
+            waiting::fetch(&db, &dialect, request).await
+        })
         .await
     }
 
@@ -298,14 +297,13 @@ impl OutboxAdmin for SqlStore {
         .map_err(failed("messages could not be replayed"))
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
         let (db, dialect) = self.parts();
-        call(
-            &db,
-            move |db| async move { admin::held(&db, &dialect, limit).await },
-        )
+        call(&db, move |db| async move {
+            admin::blocked(&db, &dialect, limit).await
+        })
         .await
-        .map_err(failed("held aggregates could not be listed"))
+        .map_err(failed("blocked aggregates could not be listed"))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {

@@ -43,7 +43,7 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     for table in [
         &dialect.messages,
         &dialect.aggregates,
-        &dialect.holds,
+        &dialect.blocks,
         &dialect.leases,
         &dialect.relays,
     ] {

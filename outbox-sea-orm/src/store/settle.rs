@@ -13,9 +13,9 @@ use outbox_core::store::storable_error;
 use outbox_core::{Lease, Settlement, Verdict};
 use sea_orm::DbErr;
 
-use super::held::read_key;
-use super::holds::{self, Hold};
+use super::blocks::{self, Block};
 use super::session::Session;
+use super::waiting::read_key;
 use super::{leases, repeat_deadlocks};
 use crate::dialect::key::Key;
 #[cfg(feature = "postgres")]
@@ -79,11 +79,11 @@ fn published_only(settlements: &[Settlement]) -> Option<bool> {
 
 #[cfg(feature = "postgres")]
 fn accepted_count(rows: &[sea_orm::QueryResult], settlements: &[Settlement]) -> Result<usize, DbErr> {
-    let held = rows
+    let owned = rows
         .iter()
         .map(|row| row.try_get::<i64>("", "partition_no"))
         .collect::<Result<BTreeSet<_>, _>>()?;
-    let is_accepted = |settlement: &&Settlement| held.contains(&i64::from(settlement.partition));
+    let is_accepted = |settlement: &&Settlement| owned.contains(&i64::from(settlement.partition));
     Ok(settlements.iter().filter(is_accepted).count())
 }
 
@@ -97,9 +97,9 @@ async fn settle_all(
     let rows = tx
         .query_all_raw(dialect.lock_leases(&leases::partitions(claimed)))
         .await?;
-    let mut held = leases::read(&rows)?;
-    held.retain(|lease| claimed.contains(lease));
-    let partitions = leases::partitions(&held);
+    let mut owned = leases::read(&rows)?;
+    owned.retain(|lease| claimed.contains(lease));
+    let partitions = leases::partitions(&owned);
     let accepted: Vec<&Settlement> = settlements
         .iter()
         .filter(|settlement| partitions.contains(&i64::from(settlement.partition)))
@@ -167,16 +167,16 @@ impl Settling<'_> {
             return Ok(());
         }
 
-        // 2. The holds, all of them locked in one order before the first is changed.
+        // 2. The blocks, all of them locked in one order before the first is changed.
         let keys: BTreeSet<Key> = found
             .values()
             .filter(|row| row.is_sequenced)
             .map(|row| row.key.clone())
             .collect();
         let keys: Vec<Key> = keys.into_iter().collect();
-        let mut holds = holds::lock(self.tx, self.dialect, &keys).await?;
-        let changes = Changes::decide(&others, &found, &mut holds);
-        holds::put(self.tx, self.dialect, &holds).await?;
+        let mut blocks = blocks::lock(self.tx, self.dialect, &keys).await?;
+        let changes = Changes::decide(&others, &found, &mut blocks);
+        blocks::put(self.tx, self.dialect, &blocks).await?;
 
         // 3. The rows.
         for ((failure, waited), row_ids) in &changes.failed {
@@ -190,13 +190,13 @@ impl Settling<'_> {
             self.tx.execute_raw(statement).await?;
         }
 
-        // 4. Holds that nothing waits for any more. Those that were locked or written above and are not halted.
-        let open: Vec<Key> = holds
+        // 4. Blocks that nothing waits for any more. Those that were locked or written above and are not halted.
+        let open: Vec<Key> = blocks
             .into_iter()
-            .filter(|(_, hold)| hold.halted_by.is_none())
+            .filter(|(_, block)| block.halted_by.is_none())
             .map(|(key, _)| key)
             .collect();
-        holds::end(self.tx, self.dialect, &open).await
+        blocks::end(self.tx, self.dialect, &open).await
     }
 
     async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<i64, Found>, DbErr> {
@@ -251,11 +251,11 @@ struct Changes {
 }
 
 impl Changes {
-    /// Takes the verdicts in their order. Holds are changed in memory.
+    /// Takes the verdicts in their order. Blocks are changed in memory.
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<i64, Found>,
-        holds: &mut BTreeMap<Key, Hold>,
+        blocks: &mut BTreeMap<Key, Block>,
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
@@ -265,15 +265,15 @@ impl Changes {
             };
             match &settlement.verdict {
                 Verdict::Published { .. } => {}
-                Verdict::Waits => changes.waits(settlement, row, holds),
-                Verdict::Held {
+                Verdict::Waits => changes.waits(settlement, row, blocks),
+                Verdict::Blocked {
                     delay,
                     error,
                     attempt,
                 } => {
                     let until = later(row.now, *delay);
                     if row.is_sequenced {
-                        hold_until(holds, row, until);
+                        block_until(blocks, row, until);
                         changes.becomes_oldest(settlement, row);
                     }
                     let failure = Failure {
@@ -286,7 +286,7 @@ impl Changes {
                 }
                 Verdict::Dead { error, halt } => {
                     // One message halts an aggregate at a time; another waits for its turn.
-                    let dead = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.row_id);
+                    let dead = !(*halt && row.is_sequenced) || halt_by(blocks, row, settlement.row_id);
                     let failure = Failure {
                         dead,
                         attempt: true,
@@ -307,19 +307,19 @@ impl Changes {
             .push(settlement.row_id);
     }
 
-    fn waits(&mut self, settlement: &Settlement, row: &Found, holds: &mut BTreeMap<Key, Hold>) {
+    fn waits(&mut self, settlement: &Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
         if !row.is_sequenced {
             if row.delayed_until.is_some() && !settlement.waited {
                 self.waiting.push(settlement.row_id);
             }
             return;
         }
-        if row.delayed_until.is_none() && (settlement.waited || !holds.contains_key(&row.key)) {
+        if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // What is first in its aggregate's queue says when the hold is due. A halted one is not moved by it.
+        // What is first in its aggregate's queue says when the block ends. A halted one is not moved by it.
         if self.becomes_oldest(settlement, row) {
-            hold_until(holds, row, row.delayed_until.unwrap_or(row.now));
+            block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
         if !settlement.waited {
             self.waiting.push(settlement.row_id);
@@ -340,29 +340,32 @@ impl Changes {
     }
 }
 
-/// Holds the aggregate of a row until then. A halted one stays halted.
-fn hold_until(holds: &mut BTreeMap<Key, Hold>, row: &Found, until: i64) {
-    put(holds, row, Some(until), None);
+/// Blocks the aggregate of a row until then. A halted one stays halted.
+fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
+    put(blocks, row, Some(until), None);
 }
 
 /// Halts the aggregate of a row. False if it is halted already.
-fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, row_id: i64) -> bool {
-    put(holds, row, None, Some(row_id))
+fn halt_by(blocks: &mut BTreeMap<Key, Block>, row: &Found, row_id: i64) -> bool {
+    put(blocks, row, None, Some(row_id))
 }
 
 /// False if it is halted, and stays as it is.
 fn put(
-    holds: &mut BTreeMap<Key, Hold>,
+    blocks: &mut BTreeMap<Key, Block>,
     row: &Found,
     due_micros: Option<i64>,
     halted_by: Option<i64>,
 ) -> bool {
-    if holds.get(&row.key).is_some_and(|hold| hold.halted_by.is_some()) {
+    if blocks
+        .get(&row.key)
+        .is_some_and(|block| block.halted_by.is_some())
+    {
         return false;
     }
-    holds.insert(
+    blocks.insert(
         row.key.clone(),
-        Hold {
+        Block {
             partition: row.partition,
             due_micros,
             halted_by,

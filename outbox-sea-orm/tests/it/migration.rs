@@ -69,11 +69,11 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_leases",
                 "outbox_messages",
                 "outbox_aggregates",
-                "outbox_holds",
+                "outbox_blocks",
                 "outbox_relays",
                 "outbox_messages_readable",
                 "outbox_dead_letters",
-                "outbox_held",
+                "outbox_blocked",
             ] {
                 assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
             }

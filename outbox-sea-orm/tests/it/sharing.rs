@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::{Probe, aggregate};
-use outbox_core::{FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage, OutboxStore, Verdict};
+use outbox_core::{
+    FetchRequest, Fetched, FetchedRow, Lease, NewMessage, OutboxStore, Verdict, WaitingRequest,
+};
 use time::OffsetDateTime;
 
 use crate::support::TestDb;
@@ -117,12 +119,12 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let (_, all) = test.lease_all().await;
     let fetched = test.walk(&all, 1_000).await;
     test.store().settle(&all, &fetched.waits).await.unwrap();
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: Duration::ZERO,
         error: None,
         attempt: false,
     };
-    test.settle(&all, &fetched.due, held).await;
+    test.settle(&all, &fetched.due, blocked).await;
     let mine: Vec<Lease> = all
         .iter()
         .copied()
@@ -139,19 +141,19 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         .filter(|row| owns(&mine, row))
         .map(|row| row.row_id)
         .collect();
-    let own: HashSet<i64> = look_held(&test, &mine, &[])
+    let own: HashSet<i64> = look_waiting(&test, &mine, &[])
         .await
         .iter()
         .map(|row| row.row_id)
         .collect();
     assert_eq!(own, expected);
     assert_eq!(
-        look_held(&test, &theirs, &[]).await.len() + own.len(),
+        look_waiting(&test, &theirs, &[]).await.len() + own.len(),
         everything.len()
     );
     // With a half of it in hand, the other half comes.
     let in_hand: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
-    let rest: HashSet<i64> = look_held(&test, &mine, &in_hand)
+    let rest: HashSet<i64> = look_waiting(&test, &mine, &in_hand)
         .await
         .iter()
         .map(|row| row.row_id)
@@ -160,8 +162,8 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     assert!(rest.is_disjoint(&in_hand.into_iter().collect()));
 }
 
-async fn look_held(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<FetchedRow> {
-    let request = HeldRequest {
+async fn look_waiting(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<FetchedRow> {
+    let request = WaitingRequest {
         leases,
         limit: 1_000.try_into().unwrap(),
         per_aggregate: 10.try_into().unwrap(),
@@ -169,14 +171,14 @@ async fn look_held(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<Fetc
         in_hand,
         excluding: &[],
     };
-    test.store().fetch_held(request).await.unwrap().due
+    test.store().fetch_waiting(request).await.unwrap().due
 }
 
 /// Looks until so many messages are due.
 async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
     let wait = async {
         loop {
-            let due = look_held(test, leases, &[]).await;
+            let due = look_waiting(test, leases, &[]).await;
             if due.len() == count {
                 return due;
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::conformance::store::{
-    HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
+    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
 };
 use outbox_core::{
     Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
@@ -94,7 +94,7 @@ impl Fixture {
 
 impl StoreFixture for Fixture {
     type Store = SqlStore;
-    type Held = Held;
+    type Open = Open;
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
@@ -126,8 +126,8 @@ impl StoreFixture for Fixture {
         Ok(self.record(events).await?.rollback().await?)
     }
 
-    async fn hold(&self, events: Events) -> Result<Held, Refused> {
-        Ok(Held(self.record(events).await?))
+    async fn begin(&self, events: Events) -> Result<Open, Refused> {
+        Ok(Open(self.record(events).await?))
     }
 
     async fn expire_leases(&self) {
@@ -157,9 +157,9 @@ impl StoreFixture for Fixture {
     }
 }
 
-struct Held(OutboxTransaction);
+struct Open(OutboxTransaction);
 
-impl HeldTransaction for Held {
+impl OpenTransaction for Open {
     async fn commit(self) {
         self.0.commit().await.unwrap();
     }
@@ -231,7 +231,7 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     let (owner, leases) = test.lease_all().await;
     let settlements = settlements(
         &test.fetch_all().await,
-        &Verdict::Held {
+        &Verdict::Blocked {
             delay: Duration::ZERO,
             error: Some("no".to_owned()),
             attempt: true,
@@ -283,23 +283,24 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
             .map(|_| {
                 let store = test.store();
                 tokio::spawn(async move {
-                    let mut held = Vec::new();
+                    let mut owned = Vec::new();
                     for _ in 0..20 {
                         // SQLite may answer that it is busy; a relay then asks again.
-                        held.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
+                        owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
                     }
-                    held
+                    owned
                 })
             })
             .collect();
-        let mut held = Vec::new();
+        let mut owned = Vec::new();
         for task in tasks {
-            held.extend(task.await.unwrap());
+            owned.extend(task.await.unwrap());
         }
-        held.sort_by_key(|lease| lease.partition);
+        owned.sort_by_key(|lease| lease.partition);
         let expected: Vec<_> = (0..64).map(|partition| (partition, round)).collect();
         assert_eq!(
-            held.iter()
+            owned
+                .iter()
                 .map(|lease| (lease.partition, lease.epoch))
                 .collect::<Vec<_>>(),
             expected

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use outbox_core::testing::backend_url;
 use outbox_core::{
-    FetchRequest, Fetched, FetchedRow, HeldRequest, IntoEvents, Lease, OutboxStore, OwnerId, Settlement,
-    Verdict,
+    FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict,
+    WaitingRequest,
 };
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
@@ -148,8 +148,8 @@ impl TestDb {
         self.names.messages(self.sql_backend())
     }
 
-    pub fn holds(&self) -> String {
-        self.names.holds(self.sql_backend())
+    pub fn blocks(&self) -> String {
+        self.names.blocks(self.sql_backend())
     }
 
     pub fn leases(&self) -> String {
@@ -225,9 +225,9 @@ impl TestDb {
             .expect("fetch answers")
     }
 
-    pub async fn fetch_held(&self, leases: &[Lease]) -> Fetched {
+    pub async fn fetch_waiting(&self, leases: &[Lease]) -> Fetched {
         self.store()
-            .fetch_held(HeldRequest {
+            .fetch_waiting(WaitingRequest {
                 leases,
                 limit: NonZeroU32::new(1_000).expect("positive"),
                 per_aggregate: NonZeroU32::new(100).expect("positive"),
@@ -236,7 +236,7 @@ impl TestDb {
                 excluding: &[],
             })
             .await
-            .expect("fetch_held answers")
+            .expect("fetch_waiting answers")
     }
 
     /// Everything that is pending and due, in order.

@@ -13,12 +13,12 @@ use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::relay::intake::Look;
 use crate::relay::schedule::{Key, Queued};
-use crate::store::{FetchRequest, HeldRequest, OutboxStore, within};
+use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
 /// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
 const SETTLE_BATCH: usize = 1024;
-/// Messages of one held aggregate per fetch. Evaluated at compile time.
+/// Messages of one blocked aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// A lane with more messages than this in memory, while others may starve, goes on from the store.
 const LANE_MAX: usize = 512;
@@ -67,7 +67,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.intake.begin(look);
         let excluding = match look {
             Look::Walk => Vec::new(),
-            Look::Held => self.schedule.crowded(LANE_KEPT),
+            Look::Waiting => self.schedule.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.kept());
@@ -90,8 +90,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     )
                     .await
                 }
-                Look::Held => {
-                    let request = HeldRequest {
+                Look::Waiting => {
+                    let request = WaitingRequest {
                         leases: &leases,
                         limit,
                         per_aggregate: PER_AGGREGATE,
@@ -101,8 +101,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     };
                     within(
                         bound,
-                        "held messages could not be fetched",
-                        store.fetch_held(request),
+                        "waiting messages could not be fetched",
+                        store.fetch_waiting(request),
                     )
                     .await
                 }
@@ -156,7 +156,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if let Some(key) = self.schedule.longest(LANE_MAX) {
             let rest = self.schedule.shorten(key, LANE_KEPT);
-            self.hold_rest(key, rest);
+            self.set_rest_aside(key, rest);
         }
     }
 

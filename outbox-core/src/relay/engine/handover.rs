@@ -21,7 +21,7 @@ pub(super) enum Unfit {
 }
 
 /// Activities that a relay is for. Without the other one it has no leases to hand over.
-const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingHeld, Activity::Settling];
+const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Looks how this relay is doing, and begins a probe if one is due. A drain ends with the first trouble instead.

@@ -33,7 +33,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         telemetry::fetch(found.took);
         let activity = match look {
             Look::Walk => Activity::Fetching,
-            Look::Held => Activity::FetchingHeld,
+            Look::Waiting => Activity::FetchingWaiting,
         };
         let fetched = match found.result {
             Ok(fetched) => fetched,
@@ -53,8 +53,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if look == Look::Walk && !fetched.more {
             self.crowded_since = None;
         }
-        if look == Look::Held && found.crowded {
-            self.intake.hold(CROWDED_PAUSE);
+        if look == Look::Waiting && found.crowded {
+            self.intake.block(CROWDED_PAUSE);
         }
         let mut waits = fetched.waits;
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
@@ -168,7 +168,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     return;
                 }
             }
-            Verdict::Held { delay, .. } => self.intake.hold(*delay),
+            Verdict::Blocked { delay, .. } => self.intake.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
         self.hand.settle(&row, verdict);
@@ -184,12 +184,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// The rest of a lane goes on from the store, behind what stays in memory.
-    pub(super) fn hold_rest(&mut self, key: Key, rest: Vec<FetchedRow>) {
+    pub(super) fn set_rest_aside(&mut self, key: Key, rest: Vec<FetchedRow>) {
         let mut rest = rest.into_iter();
         let Some(first) = rest.next() else { return };
         self.hand.close(key);
-        self.intake.hold(CROWDED_PAUSE);
-        let due_at_once = Verdict::Held {
+        self.intake.block(CROWDED_PAUSE);
+        let due_at_once = Verdict::Blocked {
             delay: Duration::ZERO,
             error: None,
             attempt: false,

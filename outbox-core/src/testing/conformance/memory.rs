@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::dedup_store::DedupStoreFixture;
 use super::publisher::{PublisherCapabilities, PublisherFixture};
-use super::store::{HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
+use super::store::{OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
 use super::stream_log::StreamLogFixture;
 use super::subscriber::SubscriberFixture;
 use crate::dedup::DedupStore;
@@ -56,7 +56,7 @@ impl<S> MemoryStoreFixture<S> {
 
 impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
-    type Held = MemoryTransaction;
+    type Open = MemoryTransaction;
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
@@ -81,7 +81,7 @@ impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
         Ok(())
     }
 
-    async fn hold(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+    async fn begin(&self, events: Events) -> Result<MemoryTransaction, Refused> {
         let mut transaction = self.memory.begin();
         transaction.record(events)?;
         Ok(transaction)
@@ -107,7 +107,7 @@ impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
     }
 }
 
-impl HeldTransaction for MemoryTransaction {
+impl OpenTransaction for MemoryTransaction {
     async fn commit(self) {
         MemoryTransaction::commit(self).expect("the suite holds no deduplication keys");
     }

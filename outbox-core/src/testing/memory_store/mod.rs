@@ -23,8 +23,9 @@ use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus, OutboxAdmin,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxAdmin,
     OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    WaitingRequest,
 };
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -265,8 +266,8 @@ impl OutboxStore for MemoryStore {
         self.call("fetch messages", |state| state.fetch(request))
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch held messages", |state| state.fetch_held(request))
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch waiting messages", |state| state.fetch_waiting(request))
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -307,8 +308,8 @@ impl OutboxAdmin for MemoryStore {
         result
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
-        self.call("list held aggregates", |state| state.held(limit))
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        self.call("list blocked aggregates", |state| state.blocked(limit))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {

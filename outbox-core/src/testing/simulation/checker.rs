@@ -169,14 +169,14 @@ impl Checker {
         }
     }
 
-    pub(super) fn fetched(&mut self, life: Life, held: bool, due: &[i64], waits: &[i64]) {
+    pub(super) fn fetched(&mut self, life: Life, blocked: bool, due: &[i64], waits: &[i64]) {
         if due.is_empty() && waits.is_empty() {
             return;
         }
         let find = |row_id: &i64| self.by_row_id.get(row_id).copied();
         let event = Event::Fetched {
             life,
-            held,
+            blocked,
             due: due.iter().filter_map(find).collect(),
             waits: waits.iter().filter_map(find).collect(),
         };
@@ -289,9 +289,9 @@ impl Checker {
         let name = match verdict {
             Verdict::Published { .. } => "published",
             Verdict::Waits => "waits",
-            Verdict::Held { attempt: true, .. } => "held, attempt used",
-            Verdict::Held { error: Some(_), .. } => "held",
-            Verdict::Held { .. } => "held, due at once",
+            Verdict::Blocked { attempt: true, .. } => "blocked, attempt used",
+            Verdict::Blocked { error: Some(_), .. } => "blocked",
+            Verdict::Blocked { .. } => "blocked, for no time",
             Verdict::Dead { halt: true, .. } => "dead, halts",
             Verdict::Dead { .. } => "dead, others go on",
         };
@@ -316,7 +316,7 @@ impl Checker {
                     format!("message {no} was settled as published and was never on the stream")
                 });
             }
-            Verdict::Held { attempt: true, .. } | Verdict::Dead { .. } => {
+            Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
                 // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time. The first of
@@ -337,7 +337,7 @@ impl Checker {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
                 });
             }
-            Verdict::Waits | Verdict::Held { .. } => {}
+            Verdict::Waits | Verdict::Blocked { .. } => {}
         }
     }
 

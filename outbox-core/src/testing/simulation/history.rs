@@ -60,7 +60,7 @@ pub(super) enum Event {
     },
     Fetched {
         life: Life,
-        held: bool,
+        blocked: bool,
         due: Vec<No>,
         waits: Vec<No>,
     },

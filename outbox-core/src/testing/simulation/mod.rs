@@ -46,7 +46,7 @@ pub enum Invariant {
     Progress,
     /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,
-    /// In the end nothing waits and nothing is held.
+    /// In the end nothing waits and nothing is blocked.
     Hygiene,
     /// Nothing panics.
     NoPanic,

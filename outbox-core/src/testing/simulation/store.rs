@@ -18,8 +18,8 @@ use super::{errands, wrong};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::relay::Retention;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore,
-    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 
 #[derive(Debug, Clone)]
@@ -175,7 +175,7 @@ impl SimStore {
         result
     }
 
-    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_held: bool, fetched: &Fetched) {
+    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_blocked: bool, fetched: &Fetched) {
         let row_ids = fetched.due.iter().map(|row| row.row_id);
         for row_id in row_ids.chain(fetched.waits.iter().map(|wait| wait.row_id)) {
             if !shared.checker.knows_row(row_id)
@@ -186,7 +186,7 @@ impl SimStore {
         }
         let due: Vec<_> = fetched.due.iter().map(|row| row.row_id).collect();
         let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.row_id).collect();
-        shared.checker.fetched(life, is_held, &due, &waits);
+        shared.checker.fetched(life, is_blocked, &due, &waits);
     }
 }
 
@@ -262,13 +262,13 @@ impl OutboxStore for SimStore {
         .await
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         let life = self.life;
         let (limit, bytes, per_aggregate) = (request.limit, request.bytes, request.per_aggregate);
         let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
         let excluding: Vec<Aggregate> = request.excluding.to_vec();
-        self.call("fetch held", move |world, shared, _| {
-            let request = HeldRequest {
+        self.call("fetch waiting", move |world, shared, _| {
+            let request = WaitingRequest {
                 leases: &leases,
                 limit,
                 per_aggregate,
@@ -276,7 +276,7 @@ impl OutboxStore for SimStore {
                 in_hand: &in_hand,
                 excluding: &excluding,
             };
-            let fetched = shared.backend.fetch_held(life, request)?;
+            let fetched = shared.backend.fetch_waiting(life, request)?;
             Self::note_fetched(shared, world, life, true, &fetched);
             Ok(fetched)
         })
@@ -330,8 +330,8 @@ impl OutboxAdmin for SimStore {
         wrong::now(self.world.store.replay(selection))
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
-        wrong::now(self.world.store.held(limit))
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        wrong::now(self.world.store.blocked(limit))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {

@@ -294,11 +294,11 @@ fn judge(world: &World, seed: u64) {
     if let Some(lost) = lost {
         checker.violate(Invariant::NoLoss, lost);
     }
-    let held = wrong::now(world.store.held(std::num::NonZeroU32::MIN)).unwrap_or_default();
-    if let Some(held) = held.first() {
+    let blocked = wrong::now(world.store.blocked(std::num::NonZeroU32::MIN)).unwrap_or_default();
+    if let Some(blocked) = blocked.first() {
         checker.violate(
             Invariant::Hygiene,
-            format!("aggregate {} is still held", held.aggregate),
+            format!("aggregate {} is still blocked", blocked.aggregate),
         );
     }
     checker.check_sends();

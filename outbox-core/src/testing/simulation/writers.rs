@@ -182,7 +182,7 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
             }
             2 => {
                 let aggregate = shared.rng.u32(0..world.plan.aggregates);
-                let _was_held = wrong::now(world.store.resume(&name(aggregate)));
+                let _was_blocked = wrong::now(world.store.resume(&name(aggregate)));
             }
             3 if shared.rng.bool() => replay(&world, &mut shared),
             4 => errands::purge(&world, &mut shared),

@@ -15,8 +15,8 @@ use super::history::Life;
 use crate::message::PARTITIONS;
 use crate::publisher::FailureClass;
 use crate::store::{
-    FetchRequest, Fetched, Fitness, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
-    Purged, Relays, Settlement, StoreError, Verdict,
+    FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
+    Settlement, StoreError, Verdict, WaitingRequest,
 };
 use crate::testing::MemoryStore;
 
@@ -133,7 +133,7 @@ impl FromStr for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// Holds all leases where relays hold none.
+    /// Owns all leases where relays hold none.
     nobody: OwnerId,
     /// Rows that a run of a relay has taken, and until when.
     locked: BTreeMap<i64, (Life, Instant)>,
@@ -232,8 +232,12 @@ impl Backend {
         Ok(fetched)
     }
 
-    pub(super) fn fetch_held(&mut self, life: Life, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        let mut fetched = now(self.store.fetch_held(request))?;
+    pub(super) fn fetch_waiting(
+        &mut self,
+        life: Life,
+        request: WaitingRequest<'_>,
+    ) -> Result<Fetched, StoreError> {
+        let mut fetched = now(self.store.fetch_waiting(request))?;
         self.spoil(life, &mut fetched);
         Ok(fetched)
     }
@@ -314,7 +318,7 @@ impl Backend {
                 let mut kept = Vec::new();
                 for settlement in settlements {
                     match &settlement.verdict {
-                        Verdict::Held { delay, .. } => {
+                        Verdict::Blocked { delay, .. } => {
                             self.waiting.insert(settlement.row_id, Instant::now() + *delay);
                         }
                         Verdict::Waits if !self.set_aside.remove(&settlement.row_id) => {}

@@ -50,7 +50,7 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// What was published, or is held back.
+    /// What was published, or is set aside.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }

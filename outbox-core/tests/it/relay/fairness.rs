@@ -38,7 +38,7 @@ async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
     let ledger = Ledger::of(&store, &broker);
     ledger.assert_balanced();
     assert_eq!(ledger.copies(), 0);
-    assert_eq!(store.backlog().await.unwrap().held_aggregates, 0);
+    assert_eq!(store.backlog().await.unwrap().blocked_aggregates, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,8 +19,8 @@ pub(super) struct Lane<T> {
     pub(super) place: Place,
     /// Items that [`Lanes::set_aside`] counts.
     pub(super) set_aside: usize,
-    /// Items that [`Lanes::held`] counts.
-    pub(super) held: usize,
+    /// Items that [`Lanes::blocked`] counts.
+    pub(super) blocked: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<T: Queued> Lane<T> {
             awaited: BTreeMap::new(),
             place: Place::Nowhere,
             set_aside: 0,
-            held: 0,
+            blocked: 0,
         }
     }
 

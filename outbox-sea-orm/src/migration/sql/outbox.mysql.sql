@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     -- What relays read, in their order (there are no partial indexes): one that owns all partitions, and one that shares them with others.
     KEY outbox_messages_status (status, row_id),
     KEY outbox_messages_status_own (status, partition_no, row_id),
-    -- Waiting rows: by aggregate, to fetch those of a due hold in their order, and unsequenced ones by their own time.
+    -- Waiting rows: by aggregate, to fetch those of an ended block in their order, and unsequenced ones by their own time.
     KEY outbox_messages_waiting (waiting_key, waiting_until, row_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -52,20 +52,20 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
-CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_holds (
+CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_blocks (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     partition_no   SMALLINT NOT NULL,
-    due_at         DATETIME(6) NULL COMMENT 'null: halted',
+    blocked_until  DATETIME(6) NULL COMMENT 'null: halted',
     halted_by      BIGINT NULL COMMENT 'row_id of the dead message',
     PRIMARY KEY (aggregate_type, aggregate_id),
-    KEY outbox_holds_due (due_at),
-    KEY outbox_holds_own (partition_no, due_at),
-    KEY outbox_holds_halted (halted_by),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    KEY outbox_blocks_due (blocked_until),
+    KEY outbox_blocks_own (partition_no, blocked_until),
+    KEY outbox_blocks_halted (halted_by),
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
@@ -117,11 +117,11 @@ SELECT m.row_id,
                     SUBSTR(HEX(m.id), 17, 4), '-', SUBSTR(HEX(m.id), 21))) AS id,
        CONVERT(m.aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(m.aggregate_id USING utf8mb4) AS aggregate_id,
        m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason, h.halted_by IS NOT NULL AS halts, m.created_at
-FROM {schema}{prefix}outbox_messages m LEFT JOIN {schema}{prefix}outbox_holds h ON h.halted_by = m.row_id
+FROM {schema}{prefix}outbox_messages m LEFT JOIN {schema}{prefix}outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE OR REPLACE VIEW {schema}{prefix}outbox_held AS
+CREATE OR REPLACE VIEW {schema}{prefix}outbox_blocked AS
 SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
-       halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
-FROM {schema}{prefix}outbox_holds;
+       halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
+FROM {schema}{prefix}outbox_blocks;

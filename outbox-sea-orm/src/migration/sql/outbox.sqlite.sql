@@ -41,7 +41,7 @@ CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending_own
     ON {prefix}outbox_messages (partition_no, row_id) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by row id, to count them. All
+-- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to count them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_waiting
     ON {prefix}outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
@@ -62,26 +62,26 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- Which aggregates are held: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message.
-CREATE TABLE IF NOT EXISTS {prefix}outbox_holds (
+CREATE TABLE IF NOT EXISTS {prefix}outbox_blocks (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     partition_no   INTEGER NOT NULL,
-    due_at         INTEGER,                     -- null: halted
+    blocked_until  INTEGER,                     -- null: halted
     halted_by      INTEGER,                     -- row_id of the dead letter
     PRIMARY KEY (aggregate_type, aggregate_id),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS {prefix}outbox_holds_due
-    ON {prefix}outbox_holds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {prefix}outbox_blocks_due
+    ON {prefix}outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX IF NOT EXISTS {prefix}outbox_holds_own
-    ON {prefix}outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {prefix}outbox_blocks_own
+    ON {prefix}outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX IF NOT EXISTS {prefix}outbox_holds_halted
-    ON {prefix}outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {prefix}outbox_blocks_halted
+    ON {prefix}outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_leases (
@@ -129,11 +129,11 @@ SELECT m.row_id,
        m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
        m.last_error AS reason, h.aggregate_id IS NOT NULL AS halts,
        strftime('%Y-%m-%d %H:%M:%f', m.created_at / 1000000.0, 'unixepoch') AS created_at
-FROM {prefix}outbox_messages m LEFT JOIN {prefix}outbox_holds h ON h.halted_by = m.row_id
+FROM {prefix}outbox_messages m LEFT JOIN {prefix}outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE VIEW IF NOT EXISTS {prefix}outbox_held AS
+CREATE VIEW IF NOT EXISTS {prefix}outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
-       strftime('%Y-%m-%d %H:%M:%f', due_at / 1000000.0, 'unixepoch') AS due_at, halted_by, partition_no
-FROM {prefix}outbox_holds;
+       strftime('%Y-%m-%d %H:%M:%f', blocked_until / 1000000.0, 'unixepoch') AS blocked_until, halted_by, partition_no
+FROM {prefix}outbox_blocks;

@@ -1,4 +1,4 @@
-//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or held, whatever the statistics say.
+//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or blocked, whatever the statistics say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -59,12 +59,12 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         .map(|partition| (*partition, i64::MAX))
         .collect();
     let below = dialect.pending_below(&bounds, 1_000);
-    let holds = dialect.due_holds_own(scope, 100, &[]);
+    let blocks = dialect.ended_blocks_own(scope, 100, &[]);
     let all = [
         ("walk", walk),
         ("alone", alone),
         ("below", below),
-        ("holds", holds),
+        ("blocks", blocks),
     ];
     for (name, statement) in &all {
         prepare(db, name, statement).await;
@@ -74,12 +74,12 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         insert_of(db, &dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, &dialect).await;
-    insert_holds(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
-    insert_holds(db, &dialect, OWN, "n % 32").await;
+    insert_blocks(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, &dialect, OWN, "n % 32").await;
     for statistics in ["stale", "fresh"] {
         if statistics == "fresh" {
             run(db, &format!("ANALYZE {}", dialect.messages)).await;
-            run(db, &format!("ANALYZE {}", dialect.holds)).await;
+            run(db, &format!("ANALYZE {}", dialect.blocks)).await;
         }
         for (name, statement) in &all {
             let values = literals(statement);
@@ -151,10 +151,10 @@ async fn make_alone(db: &DatabaseConnection, dialect: &Dialect) {
     run(db, &update).await;
 }
 
-async fn insert_holds(db: &DatabaseConnection, dialect: &Dialect, count: i64, partition: &str) {
+async fn insert_blocks(db: &DatabaseConnection, dialect: &Dialect, count: i64, partition: &str) {
     let sql = format!(
-        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, due_at) SELECT '{count}', {}, {partition}, {} FROM {}",
-        dialect.holds,
+        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, blocked_until) SELECT '{count}', {}, {partition}, {} FROM {}",
+        dialect.blocks,
         text(dialect),
         dialect.now(),
         numbers(dialect, count),
@@ -215,8 +215,8 @@ async fn fill_beside(db: &DatabaseConnection, dialect: &Dialect) {
         insert_of(db, dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, dialect).await;
-    insert_holds(db, dialect, FOREIGN / 10, "32 + n % 32").await;
-    insert_holds(db, dialect, OWN, "n % 32").await;
+    insert_blocks(db, dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, dialect, OWN, "n % 32").await;
 }
 
 fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statement); 4] {
@@ -233,7 +233,7 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
         ("walk", dialect.first_pending(partitions, 100)),
         ("alone", dialect.first_alone(partitions, 100, &[])),
         ("below", dialect.pending_below(&bounds, 1_000)),
-        ("holds", dialect.due_holds_own(scope, 100, &[])),
+        ("blocks", dialect.ended_blocks_own(scope, 100, &[])),
     ]
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, backlog, commit, commit_each, counts, dead, fetch, fetch_held, first, held, hindered,
-    hold_each, id_of, keys, lease_all, limit, list, only, published, resume, settled, with_dead, with_held,
+    ALL, LONG, backlog, block_each, blocked, commit, commit_each, counts, dead, fetch, fetch_waiting, first,
+    hindered, id_of, keys, lease_all, limit, list, only, published, resume, settled, with_blocked, with_dead,
 };
 use crate::message::Events;
 use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// The backlog counts what is pending, what of that waits, what is dead, and who is held.
+/// The backlog counts what is pending, what of that waits, what is dead, and who is blocked.
 pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
     assert_eq!(backlog(fixture).await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
@@ -34,16 +34,16 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
         waiting: 3,
         dead_letters: 2,
         halted_aggregates: 1,
-        held_aggregates: 2,
+        blocked_aggregates: 2,
         // What waits is not late: it has not come up.
         oldest_pending: None,
     };
     assert_eq!(backlog(fixture).await, expected);
     assert!(resume(fixture, &aggregate("d")).await);
     assert_eq!(
-        backlog(fixture).await.held_aggregates,
+        backlog(fixture).await.blocked_aggregates,
         1,
-        "a hold that is due does not count"
+        "a block that has ended does not count"
     );
 }
 
@@ -158,48 +158,51 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Held aggregates are listed with what they wait for: halted ones first, then by the end of their hold.
-pub async fn held_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
+/// Blocked aggregates are listed with what they wait for: halted ones first, then by the end of their block.
+pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;
     settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
-    let listed = held(fixture).await;
-    let order: Vec<_> = listed.iter().map(|held| held.aggregate.id.as_str()).collect();
+    let listed = blocked(fixture).await;
+    let order: Vec<_> = listed
+        .iter()
+        .map(|blocked| blocked.aggregate.id.as_str())
+        .collect();
     assert_eq!(order, ["c", "b", "a"]);
-    let by: Vec<_> = listed.iter().map(|held| held.halted_by).collect();
+    let by: Vec<_> = listed.iter().map(|blocked| blocked.halted_by).collect();
     assert_eq!(by, [Some(only(&rows, "c")[0].row_id), None, None]);
-    assert_eq!(listed[0].due_in, None);
-    assert_eq!(listed[1].due_in, Some(Duration::ZERO));
+    assert_eq!(listed[0].blocked_for, None);
+    assert_eq!(listed[1].blocked_for, Some(Duration::ZERO));
     assert!(
         listed[2]
-            .due_in
-            .is_some_and(|due_in| due_in > LONG / 2 && due_in <= LONG)
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
     );
-    let two = fixture.store().held(limit(2)).await.expect("held answers");
+    let two = fixture.store().blocked(limit(2)).await.expect("blocked answers");
     assert_eq!(two.len(), 2);
 }
 
 /// An operator can end a back-off, of this aggregate alone.
-pub async fn resume_makes_a_hold_due<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "a"], LONG).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a"], LONG).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(resume(fixture, &aggregate("a")).await);
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
-    assert!(!resume(fixture, &aggregate("x")).await, "x is not held");
+    assert!(!resume(fixture, &aggregate("x")).await, "x is not blocked");
 }
 
 /// What is halted waits for a decision on the message that halts it, and for nothing else.
 pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
-    let rows = first(&fetch_held(fixture, &leases).await, "a");
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
     settled(fixture, &leases, &rows, dead(true)).await;
     assert!(!resume(fixture, &aggregate("a")).await);
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(backlog(fixture).await.halted_aggregates, 1);
 }

@@ -7,7 +7,7 @@ use super::support::{
     ALL, LONG, commit, commit_each, dead, fetch, first, id_of, keys, lease_all, limit, look, of, only,
     pending, published, settle, sorted_keys,
 };
-use super::{HeldTransaction, StoreFixture};
+use super::{OpenTransaction, StoreFixture};
 use crate::context::MessageContext;
 use crate::message::{Events, NewMessage};
 use crate::store::FetchRequest;
@@ -152,11 +152,11 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     }
     let (_, leases) = lease_all(fixture).await;
     let late = fixture
-        .hold(Events::new().with(Probe::noted("late", 1)))
+        .begin(Events::new().with(Probe::noted("late", 1)))
         .await
         .expect("events are recorded");
     let never = fixture
-        .hold(Events::new().with(Probe::noted("never", 1)))
+        .begin(Events::new().with(Probe::noted("never", 1)))
         .await
         .expect("events are recorded");
     commit_each(fixture, &["early"]).await;
@@ -164,7 +164,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(
         keys(&rows),
         [("early", Some(1))],
-        "uncommitted messages are invisible and hold nobody up"
+        "uncommitted messages are invisible and delay nobody"
     );
     settle(fixture, &leases, &rows, published()).await;
 

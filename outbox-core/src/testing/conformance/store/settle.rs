@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, acquire, ageless, commit, commit_delayed, commit_each, dead, failed, fetch, held, hindered,
+    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch, hindered,
     id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of, status_of,
 };
 use crate::message::Events;
@@ -49,7 +49,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
             "a stale {verdict:?} changed a row"
         );
     }
-    assert_eq!(held(fixture).await, [], "a stale verdict held an aggregate");
+    assert_eq!(blocked(fixture).await, [], "a stale verdict blocked an aggregate");
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
@@ -139,7 +139,10 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     for _ in 0..2 {
         for (id, verdict) in &verdicts {
             let accepted = settle(fixture, &leases, &only(&rows, id), verdict.clone()).await;
-            assert_eq!(accepted, 1, "the partition is held, whatever happened to the row");
+            assert_eq!(
+                accepted, 1,
+                "the partition is owned, whatever happened to the row"
+            );
         }
         let mut shown = list(fixture, &Selection::all()).await;
         // A failure counts each time.
@@ -164,7 +167,7 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
         assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
         assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
     }
-    assert_eq!(held(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
 }
 
 /// Whatever an error says, it can be recorded: too long, with NUL, in any script. Else the failure path would fail itself.
@@ -173,12 +176,12 @@ pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let error = "NUL \0 ü 😀 'quoted' \"twice\" \\ ".repeat(500);
     let rows = fetch(fixture, &leases, ALL).await;
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: Duration::ZERO,
         error: Some(error.clone()),
         attempt: true,
     };
-    for verdict in [held, Verdict::Dead { error, halt: true }] {
+    for verdict in [blocked, Verdict::Dead { error, halt: true }] {
         settled(fixture, &leases, &rows, verdict).await;
         let kept = shown(fixture, &rows[0]).await.error.unwrap_or_default();
         assert!(

@@ -198,7 +198,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
                 "came again after {waited:?}, before its time"
             );
         }
-        // Half are held on to, half are dropped: neither is an answer.
+        // Half are kept, half are dropped: neither is an answer.
         drop((expected_count == 2).then_some(delivery));
     }
 }

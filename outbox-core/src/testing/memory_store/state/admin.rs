@@ -9,14 +9,15 @@ use time::OffsetDateTime;
 use super::{Row, State};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BACKLOG_COUNT_MAX, Backlog, HeldAggregate, MessageStatus, PurgeRequest, Purged, Selection, StoredMessage,
+    BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, MessageStatus, PurgeRequest, Purged, Selection,
+    StoredMessage,
 };
 
 impl State {
     pub(in super::super) fn backlog(&self) -> Backlog {
         let now = self.now();
         let count = |count: usize| (count as u64).min(BACKLOG_COUNT_MAX);
-        let holds = || self.index.holds.values();
+        let blocks = || self.index.blocks.values();
         let waiting = self.index.waiting();
         let oldest = self
             .index
@@ -27,8 +28,8 @@ impl State {
             pending: count(self.index.pending.len() + waiting),
             waiting: count(waiting),
             dead_letters: count(self.index.dead.len()),
-            halted_aggregates: count(holds().filter(|hold| hold.is_halted()).count()),
-            held_aggregates: count(holds().filter(|hold| !hold.is_due(now)).count()),
+            halted_aggregates: count(blocks().filter(|block| block.is_halted()).count()),
+            blocked_aggregates: count(blocks().filter(|block| !block.is_due(now)).count()),
             oldest_pending: oldest.map(|row| since(row.message.created_at, now)),
         }
     }
@@ -61,12 +62,12 @@ impl State {
         for row_id in &dead {
             self.lift_halt(*row_id);
             // Where later messages of the aggregate wait, it waits with them, as the first of them.
-            let is_held = self.rows.get(row_id).is_some_and(|row| {
-                row.is_sequenced() && self.index.holds.contains_key(&row.message.aggregate)
+            let is_blocked = self.rows.get(row_id).is_some_and(|row| {
+                row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });
             self.change(*row_id, |row| {
                 row.attempts = 0;
-                row.status = if is_held {
+                row.status = if is_blocked {
                     MessageStatus::Waiting
                 } else {
                     MessageStatus::Pending
@@ -92,8 +93,8 @@ impl State {
         };
         let aggregate = row.message.aggregate.clone();
         self.change(row_id, |row| row.halts = false);
-        if let Some(hold) = self.index.holds.get_mut(&aggregate) {
-            hold.until = now;
+        if let Some(block) = self.index.blocks.get_mut(&aggregate) {
+            block.until = now;
         }
     }
 
@@ -115,23 +116,24 @@ impl State {
         count
     }
 
-    pub(in super::super) fn held(&self, limit: NonZeroU32) -> Vec<HeldAggregate> {
+    pub(in super::super) fn blocked(&self, limit: NonZeroU32) -> Vec<BlockedAggregate> {
         let now = self.now();
-        let mut holds: Vec<_> = self.index.holds.iter().collect();
-        holds.sort_by_key(|(aggregate, hold)| (!hold.is_halted(), hold.until, *aggregate));
-        let held = holds.into_iter().map(|(aggregate, hold)| HeldAggregate {
+        let mut blocks: Vec<_> = self.index.blocks.iter().collect();
+        blocks.sort_by_key(|(aggregate, block)| (!block.is_halted(), block.until, *aggregate));
+        let blocked = blocks.into_iter().map(|(aggregate, block)| BlockedAggregate {
             aggregate: aggregate.clone(),
-            halted_by: hold.halted_by,
-            due_in: (!hold.is_halted()).then(|| since(now, hold.until)),
+            halted_by: block.halted_by,
+            blocked_for: (!block.is_halted()).then(|| since(now, block.until)),
         });
-        held.take(limit.get() as usize).collect()
+        blocked.take(limit.get() as usize).collect()
     }
 
     pub(in super::super) fn resume(&mut self, aggregate: &Aggregate) -> bool {
         let now = self.now();
-        let hold = self.index.holds.get_mut(aggregate);
-        hold.filter(|hold| !hold.is_halted())
-            .map(|hold| hold.until = hold.until.min(now))
+        let block = self.index.blocks.get_mut(aggregate);
+        block
+            .filter(|block| !block.is_halted())
+            .map(|block| block.until = block.until.min(now))
             .is_some()
     }
 

@@ -1,6 +1,6 @@
-//! Which rows are pending, waiting and dead, and which aggregates are held.
+//! Which rows are pending, waiting and dead, and which aggregates are blocked.
 //!
-//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and the dead one that halts it, and exists only while there are
+//! Invariants: a block lists exactly the sequenced rows of its aggregate that wait and the dead one that halts it, and exists only while there are
 //! any; an unsequenced row that waits is in `alone`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,16 +15,16 @@ use crate::store::MessageStatus;
 pub(super) struct Index {
     pub(super) pending: BTreeSet<i64>,
     pub(super) dead: BTreeSet<i64>,
-    pub(super) holds: HashMap<Aggregate, Hold>,
+    pub(super) blocks: HashMap<Aggregate, Block>,
     /// Unsequenced rows that wait, by the end of their time.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
     /// Sequenced rows that are pending.
     pending_of: HashMap<Aggregate, BTreeSet<i64>>,
 }
 
-/// The hold on an aggregate.
+/// The block on an aggregate.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct Block {
     /// Due from then on, unless it is halted.
     pub(super) until: OffsetDateTime,
     /// The dead row that halts it.
@@ -32,7 +32,7 @@ pub(super) struct Hold {
     pub(super) waiting: BTreeSet<i64>,
 }
 
-impl Hold {
+impl Block {
     fn new(until: OffsetDateTime) -> Self {
         Self {
             until,
@@ -64,7 +64,7 @@ impl Index {
                 }
             }
             MessageStatus::Waiting if row.is_sequenced() => {
-                self.hold(aggregate, row.message.created_at)
+                self.block(aggregate, row.message.created_at)
                     .waiting
                     .insert(row.row_id);
             }
@@ -74,7 +74,7 @@ impl Index {
             MessageStatus::Dead => {
                 self.dead.insert(row.row_id);
                 if row.halts {
-                    self.hold(aggregate, row.message.created_at).halted_by = Some(row.row_id);
+                    self.block(aggregate, row.message.created_at).halted_by = Some(row.row_id);
                 }
             }
             MessageStatus::Published => {}
@@ -85,9 +85,9 @@ impl Index {
         self.pending.remove(&row.row_id);
         self.dead.remove(&row.row_id);
         self.alone.remove(&(row.waits_until, row.row_id));
-        if let Some(hold) = self.holds.get_mut(&row.message.aggregate) {
-            hold.waiting.remove(&row.row_id);
-            hold.halted_by = hold.halted_by.filter(|row_id| *row_id != row.row_id);
+        if let Some(block) = self.blocks.get_mut(&row.message.aggregate) {
+            block.waiting.remove(&row.row_id);
+            block.halted_by = block.halted_by.filter(|row_id| *row_id != row.row_id);
         }
         if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
             pending.remove(&row.row_id);
@@ -97,20 +97,20 @@ impl Index {
         }
     }
 
-    /// The hold of an aggregate; a new one is due at `until`.
-    pub(super) fn hold(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Hold {
-        self.holds
+    /// The block of an aggregate; a new one ends at `until`.
+    pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
+        self.blocks
             .entry(aggregate.clone())
-            .or_insert_with(|| Hold::new(until))
+            .or_insert_with(|| Block::new(until))
     }
 
-    /// Ends the hold of an aggregate, unless something waits under it or halts it.
-    pub(super) fn end_hold(&mut self, aggregate: &Aggregate) {
-        if let Some(hold) = self.holds.get(aggregate)
-            && hold.waiting.is_empty()
-            && !hold.is_halted()
+    /// Removes the block of an aggregate, unless something waits under it or halts it.
+    pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
+        if let Some(block) = self.blocks.get(aggregate)
+            && block.waiting.is_empty()
+            && !block.is_halted()
         {
-            self.holds.remove(aggregate);
+            self.blocks.remove(aggregate);
         }
     }
 
@@ -121,7 +121,7 @@ impl Index {
 
     /// Rows that wait, sequenced or not.
     pub(super) fn waiting(&self) -> usize {
-        let held: usize = self.holds.values().map(|hold| hold.waiting.len()).sum();
-        held + self.alone.len()
+        let blocked: usize = self.blocks.values().map(|block| block.waiting.len()).sum();
+        blocked + self.alone.len()
     }
 }

@@ -137,7 +137,7 @@ impl State {
         self.rows.insert(row.row_id, row);
     }
 
-    /// Changes a row, and what the index says of it. Ends the hold of its aggregate if nothing waits any more.
+    /// Changes a row, and what the index says of it. Removes the block of its aggregate if nothing waits any more.
     fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
         let Some(row) = self.rows.get_mut(&row_id) else {
             return;
@@ -145,7 +145,7 @@ impl State {
         self.index.remove(row);
         change(row);
         self.index.insert(row);
-        self.index.end_hold(&row.message.aggregate);
+        self.index.end_block(&row.message.aggregate);
     }
 
     pub(super) fn delete(&mut self, row_id: i64) {
@@ -153,7 +153,7 @@ impl State {
             return;
         };
         self.index.remove(&row);
-        self.index.end_hold(&row.message.aggregate);
+        self.index.end_block(&row.message.aggregate);
         self.ids.remove(&row.message.id);
         if let Some(key) = &row.dedup_key {
             self.dedup_keys.remove(key);

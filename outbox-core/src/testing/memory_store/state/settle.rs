@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::State;
-use super::index::Hold;
+use super::index::Block;
 use crate::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
 
 impl State {
     pub(in super::super) fn settle(&mut self, leases: &[Lease], settlements: &[Settlement]) -> usize {
-        let is_held = |partition: u16| {
+        let is_owned = |partition: u16| {
             leases
                 .iter()
                 .any(|lease| lease.partition == partition && self.leases.is_current(lease))
         };
         let accepted: Vec<_> = settlements
             .iter()
-            .filter(|settlement| is_held(settlement.partition))
+            .filter(|settlement| is_owned(settlement.partition))
             .collect();
         for settlement in &accepted {
             self.settle_one(settlement);
@@ -42,11 +42,11 @@ impl State {
             }
             Verdict::Published { keep: false } => self.delete(settlement.row_id),
             Verdict::Waits => self.set_aside(settlement.row_id),
-            Verdict::Held {
+            Verdict::Blocked {
                 delay,
                 error,
                 attempt,
-            } => self.hold(settlement.row_id, *delay, error.as_deref(), *attempt),
+            } => self.block(settlement.row_id, *delay, error.as_deref(), *attempt),
             Verdict::Dead { error, halt } => self.dead_letter(settlement.row_id, error, *halt),
         }
     }
@@ -57,8 +57,8 @@ impl State {
             return;
         };
         let halts = halt && row.is_sequenced();
-        let hold = self.index.holds.get(&row.message.aggregate);
-        let waits = halts && hold.is_some_and(Hold::is_halted);
+        let block = self.index.blocks.get(&row.message.aggregate);
+        let waits = halts && block.is_some_and(Block::is_halted);
         self.change(row_id, |row| {
             row.status = if waits {
                 MessageStatus::Waiting
@@ -88,26 +88,26 @@ impl State {
             }
             return;
         }
-        if delayed.is_none() && !self.index.holds.contains_key(&aggregate) {
+        if delayed.is_none() && !self.index.blocks.contains_key(&aggregate) {
             return;
         }
         let until = delayed.unwrap_or(now);
-        let hold = self.index.hold(&aggregate, until);
-        if hold.waiting.first().is_none_or(|oldest| row_id <= *oldest) {
-            hold.until = until;
+        let block = self.index.block(&aggregate, until);
+        if block.waiting.first().is_none_or(|oldest| row_id <= *oldest) {
+            block.until = until;
         }
         self.change(row_id, |row| row.status = MessageStatus::Waiting);
     }
 
-    /// [`Verdict::Held`].
-    fn hold(&mut self, row_id: i64, delay: Duration, error: Option<&str>, attempt: bool) {
+    /// [`Verdict::Blocked`].
+    fn block(&mut self, row_id: i64, delay: Duration, error: Option<&str>, attempt: bool) {
         let until = self.now() + delay;
         let Some(row) = self.rows.get(&row_id) else {
             return;
         };
         if row.is_sequenced() {
             let aggregate = row.message.aggregate.clone();
-            self.index.hold(&aggregate, until).until = until;
+            self.index.block(&aggregate, until).until = until;
         }
         self.change(row_id, |row| {
             row.status = MessageStatus::Waiting;

@@ -33,7 +33,7 @@ pub(super) struct Reconciling {
 impl Checker {
     // Drains.
 
-    /// `due` may be published now, and nobody else holds their partitions.
+    /// `due` may be published now, and nobody else owns their partitions.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<No>) {
         for no in &due {
             // Whoever had it before does not count.
@@ -42,7 +42,7 @@ impl Checker {
         self.lives[life as usize].drains = Some(Drain { due });
     }
 
-    /// What others take over meanwhile is theirs, and may be held when it comes back.
+    /// What others take over meanwhile is theirs, and may be blocked when it comes back.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {

@@ -11,8 +11,8 @@ pub enum StoreMistake {
     KeepsTheFirstFitness,
     /// Keeps the leases of a relay that left.
     LeavesWithoutGivingBack,
-    /// Grants partitions that somebody holds.
-    GrantsHeldLeases,
+    /// Grants partitions that somebody owns.
+    GrantsOwnedLeases,
     /// Grants more partitions than asked for.
     IgnoresMax,
     /// Grants partitions again under the epoch they had before.
@@ -23,7 +23,7 @@ pub enum StoreMistake {
     RenewsBlindly,
     /// Keeps released partitions until they run out.
     ForgetsReleases,
-    /// Frees what is released, whoever holds it now.
+    /// Frees what is released, whoever owns it now.
     ReleasesForOthers,
     /// Remembers a cursor and fetches what comes after it, so that late commits are skipped.
     FetchesByCursor,
@@ -47,52 +47,52 @@ pub enum StoreMistake {
     FailsOnUnreadable,
     /// Compares aggregate ids as a case-insensitive collation does.
     FoldsCase,
-    /// Hands out messages of held aggregates.
-    HandsOutHeld,
+    /// Hands out messages of blocked aggregates.
+    HandsOutBlocked,
     /// Walks on behind rows that have to wait until it finds something due.
     LooksPastItsLimit,
     /// Does not set aside what has to wait, so that each fetch meets it again.
     ForgetsWhatWaits,
-    /// Sets messages aside although nothing holds their aggregate any more.
+    /// Sets messages aside although nothing blocks their aggregate any more.
     SetsAsideBlindly,
-    /// Holds for no time.
+    /// Blocks for no time.
     IgnoresBackoff,
-    /// Holds for an hour at least.
-    HoldsTooLong,
-    /// Does not hold again what is held.
-    KeepsTheFirstHold,
-    /// Hands out held messages in no particular order.
-    FetchesHeldOutOfOrder,
-    /// Hands out more held messages than asked for.
-    IgnoresHeldBounds,
+    /// Blocks for an hour at least.
+    BlocksTooLong,
+    /// Does not block again what is blocked.
+    KeepsTheFirstBlock,
+    /// Hands out blocked messages in no particular order.
+    FetchesWaitingOutOfOrder,
+    /// Hands out more blocked messages than asked for.
+    IgnoresWaitingBounds,
     /// Hands out messages of aggregates that the relay has enough of.
     IgnoresExclusions,
-    /// Hands out held messages by the name of their aggregate.
+    /// Hands out blocked messages by the name of their aggregate.
     StarvesLateNames,
-    /// Never ends a hold.
-    HoldsForEver,
-    /// Holds unsequenced messages with their aggregate.
-    HoldsUnsequenced,
-    /// Holds the aggregate of an unsequenced message that failed.
-    UnsequencedHolds,
+    /// Never removes a block.
+    BlocksForEver,
+    /// Blocks unsequenced messages with their aggregate.
+    BlocksUnsequenced,
+    /// Blocks the aggregate of an unsequenced message that failed.
+    UnsequencedBlocks,
     /// Takes each failure for the message's own fault.
     CountsEveryFailure,
     /// Does not count failures.
     ForgetsFailures,
     /// Sets a halted aggregate free because another message of it has to wait.
-    HoldEndsHalt,
+    BlockEndsHalt,
     /// Hands out what follows a delayed message.
     OvertakesDelayed,
     /// Hands out what waits although something older is still pending.
     OvertakesPending,
     /// Forgets delayed messages once it has set them aside.
     ForgetsDelayed,
-    /// Heeds only the delay that began a hold.
+    /// Heeds only the delay that began a block.
     HeedsOneDelay,
-    /// Lets a hold last until the latest of the times that it is made for.
+    /// Lets a block last until the latest of the times that it is made for.
     WaitsForTheLatest,
-    /// Holds the aggregate of a delayed unsequenced message.
-    DelayedUnsequencedHolds,
+    /// Blocks the aggregate of a delayed unsequenced message.
+    DelayedUnsequencedBlocks,
     /// Records verdicts under any epoch.
     AcceptsStaleEpochs,
     /// Refuses all verdicts if one lease is stale.
@@ -115,7 +115,7 @@ pub enum StoreMistake {
     KeepsTheFirstHalt,
     /// Halts the aggregate of every dead letter.
     AlwaysHalts,
-    /// Hands out nothing more of a hold from which a message became a dead letter.
+    /// Hands out nothing more of a block from which a message became a dead letter.
     DeadLettersEndTheDrain,
     /// Says that it retried, and does not.
     RetryDoesNothing,
@@ -131,8 +131,8 @@ pub enum StoreMistake {
     RetriesAnything,
     /// Says that it skipped, and does not.
     SkipDoesNothing,
-    /// Leaves the hold of a skipped message behind.
-    SkipKeepsHold,
+    /// Leaves the block of a skipped message behind.
+    SkipKeepsBlock,
     /// Says that it skipped what was not dead.
     SkipsAnything,
     /// Says nothing of dead letters in the backlog.
@@ -143,8 +143,8 @@ pub enum StoreMistake {
     ListsBackwards,
     /// Lists messages of all event types.
     IgnoresEventType,
-    /// Lists held aggregates by name.
-    ListsHeldByName,
+    /// Lists blocked aggregates by name.
+    ListsBlockedByName,
     /// Says that it resumed, and does not.
     ResumeDoesNothing,
     /// Resumes what waits for a decision.

@@ -7,7 +7,8 @@ use super::{M, WrongStore};
 use crate::headers::Headers;
 use crate::message::Aggregate;
 use crate::store::{
-    Fetched, FetchedRow, HeldRequest, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
+    Fetched, FetchedRow, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
+    WaitingRequest,
 };
 use crate::testing::StoredRow;
 
@@ -39,22 +40,22 @@ impl WrongStore {
                     });
                 }
             }
-            M::HandsOutHeld => self.hand_out(fetched, |_| true),
+            M::HandsOutBlocked => self.hand_out(fetched, |_| true),
             M::OvertakesDelayed => self.hand_out(fetched, |row| row.available_at.is_none()),
-            M::HoldsForEver | M::UnsequencedHolds | M::RetryKeepsHalt => {
+            M::BlocksForEver | M::UnsequencedBlocks | M::RetryKeepsHalt => {
                 let memory = self.memory();
                 rows.retain(|row| !memory.stuck.contains(&row.aggregate));
             }
-            M::HoldsUnsequenced => {
-                let held = self.aggregates_with(|row| {
+            M::BlocksUnsequenced => {
+                let blocked = self.aggregates_with(|row| {
                     row.status == MessageStatus::Waiting && row.message.sequence.is_some()
                 });
-                rows.retain(|row| row.sequenced || !held.contains(&row.aggregate));
+                rows.retain(|row| row.sequenced || !blocked.contains(&row.aggregate));
             }
-            M::DelayedUnsequencedHolds => {
-                let held =
+            M::DelayedUnsequencedBlocks => {
+                let blocked =
                     self.aggregates_with(|row| row.available_at.is_some() && row.message.sequence.is_none());
-                rows.retain(|row| !held.contains(&row.aggregate));
+                rows.retain(|row| !blocked.contains(&row.aggregate));
             }
             _ => {}
         }
@@ -87,11 +88,11 @@ impl WrongStore {
         rows.map(|row| row.message.aggregate).collect()
     }
 
-    /// Changes what was fetched of held aggregates.
-    pub(super) fn spoil_held(&self, fetched: &mut Fetched, request: &HeldRequest<'_>) {
+    /// Changes what was fetched of blocked aggregates.
+    pub(super) fn spoil_waiting(&self, fetched: &mut Fetched, request: &WaitingRequest<'_>) {
         let rows = &mut fetched.due;
         match self.mistake {
-            M::FetchesHeldOutOfOrder => rows.reverse(),
+            M::FetchesWaitingOutOfOrder => rows.reverse(),
             M::StarvesLateNames => rows.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
             M::FoldsCase => {
                 let folded = |aggregate: &Aggregate| aggregate.id.to_lowercase();
@@ -150,8 +151,8 @@ impl WrongStore {
         };
         match self.mistake {
             M::ForgetsWhatWaits => spoilt.retain(|s| s.verdict != Verdict::Waits),
-            M::KeepsTheFirstHold => spoilt.retain(|s| {
-                !matches!(s.verdict, Verdict::Held { .. }) || status(s) != Some(MessageStatus::Waiting)
+            M::KeepsTheFirstBlock => spoilt.retain(|s| {
+                !matches!(s.verdict, Verdict::Blocked { .. }) || status(s) != Some(MessageStatus::Waiting)
             }),
             M::CountsChangedRows => {
                 spoilt.retain(|s| matches!(status(s), Some(MessageStatus::Pending | MessageStatus::Waiting)))
@@ -190,16 +191,16 @@ impl WrongStore {
     fn spoil_verdict(&self, verdict: &mut Verdict) {
         match (self.mistake, verdict) {
             (M::SetsAsideBlindly, verdict @ Verdict::Waits) => {
-                *verdict = Verdict::Held {
+                *verdict = Verdict::Blocked {
                     delay: HOUR,
                     error: None,
                     attempt: false,
                 };
             }
-            (M::IgnoresBackoff, Verdict::Held { delay, .. }) => *delay = Duration::ZERO,
-            (M::HoldsTooLong, Verdict::Held { delay, .. }) => *delay = HOUR.max(*delay),
-            (M::CountsEveryFailure, Verdict::Held { attempt, .. }) => *attempt = true,
-            (M::ForgetsFailures, Verdict::Held { error, .. }) => *error = None,
+            (M::IgnoresBackoff, Verdict::Blocked { delay, .. }) => *delay = Duration::ZERO,
+            (M::BlocksTooLong, Verdict::Blocked { delay, .. }) => *delay = HOUR.max(*delay),
+            (M::CountsEveryFailure, Verdict::Blocked { attempt, .. }) => *attempt = true,
+            (M::ForgetsFailures, Verdict::Blocked { error, .. }) => *error = None,
             (M::KeepsEverything, Verdict::Published { keep }) => *keep = true,
             (M::KeepsNothing, Verdict::Published { keep }) => *keep = false,
             (M::NeverHalts, Verdict::Dead { halt, .. }) => *halt = false,
@@ -216,14 +217,14 @@ impl WrongStore {
             let is_sequenced = row.message.sequence.is_some();
             let aggregate = row.aggregate().clone();
             match (self.mistake, &settlement.verdict) {
-                (M::HoldsForEver, Verdict::Held { .. })
+                (M::BlocksForEver, Verdict::Blocked { .. })
                 | (M::DeadLettersEndTheDrain, Verdict::Dead { .. }) => {
                     self.memory().stuck.insert(aggregate);
                 }
-                (M::UnsequencedHolds, Verdict::Held { .. }) if !is_sequenced => {
+                (M::UnsequencedBlocks, Verdict::Blocked { .. }) if !is_sequenced => {
                     self.memory().stuck.insert(aggregate);
                 }
-                (M::HoldEndsHalt, Verdict::Held { .. }) => {
+                (M::BlockEndsHalt, Verdict::Blocked { .. }) => {
                     self.inner
                         .skip(&Selection::dead_letters().aggregate(&aggregate))
                         .await?;
@@ -252,7 +253,7 @@ fn as_fetched(row: StoredRow) -> FetchedRow {
 fn error_of(verdict: &Verdict) -> &str {
     match verdict {
         Verdict::Dead { error, .. } => error,
-        Verdict::Held { error, .. } => error.as_deref().unwrap_or_default(),
+        Verdict::Blocked { error, .. } => error.as_deref().unwrap_or_default(),
         Verdict::Published { .. } | Verdict::Waits => "",
     }
 }

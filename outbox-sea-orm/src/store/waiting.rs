@@ -18,7 +18,7 @@ use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
 
-const CONTEXT: &str = "held messages could not be fetched";
+const CONTEXT: &str = "waiting messages could not be fetched";
 
 /// Aggregates per statement where each takes a query of its own.
 const AGGREGATES_MAX: usize = 64;
@@ -44,7 +44,7 @@ struct Group {
 
 pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> Result<Fetched, StoreError> {
     let tx = db.snapshot().await.map_err(failed(CONTEXT))?;
-    let mut groups = held_groups(&tx, dialect, &request).await?;
+    let mut groups = blocked_groups(&tx, dialect, &request).await?;
     let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
     for last in groups.iter().filter_map(|group| group.rows.last()) {
         let row_id = highest.entry(i64::from(last.row.partition)).or_default();
@@ -67,10 +67,14 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
     Ok(answer(groups, request.bounds))
 }
 
-/// The oldest waiting rows of due holds.
-async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
+/// The oldest waiting rows of blocks that have ended.
+async fn blocked_groups(
+    tx: &Session,
+    dialect: &Dialect,
+    request: &Request,
+) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // Each row in hand can keep one hold from yielding anything.
+    // Each row in hand can keep one block from yielding anything.
     let in_hand = i64::try_from(request.in_hand.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -78,24 +82,24 @@ async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Resu
         limit: rows_max.saturating_add(in_hand),
     };
     let statement = if scope.owns_all() {
-        dialect.due_holds(scope, &request.excluding)
+        dialect.ended_blocks(scope, &request.excluding)
     } else {
         // All that is in hand may be of one partition.
         let share = Scope {
             limit: rows_max,
             ..scope
         };
-        dialect.due_holds_own(scope, share.share().saturating_add(in_hand), &request.excluding)
+        dialect.ended_blocks_own(scope, share.share().saturating_add(in_hand), &request.excluding)
     };
-    let holds = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
-    let mut holds = holds
+    let blocks = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
+    let mut blocks = blocks
         .iter()
         .map(|row| Ok((read_key(row)?, row.try_get::<i64>("", "due_micros")?)))
         .collect::<Result<Vec<_>, DbErr>>()
         .map_err(corrupt)?;
-    holds.sort_by_key(|(_, due_micros)| *due_micros);
-    holds.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
-    let keys: Vec<Key> = holds.iter().map(|(key, _)| key.clone()).collect();
+    blocks.sort_by_key(|(_, due_micros)| *due_micros);
+    blocks.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
+    let keys: Vec<Key> = blocks.iter().map(|(key, _)| key.clone()).collect();
     let (mut groups, mut left) = (HashMap::<Key, Vec<Walked>>::new(), request.bounds);
     for keys in keys.chunks(AGGREGATES_MAX) {
         for (walked, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
@@ -106,7 +110,7 @@ async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Resu
             break;
         }
     }
-    let groups = holds.into_iter().filter_map(|(key, due_micros)| {
+    let groups = blocks.into_iter().filter_map(|(key, due_micros)| {
         let rows = groups.remove(&key)?;
         Some(Group { due_micros, rows })
     });
@@ -201,7 +205,7 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
                 return fetched;
             }
             if walked.has_to_wait {
-                // Only the oldest prolongs the hold; a later one will be the oldest in its turn.
+                // Only the oldest prolongs the block; a later one will be the oldest in its turn.
                 if n == 0 {
                     fetched.waits.push(walked.waits());
                     fetched.more = !bounds.take(0);
