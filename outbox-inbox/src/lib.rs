@@ -176,7 +176,7 @@ pub use upcast::Upcasters;
 /// | `key(order_number)` | an event with the same text in this field (`key(0)` in a tuple struct) |
 /// | `key(OrderPlaced::number)`, `key(self::number)` | an event for which this function, `fn(&OrderPlaced) -> impl Display`, gives the same text: at most 1,024 bytes, never empty |
 /// | `constraint("reservations_pkey", …)` | a handler that violates one of these constraints |
-/// | `store` | an event that the [`DedupStore`](Strategy::Store) knows |
+/// | `external` | an event that the [`DedupStore`](Strategy::External) knows |
 ///
 /// ```
 /// # use outbox_core::DomainEvent;

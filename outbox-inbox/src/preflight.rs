@@ -129,7 +129,7 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .collect()
 }
 
-/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::Store`] was given.
+/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::External`] was given.
 pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_store: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let ack_wait = config.ack_wait;
@@ -158,8 +158,8 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
                      before they come again"
                 ),
             ),
-            Strategy::Store if !has_store => wrong(
-                "`strategy = store`",
+            Strategy::External if !has_store => wrong(
+                "`strategy = external`",
                 "has no store; give one to `Inbox::dedup_store`".to_owned(),
             ),
             _ => {}
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn a_strategy_without_its_store_is_refused() {
-        let store = [with(Strategy::Store)];
-        assert_wrong(&settings(&store, &config(), false), "`strategy = store`");
+        let store = [with(Strategy::External)];
+        assert_wrong(&settings(&store, &config(), false), "`strategy = external`");
         assert!(settings(&store, &config(), true).is_empty());
         assert!(settings(&[with(Strategy::MessageId)], &config(), false).is_empty());
     }
@@ -340,7 +340,7 @@ mod tests {
             with(Strategy::Natural),
             with(Strategy::Sequence { gap: None }),
             with(Strategy::Constraint(&["orders_pkey"])),
-            with(Strategy::Store),
+            with(Strategy::External),
         ];
         for max_age in [None, Some(3650 * DAY)] {
             let (problem, warning) = stream(&facts(max_age), &handlers, &config());

@@ -189,7 +189,7 @@ impl Harness {
         self
     }
 
-    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
     #[must_use]
     pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));

@@ -111,9 +111,9 @@ async fn by_nature_outside(event: Event<Sent>, depot: State<Depot>) -> Result<()
 }
 
 /// The bucket is the record; the database plays the system outside.
-#[idempotent_handler(consumer = "by_store", strategy = store)]
-async fn by_store(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
-    depot.note(&depot.db, "by_store", &event).await
+#[idempotent_handler(consumer = "by_external", strategy = external)]
+async fn by_external(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+    depot.note(&depot.db, "by_external", &event).await
 }
 
 #[idempotent_handler(consumer = "by_constraint", strategy = constraint("markers_pkey", "PRIMARY"))]
@@ -130,7 +130,7 @@ const CONSUMERS: [&str; 7] = [
     "by_key",
     "by_nature",
     "by_nature_outside",
-    "by_store",
+    "by_external",
     "by_constraint",
 ];
 
@@ -141,7 +141,7 @@ fn router() -> Router {
         .handler::<by_key>()
         .handler::<by_nature>()
         .handler::<by_nature_outside>()
-        .handler::<by_store>()
+        .handler::<by_external>()
         .handler::<by_constraint>()
 }
 

@@ -158,9 +158,9 @@ cases! {
     constraint_none: in_transaction [strategy = constraint("effects.effect"), order = none];
     constraint_strict: in_transaction [strategy = constraint("effects.effect"), order = strict];
     constraint_batch: in_transaction [strategy = constraint("effects.effect"), batch = 10];
-    store: outside [strategy = store];
-    store_none: outside [strategy = store, order = none];
-    store_strict: outside [strategy = store, order = strict];
+    external: outside [strategy = external];
+    external_none: outside [strategy = external, order = none];
+    external_strict: outside [strategy = external, order = strict];
 }
 
 struct Programs {

@@ -72,7 +72,7 @@ impl Claimant<'_> {
                 };
                 Ok(turned(place.claim(tx, gaps).await?))
             }
-            Strategy::Natural | Strategy::Constraint(_) | Strategy::Store => {
+            Strategy::Natural | Strategy::Constraint(_) | Strategy::External => {
                 if tx.get_database_backend() != DbBackend::Postgres {
                     tx.execute_unprepared(&format!("SAVEPOINT {ALIVE}")).await?;
                 }
@@ -129,7 +129,7 @@ impl Claimant<'_> {
                 Some(place) => place.still_holds(tx).await,
                 None => Ok(true),
             },
-            Strategy::Natural | Strategy::Constraint(_) | Strategy::Store => {
+            Strategy::Natural | Strategy::Constraint(_) | Strategy::External => {
                 let statement = match tx.get_database_backend() {
                     DbBackend::Postgres => "SELECT 1".to_owned(),
                     _ => format!("RELEASE SAVEPOINT {ALIVE}"),

@@ -20,7 +20,7 @@
 //! | how a counted delivery ends | row |
 //! |---|---|
 //! | handled in a transaction | handled, by its commit |
-//! | handled without one (`natural`, `store`) | handled, by a statement after the run, before the acknowledgement |
+//! | handled without one (`natural`, `external`) | handled, by a statement after the run, before the acknowledgement |
 //! | a duplicate: the claim, the store or the handler's constraint says so; another process was first | handled, by a statement after the rollback |
 //! | failed, panicked, timed out | failed, with the attempt and its error; the message comes again |
 //! | attempts used up, or fatal | dead, with the letter, unless the strategy knows of an effect: then handled |

@@ -35,7 +35,7 @@ impl Consumer {
     ) -> Option<Vec<Handling>> {
         let options = &handler.options;
         // A store is asked for one message at a time; and what a duplicate leads to is decided one by one.
-        if matches!(options.strategy, Strategy::Store) || options.on_duplicate != OnDuplicate::Skip {
+        if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
             return None;
         }
         let members: Vec<Member<'_>> = items

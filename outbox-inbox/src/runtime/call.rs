@@ -162,7 +162,7 @@ impl Consumer {
     }
 
     /// Runs the handler under a claim in a store outside the database.
-    pub(super) async fn pass_with_store(
+    pub(super) async fn pass_with_external(
         &self,
         item: &Item,
         input: &Arc<Message>,

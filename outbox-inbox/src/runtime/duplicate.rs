@@ -27,7 +27,7 @@ impl Consumer {
         handler: &Registration,
         claimant: &Claimant<'_>,
     ) -> Option<Pass> {
-        if matches!(claimant.strategy, Strategy::Store) {
+        if matches!(claimant.strategy, Strategy::External) {
             return self.ask_store(handler, claimant).await;
         }
         if !claimant.can_tell() {

@@ -98,7 +98,7 @@ pub enum InboxError {
     Tables(#[source] DbErr),
     /// The deduplication store cannot work as it is set up.
     #[error("deduplication store cannot be used")]
-    Store(#[source] DedupStoreError),
+    DedupStore(#[source] DedupStoreError),
     /// The broker cannot serve a consumer as it is set up.
     #[error("consumer `{consumer}` cannot be set up")]
     Subscriber {
@@ -195,7 +195,7 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
     #[must_use]
     pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
@@ -382,7 +382,7 @@ impl<S: Subscriber> Inbox<S> {
                 }
                 Ok(())
             }
-            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::Store(error)),
+            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::DedupStore(error)),
             Err(error) => {
                 tracing::warn!(error = %describe(&error), "the deduplication store cannot be reached yet");
                 Ok(())

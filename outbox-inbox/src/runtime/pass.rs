@@ -77,7 +77,10 @@ impl Consumer {
         stop: &Stop,
     ) -> Pass {
         match handler.options.strategy {
-            Strategy::Store => self.pass_with_store(item, input, handler, claimant, stop).await,
+            Strategy::External => {
+                self.pass_with_external(item, input, handler, claimant, stop)
+                    .await
+            }
             Strategy::Natural if !runs_in_transaction(item, handler) => {
                 let recorded = Recorded::default();
                 let attempt = item.memory.counted.unwrap_or(1);
@@ -257,7 +260,7 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
 
 /// Whether the handler runs in a transaction of ours, which says what became of the message.
 pub(super) fn runs_in_transaction(item: &Item, handler: &Registration) -> bool {
-    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::Store);
+    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
     !may_do_without || needs_transaction(handler) || item.letter.is_some()
 }
 

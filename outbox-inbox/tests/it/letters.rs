@@ -34,7 +34,7 @@ handlers! {
     letter_by_sequence: "letters_sequence", sequence;
     letter_by_key: "letters_key", key(self::number);
     letter_naturally: "letters_natural", natural;
-    letter_by_store: "letters_store", store;
+    letter_by_external: "letters_external", external;
 }
 
 fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
@@ -213,7 +213,7 @@ async fn every_strategy_tries_its_letters_again(test: TestDb) {
     again::<letter_by_sequence>(&test).await;
     again::<letter_by_key>(&test).await;
     again::<letter_naturally>(&test).await;
-    again::<letter_by_store>(&test).await;
+    again::<letter_by_external>(&test).await;
 }
 
 async fn again<H: Handler>(test: &TestDb) {

@@ -352,7 +352,7 @@ async fn a_handler_timeout_beyond_ack_wait_is_refused() {
     );
 }
 
-#[idempotent_handler(consumer = "outside", strategy = store)]
+#[idempotent_handler(consumer = "outside", strategy = external)]
 async fn call_out(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
@@ -364,7 +364,9 @@ async fn a_store_that_nobody_provides_is_refused() {
         panic!("{error}")
     };
     assert!(
-        error.to_string().starts_with("`strategy = store` of handler `")
+        error
+            .to_string()
+            .starts_with("`strategy = external` of handler `")
             && error.to_string().ends_with("give one to `Inbox::dedup_store`"),
         "{error}"
     );
