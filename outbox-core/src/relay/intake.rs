@@ -26,7 +26,7 @@ pub(super) struct Intake {
     woken: bool,
     /// The present look follows a report.
     by_wake: bool,
-    /// Whether the last looks, with nothing in hand, found nothing: of new messages, and of blocked ones.
+    /// Whether the last looks, with nothing in flight, found nothing: of new messages, and of blocked ones.
     ended: [bool; 2],
 }
 
@@ -106,7 +106,7 @@ impl Intake {
         }
     }
 
-    /// A look is over. `alone` says that nothing was in hand when it began.
+    /// A look is over. `alone` says that nothing was in flight when it began.
     pub(super) fn end(&mut self, look: Look, found: bool, more: bool, alone: bool) {
         let now = Instant::now();
         self.ended[look as usize] = !found && !more && alone;
@@ -145,7 +145,7 @@ impl Intake {
         self.waiting_at = next;
     }
 
-    /// What has not been looked at with nothing in hand since something was found.
+    /// What has not been looked at with nothing in flight since something was found.
     pub(super) fn not_ended(&self) -> Option<Look> {
         [Look::Walk, Look::Waiting]
             .into_iter()

@@ -3,7 +3,7 @@
 //! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `hand`);
+//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `in_flight`);
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
@@ -13,7 +13,7 @@
 mod config;
 mod engine;
 mod fitness;
-mod hand;
+mod in_flight;
 mod intake;
 mod ownership;
 mod policy;

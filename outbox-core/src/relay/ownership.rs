@@ -2,7 +2,7 @@
 //!
 //! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
 //! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. And a partition that
-//! is too many is given back only when nothing of it is in the relay's hands. Absent here: what is done about a lost lease, and how fit a relay is
+//! is too many is given back only when nothing of it is in flight. Absent here: what is done about a lost lease, and how fit a relay is
 //! ([`fitness`](super::fitness)).
 
 use std::collections::BTreeSet;
@@ -215,7 +215,7 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// Takes the leases of partitions that nothing is in hand of, to be released.
+    /// Takes the leases of partitions of which nothing is in flight, to be released.
     pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases

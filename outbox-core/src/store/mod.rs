@@ -48,8 +48,8 @@ pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredM
 ///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or blocks, and purging
 ///   deletes published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one aggregate in the order of their row ids, and never
-///   a message while an earlier one (by row id) is still pending or waiting and neither in hand nor returned before it.
-/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
+///   a message while an earlier one (by row id) is still pending or waiting and neither in flight nor returned before it.
+/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or one of each leased partition if that is more,
 ///   however many wait, are delayed, or are of partitions that others have leased.
 /// * **Short.** No method leaves a transaction open after it returns.
 /// * **Given up.** A relay drops the future of a call that is not answered in time (`RelayConfig::store_timeout`). The store then closes what the call
@@ -229,7 +229,7 @@ pub struct FetchRequest<'a> {
     pub bytes: usize,
     /// Row ids of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
     /// [`Fetched::waits`]: what comes behind them would look due.
-    pub in_hand: &'a [i64],
+    pub in_flight: &'a [i64],
 }
 
 /// What to fetch of blocked aggregates.
@@ -243,9 +243,9 @@ pub struct WaitingRequest<'a> {
     pub per_aggregate: NonZeroU32,
     /// As [`FetchRequest::bytes`].
     pub bytes: usize,
-    /// As [`FetchRequest::in_hand`].
-    pub in_hand: &'a [i64],
-    /// Leave these aggregates out: the relay has enough of them in hand.
+    /// As [`FetchRequest::in_flight`].
+    pub in_flight: &'a [i64],
+    /// Leave these aggregates out: the relay has enough of them in flight.
     pub excluding: &'a [Aggregate],
 }
 

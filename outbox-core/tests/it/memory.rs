@@ -182,7 +182,7 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
         leases,
         limit: 100.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
     };
     let due = store.fetch(request).await.unwrap().due;
     let settlements: Vec<Settlement> = due

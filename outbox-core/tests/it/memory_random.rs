@@ -1,7 +1,7 @@
 //! The in-memory store under random use: nothing is lost, nothing comes out of order, and no block is left over.
 //!
 //! A small relay does what the contract allows in random order, crashes included: it settles late what has to wait, forgets what it has in
-//! hand, and fails. The seed is in the message of a failure.
+//! flight, and fails. The seed is in the message of a failure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Random {
     rng: Rng,
     store: MemoryStore,
     leases: Vec<Lease>,
-    in_hand: Vec<FetchedRow>,
+    in_flight: Vec<FetchedRow>,
     /// What has to wait and is not settled yet.
     waits: Vec<Settlement>,
     published: HashMap<Aggregate, Vec<u64>>,
@@ -49,7 +49,7 @@ impl Random {
             rng: Rng::with_seed(seed),
             store,
             leases,
-            in_hand: Vec::new(),
+            in_flight: Vec::new(),
             waits: Vec::new(),
             published: HashMap::new(),
             recorded: 0,
@@ -74,14 +74,14 @@ impl Random {
     }
 
     async fn fetch(&mut self) {
-        let keys: Vec<i64> = self.in_hand.iter().map(|row| row.row_id).collect();
+        let keys: Vec<i64> = self.in_flight.iter().map(|row| row.row_id).collect();
         let limit = self.rng.u32(1..5).try_into().unwrap();
         let fetched = if self.rng.bool() {
             let request = FetchRequest {
                 leases: &self.leases,
                 limit,
                 bytes: usize::MAX,
-                in_hand: &keys,
+                in_flight: &keys,
             };
             self.store.fetch(request).await
         } else {
@@ -90,7 +90,7 @@ impl Random {
                 limit,
                 per_aggregate: self.rng.u32(1..3).try_into().unwrap(),
                 bytes: usize::MAX,
-                in_hand: &keys,
+                in_flight: &keys,
                 excluding: &[],
             };
             self.store.fetch_waiting(request).await
@@ -101,7 +101,7 @@ impl Random {
             "seed {}",
             self.seed
         );
-        self.in_hand.extend(due);
+        self.in_flight.extend(due);
         self.waits.extend(waits);
         // Usually at once, as the contract asks; sometimes the answer is late.
         if self.rng.u8(..4) != 0 {
@@ -114,15 +114,15 @@ impl Random {
         self.store.settle(&self.leases, &waits).await.unwrap();
     }
 
-    /// Decides about a message in hand that is the oldest of its aggregate, or unsequenced.
+    /// Decides about a message in flight that is the oldest of its aggregate, or unsequenced.
     async fn settle_one(&mut self) {
-        if self.in_hand.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
-        let any = self.rng.usize(..self.in_hand.len());
-        let aggregate = self.in_hand[any].aggregate.clone();
-        let oldest = self.in_hand.iter().position(|row| row.aggregate == aggregate);
-        let row = self.in_hand.remove(oldest.unwrap());
+        let any = self.rng.usize(..self.in_flight.len());
+        let aggregate = self.in_flight[any].aggregate.clone();
+        let oldest = self.in_flight.iter().position(|row| row.aggregate == aggregate);
+        let row = self.in_flight.remove(oldest.unwrap());
         let verdict = match self.rng.u8(..10) {
             0..=5 => Verdict::Published {
                 keep: self.rng.bool(),
@@ -151,7 +151,7 @@ impl Random {
                 .extend(sequence);
         }
         if !goes_on {
-            self.in_hand
+            self.in_flight
                 .retain(|row| !row.sequenced || row.aggregate != aggregate);
         }
         let settlement = Settlement {
@@ -184,7 +184,7 @@ impl Random {
                 }
             }
             _ => {
-                self.in_hand.clear();
+                self.in_flight.clear();
                 self.waits.clear();
             }
         }

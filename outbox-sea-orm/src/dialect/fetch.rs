@@ -14,7 +14,7 @@ use crate::sql::Sql;
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
     /// Row ids to leave out.
-    pub(crate) in_hand: &'a [i64],
+    pub(crate) in_flight: &'a [i64],
     /// Most rows.
     pub(crate) limit: i64,
 }
@@ -56,7 +56,7 @@ impl Dialect {
             _ => format!("{select} INDEXED BY {}", self.pending),
         });
         sql.push(" WHERE m.status = 0");
-        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_in_flight(&mut sql, scope.in_flight);
         let limit = sql.placeholder(scope.limit);
         sql.push(&match self.backend {
             DbBackend::Postgres => {
@@ -115,7 +115,7 @@ impl Dialect {
     /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up in the index of waiting rows per aggregate, and
     /// not a row more than asked for: an aggregate may have 100,000 of them. Delayed ones come with a null for their payload.
     #[cfg(feature = "postgres")]
-    pub(crate) fn waiting_of(&self, keys: &[Key], in_hand: &[i64], per_aggregate: i64) -> Statement {
+    pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
         super::postgres::bind_keys(&mut sql, keys);
@@ -125,7 +125,7 @@ impl Dialect {
              AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
             self.messages
         ));
-        self.push_not_in_hand(&mut sql, in_hand);
+        self.push_not_in_flight(&mut sql, in_flight);
         sql.push(" ORDER BY m.row_id LIMIT ")
             .bind(per_aggregate)
             .push(") m ORDER BY m.row_id");

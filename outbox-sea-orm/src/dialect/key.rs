@@ -104,8 +104,8 @@ impl Dialect {
 
     /// A condition in front of others: the row id is none of these. Hashed, sorted or a tree on every database, and never an index
     /// condition.
-    pub(crate) fn push_not_in_hand(&self, sql: &mut Sql, in_hand: &[i64]) {
-        if in_hand.is_empty() {
+    pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[i64]) {
+        if in_flight.is_empty() {
             return;
         }
         #[cfg(feature = "postgres")]
@@ -113,20 +113,20 @@ impl Dialect {
             sql.push(" AND CASE WHEN m.row_id IN (SELECT unnest(")
                 .bind(super::postgres::array(
                     sea_orm::sea_query::ArrayType::BigInt,
-                    in_hand.iter().copied(),
+                    in_flight.iter().copied(),
                 ))
                 .push("::int8[])) THEN 0 ELSE 1 END <> 0");
             return;
         }
         // SQLite: a list of bound values is built into a tree only once, but has a bound; JSON has none.
         if self.backend == DbBackend::Sqlite {
-            let list = serde_json::to_string(in_hand).unwrap_or_default();
+            let list = serde_json::to_string(in_flight).unwrap_or_default();
             sql.push(" AND +m.row_id NOT IN (SELECT value FROM json_each(")
                 .bind(list)
                 .push("))");
             return;
         }
         sql.push(" AND m.row_id + 0 NOT");
-        sql.any(in_hand);
+        sql.any(in_flight);
     }
 }

@@ -23,7 +23,7 @@ impl Dialect {
         let mut sql = self.sql(format!("SELECT {}", self.walked_columns()));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 0");
-        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_in_flight(&mut sql, scope.in_flight);
         push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
         sql.statement()
     }
@@ -40,7 +40,7 @@ impl Dialect {
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
             .push(self.statement_now());
-        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_in_flight(&mut sql, scope.in_flight);
         self.push_not_of(&mut sql, "m", excluding);
         push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
         sql.statement()
@@ -115,7 +115,7 @@ impl Dialect {
     }
 
     /// Pending sequenced messages of each partition with keys below a bound of its own, at most `limit` of each: what waiting ones must not overtake.
-    /// Keys of waiting rows have been walked over before, so there are few, but for those in hand.
+    /// Keys of waiting rows have been walked over before, so there are few, but for those in flight.
     pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
         self.union(bounds, |sql, (partition, below)| {
             sql.push(&format!(

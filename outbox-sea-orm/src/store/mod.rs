@@ -190,12 +190,12 @@ impl OutboxStore for SqlStore {
             bytes: request.bytes,
         };
         let (db, dialect) = self.parts();
-        let (partitions, in_hand) = (leases::partitions(request.leases), request.in_hand.to_vec());
+        let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
         call(&db, move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
                 limit,
             };
             fetch::fetch(&db, &dialect, scope, bounds).await
@@ -210,7 +210,7 @@ impl OutboxStore for SqlStore {
         let (db, dialect) = self.parts();
         let request = waiting::Request {
             partitions: leases::partitions(request.leases),
-            in_hand: request.in_hand.to_vec(),
+            in_flight: request.in_flight.to_vec(),
             excluding: request.excluding.iter().map(Key::from).collect(),
             per_aggregate: i64::from(request.per_aggregate.get()),
             bounds: Bounds {

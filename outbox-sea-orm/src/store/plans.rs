@@ -19,7 +19,7 @@ mod beside_others;
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
 const BLOCKED: i64 = 5_000;
-const IN_HAND: i64 = 2_000;
+const IN_FLIGHT: i64 = 2_000;
 
 #[tokio::test]
 async fn postgres() {
@@ -293,7 +293,7 @@ async fn fill(db: &DatabaseConnection, dialect: &Dialect) {
         (PENDING, 0),
         (PUBLISHED, 1),
         (PENDING, 0),
-        (IN_HAND, 0),
+        (IN_FLIGHT, 0),
     ] {
         insert(db, dialect, count, status).await;
     }
@@ -381,13 +381,13 @@ const PARTITIONS: [i64; 64] = {
     partitions
 };
 
-/// The walk, with many rows in hand, those at its end.
+/// The walk, with many rows in flight, those at its end.
 fn statement(dialect: &Dialect, limit: u32) -> Statement {
-    let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_HAND;
-    let in_hand: Vec<i64> = (last - IN_HAND..last).collect();
+    let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_FLIGHT;
+    let in_flight: Vec<i64> = (last - IN_FLIGHT..last).collect();
     dialect.walk(Scope {
         partitions: &PARTITIONS,
-        in_hand: &in_hand,
+        in_flight: &in_flight,
         limit: i64::from(limit),
     })
 }

@@ -1,7 +1,7 @@
 //! Fetches what waits and is due.
 //!
-//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in hand. Such a one is what a relay leaves
-//! behind that had it in hand when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
+//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in flight. Such a one is what a relay leaves
+//! behind that had it in flight when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
 //! cannot slip from pending to waiting between them. Absent: locks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,14 +23,14 @@ const CONTEXT: &str = "waiting messages could not be fetched";
 /// Aggregates per statement where each takes a query of its own.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages that are compared with waiting ones, beside those in hand. More than that below a waiting one means that the walk has to go on first.
+/// Pending messages that are compared with waiting ones, beside those in flight. More than that below a waiting one means that the walk has to go on first.
 const PENDING_MAX: i64 = 5_000;
 
 /// What to fetch; owned, because it is fetched in a task of its own.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) partitions: Vec<i64>,
-    pub(super) in_hand: Vec<i64>,
+    pub(super) in_flight: Vec<i64>,
     pub(super) excluding: Vec<Key>,
     pub(super) per_aggregate: i64,
     pub(super) bounds: Bounds,
@@ -74,22 +74,22 @@ async fn blocked_groups(
     request: &Request,
 ) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // Each row in hand can keep one block from yielding anything.
-    let in_hand = i64::try_from(request.in_hand.len()).unwrap_or(i64::MAX);
+    // Each row in flight can keep one block from yielding anything.
+    let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
-        in_hand: &[],
-        limit: rows_max.saturating_add(in_hand),
+        in_flight: &[],
+        limit: rows_max.saturating_add(in_flight),
     };
     let statement = if scope.owns_all() {
         dialect.ended_blocks(scope, &request.excluding)
     } else {
-        // All that is in hand may be of one partition.
+        // All that is in flight may be of one partition.
         let share = Scope {
             limit: rows_max,
             ..scope
         };
-        dialect.ended_blocks_own(scope, share.share().saturating_add(in_hand), &request.excluding)
+        dialect.ended_blocks_own(scope, share.share().saturating_add(in_flight), &request.excluding)
     };
     let blocks = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
     let mut blocks = blocks
@@ -127,11 +127,11 @@ async fn oldest_waiting(
 ) -> Result<Vec<(Walked, Key)>, StoreError> {
     let statement = match dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_hand, request.per_aggregate),
+        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, request.per_aggregate),
         _ => {
-            let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+            let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
             let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
-            let limit = request.per_aggregate.saturating_add(in_hand.len() as i64);
+            let limit = request.per_aggregate.saturating_add(in_flight.len() as i64);
             let rows = tx
                 .query_all_raw(dialect.waiting_row_ids_of(keys, limit))
                 .await
@@ -139,7 +139,7 @@ async fn oldest_waiting(
             let mut row_ids = vec![Vec::new(); keys.len()];
             for row in rows {
                 let (row_id, key_no) = (int(&row, "row_id")?, int(&row, "key_no")?);
-                if !in_hand.contains(&row_id)
+                if !in_flight.contains(&row_id)
                     && let Some(row_ids) = usize::try_from(key_no).ok().and_then(|n| row_ids.get_mut(n))
                 {
                     row_ids.push(row_id);
@@ -170,7 +170,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
 async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
     let scope = Scope {
         partitions: &request.partitions,
-        in_hand: &request.in_hand,
+        in_flight: &request.in_flight,
         limit: i64::try_from(request.bounds.rows).unwrap_or(i64::MAX),
     };
     let statement = match dialect.backend {
@@ -235,9 +235,9 @@ impl Barrier {
         request: &Request,
         highest: BTreeMap<i64, i64>,
     ) -> Result<Self, StoreError> {
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
         let bounds: Vec<(i64, i64)> = highest.into_iter().collect();
-        let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_hand.len() as i64;
+        let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_flight.len() as i64;
         let rows = tx
             .query_all_raw(dialect.pending_below(&bounds, limit))
             .await
@@ -251,7 +251,7 @@ impl Barrier {
             let (partition, row_id) = (int(&row, "partition_no")?, int(&row, "row_id")?);
             let (count, last) = read.entry(partition).or_default();
             (*count, *last) = (*count + 1, row_id.max(*last));
-            if !in_hand.contains(&row_id) {
+            if !in_flight.contains(&row_id) {
                 let pending = barrier.pending.entry(read_key(&row).map_err(corrupt)?);
                 let oldest = pending.or_insert(row_id);
                 *oldest = row_id.min(*oldest);

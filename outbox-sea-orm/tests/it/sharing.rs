@@ -30,31 +30,31 @@ fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
     leases.iter().any(|lease| lease.partition == row.partition)
 }
 
-async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_hand: &[FetchedRow]) -> Fetched {
-    let in_hand: Vec<i64> = in_hand.iter().map(|row| row.row_id).collect();
+async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedRow]) -> Fetched {
+    let in_flight: Vec<i64> = in_flight.iter().map(|row| row.row_id).collect();
     let request = FetchRequest {
         leases,
         limit: limit.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand: &in_hand,
+        in_flight: &in_flight,
     };
     test.store().fetch(request).await.unwrap()
 }
 
-/// Fetches until nothing more comes, as a relay does that has everything in hand meanwhile.
-async fn fetch_all_into_hand(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
-    let mut hand: Vec<FetchedRow> = Vec::new();
+/// Fetches until nothing more comes, as a relay does that has everything in flight meanwhile.
+async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
+    let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
-        let fetched = walk(test, leases, limit, &hand).await;
+        let fetched = walk(test, leases, limit, &in_flight).await;
         assert!(
             !fetched.due.is_empty() || !fetched.more,
             "there is more, and nothing of it comes"
         );
         if fetched.due.is_empty() {
-            return hand;
+            return in_flight;
         }
         assert!(fetched.due.is_sorted_by_key(|row| row.row_id));
-        hand.extend(fetched.due);
+        in_flight.extend(fetched.due);
     }
 }
 
@@ -74,7 +74,7 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
         .collect();
     assert!(!expected.is_empty() && expected.len() < everything.len());
     for limit in [1, 50, 1_000] {
-        let rows = fetch_all_into_hand(&test, &leases, limit).await;
+        let rows = fetch_all_in_flight(&test, &leases, limit).await;
         let row_ids: HashSet<i64> = rows.iter().map(|row| row.row_id).collect();
         assert_eq!(
             (rows.len(), &row_ids),
@@ -94,14 +94,14 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-/// All that is pending is of one aggregate, and most of it in hand.
+/// All that is pending is of one aggregate, and most of it in flight.
 async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();
     let (_, mut leases) = test.lease_all().await;
     let partition = aggregate("a").partition();
     leases.retain(|lease| lease.partition == partition || lease.partition < 20);
-    let rows = fetch_all_into_hand(&test, &leases, 100).await;
+    let rows = fetch_all_in_flight(&test, &leases, 100).await;
     assert_eq!(rows.len(), 400);
     assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
@@ -151,24 +151,24 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         look_waiting(&test, &theirs, &[]).await.len() + own.len(),
         everything.len()
     );
-    // With a half of it in hand, the other half comes.
-    let in_hand: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
-    let rest: HashSet<i64> = look_waiting(&test, &mine, &in_hand)
+    // With a half of it in flight, the other half comes.
+    let in_flight: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
+    let rest: HashSet<i64> = look_waiting(&test, &mine, &in_flight)
         .await
         .iter()
         .map(|row| row.row_id)
         .collect();
-    assert_eq!(rest.len() + in_hand.len(), own.len());
-    assert!(rest.is_disjoint(&in_hand.into_iter().collect()));
+    assert_eq!(rest.len() + in_flight.len(), own.len());
+    assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
 }
 
-async fn look_waiting(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<FetchedRow> {
+async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[i64]) -> Vec<FetchedRow> {
     let request = WaitingRequest {
         leases,
         limit: 1_000.try_into().unwrap(),
         per_aggregate: 10.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand,
+        in_flight,
         excluding: &[],
     };
     test.store().fetch_waiting(request).await.unwrap().due

@@ -479,7 +479,7 @@ mod time_zone {
                 leases: &leases,
                 limit: 100.try_into().unwrap(),
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
             };
             let fetched = store.fetch(request).await.unwrap();
             let rows = fetched.due;

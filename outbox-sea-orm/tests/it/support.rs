@@ -219,7 +219,7 @@ impl TestDb {
                 leases,
                 limit,
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
             })
             .await
             .expect("fetch answers")
@@ -232,7 +232,7 @@ impl TestDb {
                 limit: NonZeroU32::new(1_000).expect("positive"),
                 per_aggregate: NonZeroU32::new(100).expect("positive"),
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
                 excluding: &[],
             })
             .await

@@ -35,7 +35,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 .deadlines()
                 .is_some_and(|deadlines| now < deadlines.start)
         };
-        self.fetching.is_none() && self.has_room() && !self.hand.is_setting_aside() && leased(Instant::now())
+        self.fetching.is_none()
+            && self.has_room()
+            && !self.in_flight.is_setting_aside()
+            && leased(Instant::now())
     }
 
     /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
@@ -48,7 +51,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
     pub(super) fn may_send(&self) -> bool {
-        let unsettled = self.hand.unsettled() + self.in_settlement.len();
+        let unsettled = self.in_flight.unsettled() + self.in_settlement.len();
         self.settle_after.is_none()
             && unsettled < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
@@ -56,14 +59,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
     pub(super) fn look(&self) -> Option<Look> {
         match self.mode {
-            Mode::Drain if self.hand.is_empty() => self.intake.not_ended(),
+            Mode::Drain if self.in_flight.is_empty() => self.intake.not_ended(),
             _ => self.intake.due(self.breaker.is_refusing()),
         }
     }
 
     pub(super) fn fetch(&mut self, look: Look) {
-        let alone = self.hand.is_empty();
-        let (number, in_hand) = self.hand.begin_fetch();
+        let alone = self.in_flight.is_empty();
+        let (number, in_flight) = self.in_flight.begin_fetch();
         self.intake.begin(look);
         let excluding = match look {
             Look::Walk => Vec::new(),
@@ -81,7 +84,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                         leases: &leases,
                         limit,
                         bytes,
-                        in_hand: &in_hand,
+                        in_flight: &in_flight,
                     };
                     within(
                         bound,
@@ -96,7 +99,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                         limit,
                         per_aggregate: PER_AGGREGATE,
                         bytes,
-                        in_hand: &in_hand,
+                        in_flight: &in_flight,
                         excluding: &excluding,
                     };
                     within(
@@ -162,7 +165,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     pub(super) fn start_settling(&mut self, nothing_on_its_way: bool) {
         let now = Instant::now();
-        if self.settling.is_some() || self.hand.unsettled() == 0 {
+        if self.settling.is_some() || self.in_flight.unsettled() == 0 {
             return;
         }
         if let Some(after) = self.settle_after {
@@ -171,14 +174,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         } else {
             let lingered = self
-                .hand
+                .in_flight
                 .since()
                 .is_some_and(|since| since + SETTLE_LINGER <= now);
-            if !(nothing_on_its_way || lingered || self.hand.unsettled() >= SETTLE_BATCH) {
+            if !(nothing_on_its_way || lingered || self.in_flight.unsettled() >= SETTLE_BATCH) {
                 return;
             }
         }
-        let unsettled = self.hand.begin_settle();
+        let unsettled = self.in_flight.begin_settle();
         self.in_settlement.clone_from(&unsettled.settlements);
         let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
         let bound = self.config.store_timeout;

@@ -26,7 +26,7 @@ use handover::Unfit;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::hand::{Hand, Unsettled};
+use super::in_flight::{InFlight, Unsettled};
 use super::intake::{Intake, Look};
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
@@ -68,7 +68,7 @@ pub(super) struct Engine<'a, S, P> {
     rng: fastrand::Rng,
     ownership: Ownership,
     schedule: Schedule,
-    hand: Hand,
+    in_flight: InFlight,
     intake: Intake,
     breaker: Breaker,
     checkup: Checkup,
@@ -115,7 +115,7 @@ struct Found {
     look: Look,
     number: u64,
     generation: u64,
-    /// Nothing was in hand when it began.
+    /// Nothing was in flight when it began.
     alone: bool,
     /// It left out lanes that had enough.
     crowded: bool,
@@ -155,7 +155,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 mode == Mode::Run,
             ),
             schedule: Schedule::default(),
-            hand: Hand::default(),
+            in_flight: InFlight::default(),
             intake: Intake::new(config),
             breaker: Breaker::new(config.backoff),
             checkup: Checkup::new(config.lease_ttl),
@@ -268,7 +268,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.relay.health.update(|vitals| {
             vitals.turned_at = Some(Instant::now());
             vitals.handed_over = self.checkup.is_ailing() && self.ownership.leases().is_empty();
-            if self.hand.is_empty() {
+            if self.in_flight.is_empty() {
                 vitals.waiting_since = None;
             } else {
                 vitals.waiting_since.get_or_insert_with(Instant::now);
@@ -277,7 +277,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     }
 
     fn is_over(&self, nothing_on_its_way: bool) -> bool {
-        let quiet = nothing_on_its_way && self.hand.unsettled() == 0 && self.settling.is_none();
+        let quiet = nothing_on_its_way && self.in_flight.unsettled() == 0 && self.settling.is_none();
         match self.stopping {
             Some(stopping) => quiet || Instant::now() >= stopping.end,
             None => {
@@ -292,7 +292,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Whether a drain has nothing left to look for, as far as is known.
     fn has_found_all(&self) -> bool {
-        self.mode == Mode::Drain && self.hand.is_empty() && self.intake.has_ended()
+        self.mode == Mode::Drain && self.in_flight.is_empty() && self.intake.has_ended()
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
@@ -321,10 +321,10 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut next = Instant::now() + self.config.poll_max;
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
-        if self.settling.is_none() && self.hand.unsettled() > 0 {
+        if self.settling.is_none() && self.in_flight.unsettled() > 0 {
             at(self
                 .settle_after
-                .or_else(|| self.hand.since().map(|since| since + SETTLE_LINGER)));
+                .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
         }
         if self.stopping.is_some() {
             return next;

@@ -58,9 +58,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         let mut waits = fetched.waits;
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
-        self.hand.set_aside(waits);
+        self.in_flight.set_aside(waits);
         for row in fetched.due {
-            if self.ownership.keeps(row.partition) && self.hand.take(number, &row) {
+            if self.ownership.keeps(row.partition) && self.in_flight.take(number, &row) {
                 self.schedule.push(row);
             }
         }
@@ -86,7 +86,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     row.age + queued.fetched_at.elapsed(),
                 );
                 let keep = self.config.retention != Retention::Delete;
-                self.hand.settle(row, Verdict::Published { keep });
+                self.in_flight.settle(row, Verdict::Published { keep });
                 self.schedule.proceed(key);
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
@@ -130,7 +130,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.schedule.put_back(key, queued)
             }
             Outcome::Again => {
-                self.hand.drop_row(queued.row.row_id);
+                self.in_flight.drop_row(queued.row.row_id);
                 self.schedule.close(key);
             }
             Outcome::Settled(verdict) => self.refused(key, *queued.row, verdict),
@@ -150,7 +150,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         match &verdict {
             Verdict::Dead { error, halt } => {
                 tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
-                self.hand.dead(DeadMessage {
+                self.in_flight.dead(DeadMessage {
                     row_id: row.row_id,
                     id: row.message.as_ref().ok().map(|message| message.id),
                     event_type: row
@@ -163,7 +163,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     halts: *halt,
                 });
                 if !halt {
-                    self.hand.settle(&row, verdict);
+                    self.in_flight.settle(&row, verdict);
                     self.schedule.proceed(key);
                     return;
                 }
@@ -171,15 +171,15 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Verdict::Blocked { delay, .. } => self.intake.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
-        self.hand.settle(&row, verdict);
+        self.in_flight.settle(&row, verdict);
         self.close(key);
     }
 
     /// Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
     fn close(&mut self, key: Key) {
-        self.hand.close(key);
+        self.in_flight.close(key);
         for row in self.schedule.close(key) {
-            self.hand.settle(&row, Verdict::Waits);
+            self.in_flight.settle(&row, Verdict::Waits);
         }
     }
 
@@ -187,16 +187,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn set_rest_aside(&mut self, key: Key, rest: Vec<FetchedRow>) {
         let mut rest = rest.into_iter();
         let Some(first) = rest.next() else { return };
-        self.hand.close(key);
+        self.in_flight.close(key);
         self.intake.block(CROWDED_PAUSE);
         let due_at_once = Verdict::Blocked {
             delay: Duration::ZERO,
             error: None,
             attempt: false,
         };
-        self.hand.settle(&first, due_at_once);
+        self.in_flight.settle(&first, due_at_once);
         for row in rest {
-            self.hand.settle(&row, Verdict::Waits);
+            self.in_flight.settle(&row, Verdict::Waits);
         }
     }
 
@@ -209,7 +209,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let accepted = match result {
             Ok(accepted) => accepted,
             Err(error) => {
-                self.hand.not_settled(unsettled);
+                self.in_flight.not_settled(unsettled);
                 self.settle_after = Some(Instant::now() + self.config.backoff.min);
                 let pause = self.store_failed(Activity::Settling, error)?;
                 self.settle_after = Some(Instant::now() + pause);
@@ -224,7 +224,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             tracing::warn!(refused, "leases were lost before settling");
             self.ownership.doubt();
         }
-        self.hand.settled(&unsettled);
+        self.in_flight.settled(&unsettled);
         let published = unsettled
             .settlements
             .iter()
@@ -288,7 +288,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         for partition in change.leaving {
             for row in self.schedule.take_partition(partition) {
-                self.hand.drop_row(row.row_id);
+                self.in_flight.drop_row(row.row_id);
             }
         }
         if change.lost == 0 {
@@ -313,7 +313,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .leaving()
             .filter(|partition| {
                 !self.schedule.has_out(*partition)
-                    && !self.hand.has_unsettled(*partition)
+                    && !self.in_flight.has_unsettled(*partition)
                     && !self.in_settlement.iter().any(|s| s.partition == *partition)
             })
             .collect();
@@ -396,7 +396,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     fn forget(&mut self) {
         self.generation += 1;
         self.schedule = Default::default();
-        self.hand.forget(&self.in_settlement);
+        self.in_flight.forget(&self.in_settlement);
         // Whoever owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
         self.intake.restart();

@@ -42,7 +42,7 @@ pub enum Invariant {
     /// on the stream.
     Duplicates,
     /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first what has no poison beside it, then the rest. A drain leaves nothing that was due
-    /// and in its hands. A shutdown ends in time.
+    /// and what is in flight. A shutdown ends in time.
     Progress,
     /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,

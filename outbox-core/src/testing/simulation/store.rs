@@ -247,13 +247,13 @@ impl OutboxStore for SimStore {
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let life = self.life;
         let (limit, bytes) = (request.limit, request.bytes);
-        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
         self.call("fetch", move |world, shared, _| {
             let request = FetchRequest {
                 leases: &leases,
                 limit,
                 bytes,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
             };
             let fetched = shared.backend.fetch(life, request)?;
             Self::note_fetched(shared, world, life, false, &fetched);
@@ -265,7 +265,7 @@ impl OutboxStore for SimStore {
     async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         let life = self.life;
         let (limit, bytes, per_aggregate) = (request.limit, request.bytes, request.per_aggregate);
-        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
         let excluding: Vec<Aggregate> = request.excluding.to_vec();
         self.call("fetch waiting", move |world, shared, _| {
             let request = WaitingRequest {
@@ -273,7 +273,7 @@ impl OutboxStore for SimStore {
                 limit,
                 per_aggregate,
                 bytes,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
                 excluding: &excluding,
             };
             let fetched = shared.backend.fetch_waiting(life, request)?;

@@ -217,12 +217,12 @@ impl Backend {
             Wrong::CursorInsteadOfState => {
                 let rows = self.store.rows().into_iter().map(|row| row.row_id);
                 let passed = rows.filter(|row_id| *row_id <= self.cursor);
-                passed.chain(request.in_hand.iter().copied()).collect()
+                passed.chain(request.in_flight.iter().copied()).collect()
             }
-            _ => request.in_hand.to_vec(),
+            _ => request.in_flight.to_vec(),
         };
         let request = FetchRequest {
-            in_hand: &passed,
+            in_flight: &passed,
             ..request
         };
         let mut fetched = now(self.store.fetch(request))?;

@@ -49,7 +49,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let partitions: Vec<i64> = HALF.collect();
     let scope = Scope {
         partitions: &partitions,
-        in_hand: &[1, 2, 3],
+        in_flight: &[1, 2, 3],
         limit: 1_000,
     };
     let walk = dialect.walk_own(scope);
@@ -226,7 +226,7 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
         .collect();
     let scope = Scope {
         partitions,
-        in_hand: &[],
+        in_flight: &[],
         limit: 1_000,
     };
     [
@@ -237,31 +237,31 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
     ]
 }
 
-/// Partitions of ours of which much is in hand, and how many rows are fetched beside that.
+/// Partitions of ours of which much is in flight, and how many rows are fetched beside that.
 const CROWDED: i64 = 12;
 const ROWS: i64 = 1_000;
 
-/// Much is in hand of a few of our partitions, and far more is pending.
-async fn keys_in_hand(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
+/// Much is in flight of a few of our partitions, and far more is pending.
+async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
     insert_of(db, dialect, 80_000, 0, "n % 32").await;
-    let mut in_hand = Vec::new();
+    let mut in_flight = Vec::new();
     for partition in 0..CROWDED {
         let first = db.query_all_raw(dialect.first_pending(&[partition], 186));
         let keys = first.await.unwrap();
-        in_hand.extend(keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap()));
+        in_flight.extend(keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap()));
     }
-    in_hand
+    in_flight
 }
 
-/// Fetches keys with much in hand; how many entries the statements could read at most.
-async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_hand: Vec<i64>) -> i64 {
+/// Fetches keys with much in flight; how many entries the statements could read at most.
+async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i64>) -> i64 {
     let asked_for = Arc::new(AtomicI64::new(0));
     let sum = asked_for.clone();
     let keys = session::call(db, async move |session| {
         let partitions: Vec<i64> = HALF.collect();
         let scope = Scope {
             partitions: &partitions,
-            in_hand: &in_hand,
+            in_flight: &in_flight,
             limit: ROWS,
         };
         let look_up = |partitions: &[i64], limit: i64| {
@@ -279,33 +279,33 @@ async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_hand: Vec<i64>
     asked_for.load(Ordering::Relaxed)
 }
 
-/// What is in hand must be stepped over, but not once for each partition.
-fn check_read(read: i64, in_hand: usize) {
-    let bound = 2 * ROWS + 8 * in_hand as i64;
+/// What is in flight must be stepped over, but not once for each partition.
+fn check_read(read: i64, in_flight: usize) {
+    let bound = 2 * ROWS + 8 * in_flight as i64;
     assert!(
         read < bound,
-        "{read} entries to fetch {ROWS} rows beside {in_hand} in hand"
+        "{read} entries to fetch {ROWS} rows beside {in_flight} in flight"
     );
 }
 
 #[tokio::test]
-async fn much_in_hand_on_mariadb() {
+async fn much_in_flight_on_mariadb() {
     let Some((db, names)) = open("OUTBOX_TEST_MARIADB_URL").await else {
         return;
     };
     let dialect = Dialect::new(DbBackend::MySql, &names);
-    let in_hand = keys_in_hand(&db, &dialect).await;
+    let in_flight = keys_in_flight(&db, &dialect).await;
     run(&db, "FLUSH STATUS").await;
-    let count = in_hand.len();
-    fetch_keys(&db, dialect, in_hand).await;
+    let count = in_flight.len();
+    fetch_keys(&db, dialect, in_flight).await;
     check_read(entries_read(&db).await, count);
 }
 
 #[tokio::test]
-async fn much_in_hand_on_sqlite() {
+async fn much_in_flight_on_sqlite() {
     let (db, names) = connect("sqlite::memory:".to_owned()).await;
     let dialect = Dialect::new(DbBackend::Sqlite, &names);
-    let in_hand = keys_in_hand(&db, &dialect).await;
-    let count = in_hand.len();
-    check_read(fetch_keys(&db, dialect, in_hand).await, count);
+    let in_flight = keys_in_flight(&db, &dialect).await;
+    let count = in_flight.len();
+    check_read(fetch_keys(&db, dialect, in_flight).await, count);
 }

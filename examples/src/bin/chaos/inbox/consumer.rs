@@ -18,7 +18,7 @@ use crate::servers::{connect, names};
 /// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that what a killed process had in hand comes again soon.
+/// Short, so that what a killed process had in flight comes again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
 /// What is consumed.

@@ -112,7 +112,7 @@ pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixtu
     assert_eq!((fetched.due.len(), fetched.more), (1, true));
 }
 
-/// The relay can leave out aggregates of which it has enough in hand.
+/// The relay can leave out aggregates of which it has enough in flight.
 pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
     let without = |excluding| WaitingRequest {
@@ -124,7 +124,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
         keys(&look_waiting(fixture, without(&few)).await.due),
         [("c", Some(1))]
     );
-    // As many as a relay may have in hand after an outage.
+    // As many as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -133,13 +133,13 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Blocked rows that the relay has in hand are left out; what follows them comes, because they count as returned before.
-pub async fn waiting_rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
+/// Blocked rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
-    let in_hand = [first(&rows, "a")[0].row_id, only(&rows, "b")[0].row_id];
+    let in_flight = [first(&rows, "a")[0].row_id, only(&rows, "b")[0].row_id];
     let request = WaitingRequest {
-        in_hand: &in_hand,
+        in_flight: &in_flight,
         ..waiting(&leases)
     };
     let fetched = look_waiting(fixture, request).await;

@@ -110,7 +110,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A relay crashed with a message in hand and a delayed one behind it: the message does not wait for the delay of the other.
+/// A relay crashed with a message in flight and a delayed one behind it: the message does not wait for the delay of the other.
 pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -131,7 +131,7 @@ pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixtu
     );
 }
 
-/// A relay crashed with a message in hand, and meanwhile the time of a delayed one behind it has come: it still comes second, whichever is
+/// A relay crashed with a message in flight, and meanwhile the time of a delayed one behind it has come: it still comes second, whichever is
 /// asked for first.
 pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;

@@ -186,14 +186,14 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Rows that the relay has in hand are left out; what follows them comes, because they count as returned before.
-pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
+/// Rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let in_hand = [first(&rows, "a")[0].row_id, only(&rows, "c")[0].row_id];
+    let in_flight = [first(&rows, "a")[0].row_id, only(&rows, "c")[0].row_id];
     let request = FetchRequest {
-        in_hand: &in_hand,
+        in_flight: &in_flight,
         ..pending(&leases)
     };
     let rest = look(fixture, request).await;
@@ -205,7 +205,7 @@ pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
     let all: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
-        in_hand: &all,
+        in_flight: &all,
         limit: limit(1),
         ..pending(&leases)
     };

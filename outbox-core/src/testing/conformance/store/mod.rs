@@ -37,7 +37,7 @@ pub use block::{
     failures_and_attempts_are_counted_apart, messages_of_a_blocked_aggregate_wait_and_others_flow,
     only_leased_partitions_give_waiting_messages, setting_aside_without_a_block_changes_nothing,
     the_block_that_ended_first_comes_first, unsequenced_messages_are_not_blocked_and_halt_nobody,
-    waiting_rows_in_hand_are_left_out,
+    waiting_rows_in_flight_are_left_out,
 };
 pub use dead_letter::{
     a_dead_letter_without_halt_can_be_retried_under_a_block, a_dead_letter_without_halt_lets_a_block_drain,
@@ -57,7 +57,7 @@ pub use fetch::{
     a_byte_bound_ends_a_fetch, a_late_commit_is_not_skipped, a_limited_fetch_continues_where_it_stopped,
     an_unreadable_row_is_returned_as_such, fetch_keeps_the_order_of_each_aggregate,
     fetch_returns_what_was_recorded, only_leased_partitions_are_fetched,
-    published_messages_are_not_fetched_again, rows_in_hand_are_left_out,
+    published_messages_are_not_fetched_again, rows_in_flight_are_left_out,
 };
 pub use lease::{
     a_healthy_store_passes_its_preflight, a_lease_that_ran_out_can_be_taken_over,
@@ -194,7 +194,7 @@ macro_rules! store_conformance {
             only_leased_partitions_are_fetched,
             a_late_commit_is_not_skipped,
             published_messages_are_not_fetched_again,
-            rows_in_hand_are_left_out,
+            rows_in_flight_are_left_out,
             a_byte_bound_ends_a_fetch,
             an_unreadable_row_is_returned_as_such,
             messages_of_a_blocked_aggregate_wait_and_others_flow,
@@ -205,7 +205,7 @@ macro_rules! store_conformance {
             a_message_that_fails_again_blocks_again,
             a_fetch_of_waiting_messages_keeps_its_bounds,
             blocked_aggregates_can_be_left_out,
-            waiting_rows_in_hand_are_left_out,
+            waiting_rows_in_flight_are_left_out,
             only_leased_partitions_give_waiting_messages,
             the_block_that_ended_first_comes_first,
             a_block_ends_with_its_last_waiting_message,

@@ -56,7 +56,7 @@ pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
         leases,
         limit: limit(ALL),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
         limit: limit(ALL),
         per_aggregate: limit(ALL),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
         excluding: &[],
     }
 }

@@ -68,7 +68,7 @@ impl State {
     pub(in super::super) fn fetch(&self, request: FetchRequest<'_>) -> Fetched {
         let now = self.now();
         let leased = leased(request.leases);
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
         // Aggregates that will be blocked once this answer is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
@@ -76,7 +76,7 @@ impl State {
             .index
             .pending
             .iter()
-            .filter(|row_id| !in_hand.contains(row_id));
+            .filter(|row_id| !in_flight.contains(row_id));
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
                 break;
@@ -101,16 +101,16 @@ impl State {
 
     pub(in super::super) fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Fetched {
         let now = self.now();
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         for candidate in self.due_candidates(&request, now) {
             match candidate {
                 _ if answer.is_full() => break,
-                Candidate::Alone(row) if in_hand.contains(&row.row_id) => {}
+                Candidate::Alone(row) if in_flight.contains(&row.row_id) => {}
                 Candidate::Alone(row) => answer.due(row),
                 Candidate::Aggregate(aggregate, block) => {
                     let per_aggregate = request.per_aggregate.get() as usize;
-                    self.fetch_blocked((aggregate, block), per_aggregate, &in_hand, &mut answer);
+                    self.fetch_blocked((aggregate, block), per_aggregate, &in_flight, &mut answer);
                 }
             }
         }
@@ -149,14 +149,14 @@ impl State {
         &self,
         (aggregate, block): (&Aggregate, &Block),
         per_aggregate: usize,
-        in_hand: &HashSet<i64>,
+        in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
         // A retried message may be pending although later ones wait; it becomes waiting as soon as `fetch` has met it.
         let barrier = self
             .index
             .pending_of(aggregate)
-            .find(|row_id| !in_hand.contains(row_id));
+            .find(|row_id| !in_flight.contains(row_id));
         let mut returned = 0;
         let mut is_first = true;
         for row in block.waiting.iter().filter_map(|row_id| self.rows.get(row_id)) {
@@ -166,7 +166,7 @@ impl State {
             {
                 return;
             }
-            if in_hand.contains(&row.row_id) {
+            if in_flight.contains(&row.row_id) {
                 is_first = false;
                 continue;
             }

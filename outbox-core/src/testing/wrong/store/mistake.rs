@@ -37,8 +37,8 @@ pub enum StoreMistake {
     IgnoresLimit,
     /// Hands out as many bytes as there are.
     IgnoresBytes,
-    /// Hands out again what the relay has in hand.
-    IgnoresRowsInHand,
+    /// Hands out again what the relay has in flight.
+    IgnoresRowsInFlight,
     /// Leaves the application's headers behind.
     DropsHeaders,
     /// Leaves unreadable rows out, so that nobody hears of them.

@@ -129,7 +129,7 @@ impl OutboxStore for WrongStore {
             M::IgnoresPartitions => wrong.leases = &all,
             M::IgnoresLimit | M::LooksPastItsLimit => wrong.limit = NonZeroU32::MAX,
             M::IgnoresBytes => wrong.bytes = usize::MAX,
-            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
             _ => {}
         }
         let mut fetched = self.inner.fetch(wrong).await?;
@@ -151,7 +151,7 @@ impl OutboxStore for WrongStore {
                 wrong.bytes = usize::MAX;
             }
             M::IgnoresExclusions => wrong.excluding = &[],
-            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
             _ => {}
         }
         let mut fetched = self.inner.fetch_waiting(wrong).await?;
