@@ -2,7 +2,7 @@
 
 -- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
 -- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
--- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
 CREATE SEQUENCE outbox_messages_row_ids;
 
@@ -146,7 +146,7 @@ CREATE TABLE outbox_aggregates (
 );
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,

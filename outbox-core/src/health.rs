@@ -58,7 +58,7 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// Looked for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// Polled for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
     /// Renewed the leases, or looked for free ones; at least every third of [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,

@@ -83,7 +83,7 @@ impl Checkup {
 
     /// Takes note since when something fails that this relay is for. `owns` says that it has partitions, so that its own messages show what works.
     /// Returns true if it is ailing from now on.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
         owns: bool,

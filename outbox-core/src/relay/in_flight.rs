@@ -84,7 +84,7 @@ impl InFlight {
         waits.into_iter().for_each(|settlement| self.add(settlement));
     }
 
-    /// Whether something is being set aside; until it is, a walk would only meet it again.
+    /// Whether something is being set aside; until it is, a scan would only meet it again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.setting_aside || self.unsettled.sets_aside
     }

@@ -15,10 +15,10 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! *Pending* messages are found by walking them in the order of their row ids. That walk must not meet the same row for ever only to
+//! *Pending* messages are found by scanning them in the order of their row ids. That scan must not meet the same row for ever only to
 //! find that it may not be published yet, so what may not is set aside: a *block* on its aggregate says until when (a failure's back-off, a
-//! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
-//! the block *ends*, they are fetched by aggregate, in order; when none waits any more, the block is removed and the walk finds the aggregate's messages
+//! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the scan meets become *waiting*. When
+//! the block *ends*, they are fetched by aggregate, in order; when none waits any more, the block is removed and the scan finds the aggregate's messages
 //! again. So each row is met a bounded number of times, however much stands still.
 //!
 //! An unsequenced message asked for no order: it neither blocks its aggregate nor is blocked with it, and waits by itself.

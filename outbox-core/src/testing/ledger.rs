@@ -133,7 +133,7 @@ impl Ledger {
         ghosts.map(|logged| Violation::Ghost { id: logged.id }).collect()
     }
 
-    /// Walks each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
+    /// Reads each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
     fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();

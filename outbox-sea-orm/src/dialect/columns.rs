@@ -92,7 +92,7 @@ impl Dialect {
                 Column::Payload => payload.to_owned(),
                 Column::Headers if is_postgres => format!("{own}::text"),
                 Column::CreatedMicros => self.micros("m.created_at"),
-                // A scalar subquery is computed once; else each row would pay for it with a third of what walking it costs (measured).
+                // A scalar subquery is computed once; else each row would pay for it with a third of what scanning it costs (measured).
                 Column::NowMicros if is_postgres => format!("(SELECT {})", self.micros(now)),
                 Column::NowMicros => self.micros(now),
                 Column::IsDelayed => self.flag(&format!("m.available_at > {now}")),

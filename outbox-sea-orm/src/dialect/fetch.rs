@@ -1,6 +1,6 @@
 //! SQL that fetches. Reads snapshots, locks nothing.
 //!
-//! A relay that owns all partitions walks one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
+//! A relay that owns all partitions scans one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{DbBackend, Statement};
@@ -33,23 +33,23 @@ impl Scope<'_> {
 
 impl Dialect {
     /// All pending messages in the order of their row ids, whether they may be published or not: those that have to wait come with a null for their payload,
-    /// so that walking over them is cheap. For a relay that owns all partitions.
+    /// so that scanning them is cheap. For a relay that owns all partitions.
     ///
-    /// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
+    /// Must scan the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
     /// seconds per batch. What sees to it, measured with missing, stale and fresh statistics:
     ///
     /// * PostgreSQL: the limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans
     ///   by their ratio; a known limit above its estimate of the rows would make it sort. The outer limit is known, and makes the whole look as
     ///   cheap as it is; else the server compiles the plan (JIT), which takes longer than running it. Conditions are in the form of
     ///   `… <> 0`, which the planner believes to remove next to nothing.
-    /// * MySQL: FORCE INDEX keeps the planner from walking the primary key, which is the table with all its published rows.
+    /// * MySQL: FORCE INDEX keeps the planner from scanning the primary key, which is the table with all its published rows.
     /// * SQLite: INDEXED BY does the same.
     ///
     /// Whether the aggregate is blocked is a scalar subquery everywhere, one look-up in the primary key of the blocks: anything that the planner could
     /// turn into a join or a hash would read all blocks for each fetch, or lose the order.
-    pub(crate) fn walk(&self, scope: Scope<'_>) -> Statement {
+    pub(crate) fn scan(&self, scope: Scope<'_>) -> Statement {
         debug_assert!(scope.owns_all());
-        let select = format!("SELECT {} FROM {} m", self.walked_columns(), self.messages);
+        let select = format!("SELECT {} FROM {} m", self.scanned_columns(), self.messages);
         let mut sql = self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
             DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
@@ -61,7 +61,7 @@ impl Dialect {
         sql.push(&match self.backend {
             DbBackend::Postgres => {
                 format!(
-                    " ORDER BY m.row_id LIMIT (SELECT {limit}::int8)) walked ORDER BY row_id LIMIT {limit}::int8"
+                    " ORDER BY m.row_id LIMIT (SELECT {limit}::int8)) scanned ORDER BY row_id LIMIT {limit}::int8"
                 )
             }
             _ => format!(" ORDER BY m.row_id LIMIT {limit}"),
@@ -69,9 +69,9 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Pending messages by their row ids, in that order (primary key), as [`Self::walk`] gives them.
-    pub(crate) fn walk_rows(&self, row_ids: &[i64]) -> Statement {
-        let columns = self.walked_columns();
+    /// Pending messages by their row ids, in that order (primary key), as [`Self::scan`] gives them.
+    pub(crate) fn scan_rows(&self, row_ids: &[i64]) -> Statement {
+        let columns = self.scanned_columns();
         let mut sql = self.sql(format!(
             "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.row_id",
             self.messages
@@ -81,13 +81,13 @@ impl Dialect {
         sql.statement()
     }
 
-    pub(super) fn walked_columns(&self) -> String {
+    pub(super) fn scanned_columns(&self) -> String {
         let (blocks, now) = (&self.blocks, self.statement_now());
         let force = match self.backend {
             DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
             _ => "",
         };
-        // Asked once per statement: without a block, which is the rule, half of the walk's time is saved (measured).
+        // Asked once per statement: without a block, which is the rule, half of the scan's time is saved (measured).
         let any_block = match self.backend {
             DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
             _ => String::new(),

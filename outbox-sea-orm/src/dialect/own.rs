@@ -14,13 +14,13 @@ use super::key::Key;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// As [`Self::walk`], of each partition its share, in the order of their row ids.
+    /// As [`Self::scan`], of each partition its share, in the order of their row ids.
     ///
-    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot walk the pending rows
+    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot scan the pending rows
     /// of all partitions instead. It would while it believes that there are none, with a plan that is cached for a minute.
     #[cfg(feature = "postgres")]
-    pub(crate) fn walk_own(&self, scope: Scope<'_>) -> Statement {
-        let mut sql = self.sql(format!("SELECT {}", self.walked_columns()));
+    pub(crate) fn scan_own(&self, scope: Scope<'_>) -> Statement {
+        let mut sql = self.sql(format!("SELECT {}", self.scanned_columns()));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 0");
         self.push_not_in_flight(&mut sql, scope.in_flight);
@@ -29,7 +29,7 @@ impl Dialect {
     }
 
     /// Unsequenced waiting messages whose time has come, of each partition its share, those first that have been due for longest (index of unsequenced
-    /// waiting rows, with its own predicate as in [`Self::walk_own`]).
+    /// waiting rows, with its own predicate as in [`Self::scan_own`]).
     #[cfg(feature = "postgres")]
     pub(crate) fn alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
@@ -115,7 +115,7 @@ impl Dialect {
     }
 
     /// Pending sequenced messages of each partition with keys below a bound of its own, at most `limit` of each: what waiting ones must not overtake.
-    /// Keys of waiting rows have been walked over before, so there are few, but for those in flight.
+    /// Row ids of waiting rows have been passed over by a scan before, so there are few, but for those in flight.
     pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
         self.union(bounds, |sql, (partition, below)| {
             sql.push(&format!(
@@ -134,7 +134,7 @@ impl Dialect {
                 .bind(partition);
             sql.push(" AND m.row_id < ").bind(below);
             sql.push(" ORDER BY m.row_id LIMIT ");
-            // Unknown to the planner, as in the walk: it would sort what it believes to be less.
+            // Unknown to the planner, as in the scan: it would sort what it believes to be less.
             let limit = sql.placeholder(limit);
             sql.push(&match self.backend {
                 DbBackend::Postgres => format!("(SELECT {limit}::int8)"),
@@ -194,7 +194,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     ));
 }
 
-/// The share of each partition, which the planner must not know (as in [`Dialect::walk`]), and the whole, which it must.
+/// The share of each partition, which the planner must not know (as in [`Dialect::scan`]), and the whole, which it must.
 #[cfg(feature = "postgres")]
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let (share, limit) = (sql.placeholder(share), sql.placeholder(limit));

@@ -244,12 +244,12 @@ pub(super) async fn published(
         let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64);
         let rows = read_all(db, statement, false, usize::MAX).await?;
         let is_last = rows.len() < wanted;
-        for (walked, row) in rows {
+        for (scanned, row) in rows {
             let id = row
                 .try_get::<Uuid>("", "id")
                 .map_err(failed("messages could not be read"))?;
             after = Some(MessageId::from(id));
-            messages.extend(walked.row.message);
+            messages.extend(scanned.row.message);
         }
         if is_last {
             break;

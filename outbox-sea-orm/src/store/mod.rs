@@ -107,8 +107,8 @@ impl SqlStore {
         };
         let rows = call(db, read).await?;
         rows.into_iter()
-            .map(|(walked, _)| {
-                walked
+            .map(|(scanned, _)| {
+                scanned
                     .row
                     .message
                     .map_err(|context| StoreError::Corrupt { context })

@@ -1,4 +1,4 @@
-//! Checks that fetching walks the index of pending rows and nothing else, whatever the statistics say (O24).
+//! Checks that fetching scans the index of pending rows and nothing else, whatever the statistics say (O24).
 //!
 //! A table with many published, waiting and blocked rows and few that are due, once with statistics and once without any. These tests are here and not in
 //! `tests/`, because they look at the statements themselves.
@@ -76,7 +76,7 @@ async fn postgres() {
     }
 }
 
-/// Over many days, the walk merges their indexes of pending rows and stops at its limit, whether days are full or still empty.
+/// Over many days, the scan merges their indexes of pending rows and stops at its limit, whether days are full or still empty.
 #[tokio::test]
 async fn postgres_by_day() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
@@ -381,11 +381,11 @@ const PARTITIONS: [i64; 64] = {
     partitions
 };
 
-/// The walk, with many rows in flight, those at its end.
+/// The scan, with many rows in flight, those at its end.
 fn statement(dialect: &Dialect, limit: u32) -> Statement {
     let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_FLIGHT;
     let in_flight: Vec<i64> = (last - IN_FLIGHT..last).collect();
-    dialect.walk(Scope {
+    dialect.scan(Scope {
         partitions: &PARTITIONS,
         in_flight: &in_flight,
         limit: i64::from(limit),

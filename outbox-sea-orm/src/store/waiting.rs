@@ -1,7 +1,7 @@
 //! Fetches what waits and is due.
 //!
 //! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in flight. Such a one is what a relay leaves
-//! behind that had it in flight when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
+//! behind that had it in flight when it died; it becomes waiting as soon as the scan meets it. All statements see one snapshot, so a message
 //! cannot slip from pending to waiting between them. Absent: locks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,7 +11,7 @@ use outbox_core::{Fetched, StoreError};
 use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
-use super::fetch::{Bounds, Walked, corrupt, read_all};
+use super::fetch::{Bounds, ScannedRow, corrupt, read_all};
 use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
@@ -23,7 +23,7 @@ const CONTEXT: &str = "waiting messages could not be fetched";
 /// Aggregates per statement where each takes a query of its own.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages that are compared with waiting ones, beside those in flight. More than that below a waiting one means that the walk has to go on first.
+/// Pending messages that are compared with waiting ones, beside those in flight. More than that below a waiting one means that the scan has to go on first.
 const PENDING_MAX: i64 = 5_000;
 
 /// What to fetch; owned, because it is fetched in a task of its own.
@@ -39,7 +39,7 @@ pub(super) struct Request {
 /// Rows that are due together, in sequence.
 struct Group {
     due_micros: i64,
-    rows: Vec<Walked>,
+    rows: Vec<ScannedRow>,
 }
 
 pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> Result<Fetched, StoreError> {
@@ -56,7 +56,7 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
             let open = group
                 .rows
                 .iter()
-                .take_while(|walked| !barrier.stops(walked))
+                .take_while(|scanned| !barrier.stops(scanned))
                 .count();
             group.rows.truncate(open);
         }
@@ -100,11 +100,11 @@ async fn blocked_groups(
     blocks.sort_by_key(|(_, due_micros)| *due_micros);
     blocks.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
     let keys: Vec<Key> = blocks.iter().map(|(key, _)| key.clone()).collect();
-    let (mut groups, mut left) = (HashMap::<Key, Vec<Walked>>::new(), request.bounds);
+    let (mut groups, mut left) = (HashMap::<Key, Vec<ScannedRow>>::new(), request.bounds);
     for keys in keys.chunks(AGGREGATES_MAX) {
-        for (walked, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
-            left.take(walked.bytes());
-            groups.entry(key).or_default().push(walked);
+        for (scanned, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
+            left.take(scanned.bytes());
+            groups.entry(key).or_default().push(scanned);
         }
         if left.rows == 0 || left.bytes == 0 {
             break;
@@ -124,7 +124,7 @@ async fn oldest_waiting(
     request: &Request,
     keys: &[Key],
     left: Bounds,
-) -> Result<Vec<(Walked, Key)>, StoreError> {
+) -> Result<Vec<(ScannedRow, Key)>, StoreError> {
     let statement = match dialect.backend {
         #[cfg(feature = "postgres")]
         DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, request.per_aggregate),
@@ -158,7 +158,7 @@ async fn oldest_waiting(
     };
     let rows = read_all(tx, statement, true, left.bytes).await?;
     rows.into_iter()
-        .map(|(walked, row)| Ok((walked, read_key(&row).map_err(corrupt)?)))
+        .map(|(scanned, row)| Ok((scanned, read_key(&row).map_err(corrupt)?)))
         .collect()
 }
 
@@ -188,10 +188,10 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
     };
     let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
     rows.into_iter()
-        .map(|(walked, row)| {
+        .map(|(scanned, row)| {
             Ok(Group {
                 due_micros: row.try_get("", "due_micros").map_err(corrupt)?,
-                rows: vec![walked],
+                rows: vec![scanned],
             })
         })
         .collect()
@@ -200,20 +200,20 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
 fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     let mut fetched = Fetched::default();
     for Group { rows, .. } in groups {
-        for (n, walked) in rows.into_iter().enumerate() {
+        for (n, scanned) in rows.into_iter().enumerate() {
             if fetched.more {
                 return fetched;
             }
-            if walked.has_to_wait {
+            if scanned.has_to_wait {
                 // Only the oldest prolongs the block; a later one will be the oldest in its turn.
                 if n == 0 {
-                    fetched.waits.push(walked.waits());
+                    fetched.waits.push(scanned.waits());
                     fetched.more = !bounds.take(0);
                 }
                 break;
             }
-            fetched.more = !bounds.take(walked.bytes());
-            fetched.due.push(walked.row);
+            fetched.more = !bounds.take(scanned.bytes());
+            fetched.due.push(scanned.row);
         }
     }
     fetched
@@ -262,10 +262,10 @@ impl Barrier {
         Ok(barrier)
     }
 
-    fn stops(&self, walked: &Walked) -> bool {
-        let row_id = walked.row.row_id;
-        let pending = self.pending.get(&Key::from(&walked.row.aggregate));
-        let known_until = self.known_until.get(&i64::from(walked.row.partition));
+    fn stops(&self, scanned: &ScannedRow) -> bool {
+        let row_id = scanned.row.row_id;
+        let pending = self.pending.get(&Key::from(&scanned.row.aggregate));
+        let known_until = self.known_until.get(&i64::from(scanned.row.partition));
         known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(|pending| *pending < row_id)
     }
 }

@@ -161,7 +161,7 @@ async fn writers_do_not_fail_while_a_day_is_dropped() {
         let (_, leases) = test.lease_all().await;
         let mut settled = 0;
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-            let rows = test.walk(&leases, 100).await.due;
+            let rows = test.scan(&leases, 100).await.due;
             settled += test
                 .settle(&leases, &rows, Verdict::Published { keep: true })
                 .await;

@@ -65,7 +65,7 @@ mod head_row {
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;
-        let rows = test.walk(&leases, 10).await.due;
+        let rows = test.scan(&leases, 10).await.due;
         let settle = async {
             let blocked = Verdict::Blocked {
                 delay: Duration::ZERO,
@@ -87,14 +87,14 @@ mod head_row {
 /// What a relay does, with every third message failing and every seventh dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
-    let walked = test.walk(leases, 50).await;
+    let scanned = test.scan(leases, 50).await;
     let blocked = test.fetch_waiting(leases).await;
-    let mut waits = walked.waits;
+    let mut waits = scanned.waits;
     waits.extend(blocked.waits);
     if !waits.is_empty() {
         until_settled(&store, leases, &waits).await;
     }
-    let mut rows = walked.due;
+    let mut rows = scanned.due;
     rows.extend(blocked.due);
     let found = rows.len();
     let mut failed = std::collections::HashSet::new();

@@ -30,7 +30,7 @@ fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
     leases.iter().any(|lease| lease.partition == row.partition)
 }
 
-async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedRow]) -> Fetched {
+async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedRow]) -> Fetched {
     let in_flight: Vec<i64> = in_flight.iter().map(|row| row.row_id).collect();
     let request = FetchRequest {
         leases,
@@ -45,7 +45,7 @@ async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedR
 async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
     let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
-        let fetched = walk(test, leases, limit, &in_flight).await;
+        let fetched = scan(test, leases, limit, &in_flight).await;
         assert!(
             !fetched.due.is_empty() || !fetched.more,
             "there is more, and nothing of it comes"
@@ -117,7 +117,7 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     });
     test.record(alone.collect::<Vec<_>>()).await.unwrap();
     let (_, all) = test.lease_all().await;
-    let fetched = test.walk(&all, 1_000).await;
+    let fetched = test.scan(&all, 1_000).await;
     test.store().settle(&all, &fetched.waits).await.unwrap();
     let blocked = Verdict::Blocked {
         delay: Duration::ZERO,

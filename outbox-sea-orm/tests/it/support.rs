@@ -212,7 +212,7 @@ impl TestDb {
             .await;
     }
 
-    pub async fn walk(&self, leases: &[Lease], limit: u32) -> Fetched {
+    pub async fn scan(&self, leases: &[Lease], limit: u32) -> Fetched {
         let limit = limit.try_into().expect("limits of tests are positive");
         self.store()
             .fetch(FetchRequest {
@@ -242,7 +242,7 @@ impl TestDb {
     /// Everything that is pending and due, in order.
     pub async fn fetch_all(&self) -> Vec<FetchedRow> {
         let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
-        self.walk(&leases, 1_000_000).await.due
+        self.scan(&leases, 1_000_000).await.due
     }
 
     pub async fn settle(&self, leases: &[Lease], rows: &[FetchedRow], verdict: Verdict) -> usize {

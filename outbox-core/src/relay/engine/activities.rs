@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
 use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::relay::intake::Look;
+use crate::relay::poller::Query;
 use crate::relay::schedule::{Key, Queued};
 use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
@@ -57,20 +57,20 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
-    pub(super) fn look(&self) -> Option<Look> {
+    pub(super) fn next_query(&self) -> Option<Query> {
         match self.mode {
-            Mode::Drain if self.in_flight.is_empty() => self.intake.not_ended(),
-            _ => self.intake.due(self.breaker.is_refusing()),
+            Mode::Drain if self.in_flight.is_empty() => self.poller.not_ended(),
+            _ => self.poller.due(self.breaker.is_refusing()),
         }
     }
 
-    pub(super) fn fetch(&mut self, look: Look) {
+    pub(super) fn fetch(&mut self, query: Query) {
         let alone = self.in_flight.is_empty();
         let (number, in_flight) = self.in_flight.begin_fetch();
-        self.intake.begin(look);
-        let excluding = match look {
-            Look::Walk => Vec::new(),
-            Look::Waiting => self.schedule.crowded(LANE_KEPT),
+        self.poller.begin(query);
+        let excluding = match query {
+            Query::Pending => Vec::new(),
+            Query::Waiting => self.schedule.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.kept());
@@ -78,8 +78,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
             let began = Instant::now();
-            let result = match look {
-                Look::Walk => {
+            let result = match query {
+                Query::Pending => {
                     let request = FetchRequest {
                         leases: &leases,
                         limit,
@@ -93,7 +93,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     )
                     .await
                 }
-                Look::Waiting => {
+                Query::Waiting => {
                     let request = WaitingRequest {
                         leases: &leases,
                         limit,
@@ -111,7 +111,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 }
             };
             Found {
-                look,
+                query,
                 number,
                 generation,
                 alone,

@@ -36,7 +36,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .flatten()
             .min();
         let owns = !self.ownership.leases().is_empty();
-        if self.checkup.look(failing_since, owns, &mut self.rng) {
+        if self.checkup.check(failing_since, owns, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
         }
         if self.probe_due_at().is_none_or(|at| Instant::now() < at) {
@@ -135,7 +135,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.settling = None;
             self.in_settlement.clear();
             self.settle_after = None;
-            self.intake.restart();
+            self.poller.restart();
         }
     }
 }

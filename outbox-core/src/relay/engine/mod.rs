@@ -27,9 +27,9 @@ use handover::Unfit;
 use super::config::RelayConfig;
 use super::fitness::Checkup;
 use super::in_flight::{InFlight, Unsettled};
-use super::intake::{Intake, Look};
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
+use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
 use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
@@ -69,7 +69,7 @@ pub(super) struct Engine<'a, S, P> {
     ownership: Ownership,
     schedule: Schedule,
     in_flight: InFlight,
-    intake: Intake,
+    poller: Poller,
     breaker: Breaker,
     checkup: Checkup,
     /// All partitions go to others, once nothing is on its way any more.
@@ -112,7 +112,7 @@ struct Stopping {
 
 /// What a fetch brought.
 struct Found {
-    look: Look,
+    query: Query,
     number: u64,
     generation: u64,
     /// Nothing was in flight when it began.
@@ -156,7 +156,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             ),
             schedule: Schedule::default(),
             in_flight: InFlight::default(),
-            intake: Intake::new(config),
+            poller: Poller::new(config),
             breaker: Breaker::new(config.backoff),
             checkup: Checkup::new(config.lease_ttl),
             hands_over: false,
@@ -243,7 +243,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 () = commits.notified() => {
-                    self.intake.wake();
+                    self.poller.wake();
                     Ok(())
                 }
                 () = sleep_until(next_at) => Ok(()),
@@ -290,9 +290,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Whether a drain has nothing left to look for, as far as is known.
+    /// Whether a drain has nothing left to ask for, as far as is known.
     fn has_found_all(&self) -> bool {
-        self.mode == Mode::Drain && self.in_flight.is_empty() && self.intake.has_ended()
+        self.mode == Mode::Drain && self.in_flight.is_empty() && self.poller.has_ended()
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
@@ -333,9 +333,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             at(Some(self.ownership.upkeep_at()));
         }
         at(self.probe_due_at());
-        // A drain that has found everything looks no more, and must not wake up for it.
+        // A drain that has found everything polls no more, and must not wake up for it.
         if self.may_fetch() && !self.has_found_all() {
-            at(Some(self.intake.next_at()));
+            at(Some(self.poller.next_at()));
         }
         if self.schedule.is_ready() {
             at(self.breaker.pause_end());
@@ -360,9 +360,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
         self.give_up_surplus();
         if self.may_fetch()
-            && let Some(look) = self.look()
+            && let Some(query) = self.next_query()
         {
-            self.fetch(look);
+            self.fetch(query);
         }
         if !self.ownership.keeps(retention::PARTITION) {
             return;

@@ -10,9 +10,9 @@ use super::{Engine, Found, LEAVE_TIMEOUT, Landed, Mode, Settled};
 use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
-use crate::relay::intake::Look;
 use crate::relay::ownership::Upkeep;
 use crate::relay::policy::{self, Outcome};
+use crate::relay::poller::Query;
 use crate::relay::retention;
 use crate::relay::schedule::Key;
 use crate::relay::{DeadMessage, RelayError};
@@ -25,36 +25,36 @@ const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn found(&mut self, found: Found) -> Result<(), RelayError> {
         let Found {
-            look,
+            query,
             number,
             generation,
             ..
         } = found;
         telemetry::fetch(found.took);
-        let activity = match look {
-            Look::Walk => Activity::Fetching,
-            Look::Waiting => Activity::FetchingWaiting,
+        let activity = match query {
+            Query::Pending => Activity::Fetching,
+            Query::Waiting => Activity::FetchingWaiting,
         };
         let fetched = match found.result {
             Ok(fetched) => fetched,
             Err(error) => {
                 let pause = self.store_failed(activity, error)?;
-                self.intake.postpone(pause);
+                self.poller.postpone(pause);
                 return Ok(());
             }
         };
         self.store_answered(activity);
         if generation != self.generation {
-            self.intake.restart();
+            self.poller.restart();
             return Ok(());
         }
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
-        self.intake.end(look, any, fetched.more, found.alone);
-        if look == Look::Walk && !fetched.more {
+        self.poller.end(query, any, fetched.more, found.alone);
+        if query == Query::Pending && !fetched.more {
             self.crowded_since = None;
         }
-        if look == Look::Waiting && found.crowded {
-            self.intake.block(CROWDED_PAUSE);
+        if query == Query::Waiting && found.crowded {
+            self.poller.block(CROWDED_PAUSE);
         }
         let mut waits = fetched.waits;
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
@@ -168,7 +168,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     return;
                 }
             }
-            Verdict::Blocked { delay, .. } => self.intake.block(*delay),
+            Verdict::Blocked { delay, .. } => self.poller.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
         self.in_flight.settle(&row, verdict);
@@ -188,7 +188,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let mut rest = rest.into_iter();
         let Some(first) = rest.next() else { return };
         self.in_flight.close(key);
-        self.intake.block(CROWDED_PAUSE);
+        self.poller.block(CROWDED_PAUSE);
         let due_at_once = Verdict::Blocked {
             delay: Duration::ZERO,
             error: None,
@@ -279,7 +279,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if change.taken > 0 {
             tracing::info!(partitions = change.taken, owned, "leases acquired");
-            self.intake.restart();
+            self.poller.restart();
         }
         if !change.leaving.is_empty() {
             // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
@@ -399,7 +399,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.in_flight.forget(&self.in_settlement);
         // Whoever owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
-        self.intake.restart();
+        self.poller.restart();
     }
 
     /// Keeps what is on its way from arriving later, as far as possible.

@@ -2,7 +2,7 @@
 
 -- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
 -- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
--- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
 CREATE SEQUENCE {schema}{prefix}outbox_messages_row_ids;
 

@@ -34,7 +34,7 @@ CREATE TABLE {schema}{prefix}outbox_aggregates (
 );
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE {schema}{prefix}outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,

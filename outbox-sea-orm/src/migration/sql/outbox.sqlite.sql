@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
 ) WITHOUT ROWID;
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message.
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_blocks (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,

@@ -52,7 +52,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         in_flight: &[1, 2, 3],
         limit: 1_000,
     };
-    let walk = dialect.walk_own(scope);
+    let scan = dialect.scan_own(scope);
     let alone = dialect.alone(scope, &[]);
     let bounds: Vec<(i64, i64)> = partitions
         .iter()
@@ -61,7 +61,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let below = dialect.pending_below(&bounds, 1_000);
     let blocks = dialect.ended_blocks_own(scope, 100, &[]);
     let all = [
-        ("walk", walk),
+        ("scan", scan),
         ("alone", alone),
         ("below", below),
         ("blocks", blocks),
@@ -230,7 +230,7 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
         limit: 1_000,
     };
     [
-        ("walk", dialect.first_pending(partitions, 100)),
+        ("scan", dialect.first_pending(partitions, 100)),
         ("alone", dialect.first_alone(partitions, 100, &[])),
         ("below", dialect.pending_below(&bounds, 1_000)),
         ("blocks", dialect.ended_blocks_own(scope, 100, &[])),

@@ -49,7 +49,7 @@ pub enum StoreMistake {
     FoldsCase,
     /// Hands out messages of blocked aggregates.
     HandsOutBlocked,
-    /// Walks on behind rows that have to wait until it finds something due.
+    /// Scans on behind rows that have to wait until it finds something due.
     LooksPastItsLimit,
     /// Does not set aside what has to wait, so that each fetch meets it again.
     ForgetsWhatWaits,
