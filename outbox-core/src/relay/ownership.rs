@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::message::PARTITIONS;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
 
-/// While there are other relays, or partitions that others own, the relay looks this often whether that has changed, so that a relay that stops is
+/// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
@@ -108,7 +108,7 @@ impl Ownership {
     }
 
     /// What is owned and to be kept, for fetching.
-    pub(super) fn kept(&self) -> Vec<Lease> {
+    pub(super) fn fetchable(&self) -> Vec<Lease> {
         self.leases
             .iter()
             .filter(|lease| !self.leaving.contains(&lease.partition))
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
         let change = apply(&mut ownership, 3, []);
         assert_eq!(change.leaving.len(), 64 - 22);
-        assert_eq!(ownership.kept().len(), 22);
+        assert_eq!(ownership.fetchable().len(), 22);
         assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
         let given = ownership.give_back(&change.leaving);
         assert_eq!((given.len(), ownership.leases().len()), (42, 22));

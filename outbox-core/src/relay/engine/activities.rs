@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
+use super::{Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::relay::poller::Query;
 use crate::relay::schedule::{Key, Queued};
@@ -73,7 +73,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Query::Waiting => self.schedule.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
-        let (store, leases) = (&self.relay.store, self.ownership.kept());
+        let (store, leases) = (&self.relay.store, self.ownership.fetchable());
         let (limit, bytes) = (self.config.batch, self.config.buffer_bytes);
         let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
@@ -110,7 +110,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     .await
                 }
             };
-            Found {
+            FetchDone {
                 query,
                 number,
                 generation,
@@ -189,7 +189,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             let began = Instant::now();
             let settled = store.settle(&leases, &unsettled.settlements);
             let result = within(bound, "messages could not be settled", settled).await;
-            Settled {
+            SettleDone {
                 unsettled,
                 took: began.elapsed(),
                 result,
@@ -199,7 +199,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 }
 
 /// Publishes one message.
-pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> Landed {
+pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> PublishDone {
     let sent_at = Instant::now();
     let result = match &queued.row.message {
         Ok(message) => {
@@ -209,7 +209,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) 
         // Not sent: the caller has looked.
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
     };
-    Landed {
+    PublishDone {
         key,
         queued,
         sent_at,

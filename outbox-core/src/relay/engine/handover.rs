@@ -70,7 +70,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .probe_due_at(self.ownership.relays(), owns, failed_at)
     }
 
-    pub(super) fn probed(&mut self, probed: Result<(), Unfit>) {
+    pub(super) fn probe_done(&mut self, probed: Result<(), Unfit>) {
         let owns = !self.ownership.leases().is_empty();
         let begins = self.checkup.probed(probed.is_ok(), owns, &mut self.rng);
         match probed {

@@ -40,7 +40,7 @@ use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
 /// Confirmations are handled this many at a time, so that sending, settling and the upkeep of leases get their turn however many keep coming.
-const LANDED_PER_TURN: usize = 32;
+const PUBLISHES_PER_TURN: usize = 32;
 /// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
@@ -89,8 +89,8 @@ pub(super) struct Engine<'a, S, P> {
     /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
-    fetching: Slot<'a, Found>,
-    settling: Slot<'a, Settled>,
+    fetching: Slot<'a, FetchDone>,
+    settling: Slot<'a, SettleDone>,
     /// What `settling` is about.
     in_settlement: Vec<Settlement>,
     keeping: Slot<'a, Result<Upkeep, StoreError>>,
@@ -110,8 +110,8 @@ struct Stopping {
     end: Instant,
 }
 
-/// What a fetch brought.
-struct Found {
+/// The result of a fetch.
+struct FetchDone {
     query: Query,
     number: u64,
     generation: u64,
@@ -123,15 +123,15 @@ struct Found {
     result: Result<Fetched, StoreError>,
 }
 
-/// What the store said to verdicts.
-struct Settled {
+/// The result of a settlement.
+struct SettleDone {
     unsettled: Unsettled,
     took: Duration,
     result: Result<usize, StoreError>,
 }
 
-/// A publish that is over.
-struct Landed {
+/// The result of a publish.
+struct PublishDone {
     key: Key,
     queued: Queued,
     sent_at: Instant,
@@ -187,21 +187,21 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let (publisher, owner) = (&self.relay.publisher, self.ownership.owner());
         tracing::info!(%owner, "relay started");
         let mut outcome = Ok(());
-        let mut flights = FuturesUnordered::new();
+        let mut publishing = FuturesUnordered::new();
         let mut commits = wake::Listener::new();
         loop {
             self.turn();
-            if self.is_over(flights.is_empty()) {
+            if self.is_over(publishing.is_empty()) {
                 break;
             }
-            if self.lets_go() && flights.is_empty() {
+            if self.lets_go() && publishing.is_empty() {
                 self.let_go().await;
             }
             self.start();
-            self.launch(flights.len(), |key, queued| {
-                flights.push(send(publisher, key, queued));
+            self.launch(publishing.len(), |key, queued| {
+                publishing.push(send(publisher, key, queued));
             });
-            self.start_settling(flights.is_empty());
+            self.start_settling(publishing.is_empty());
             let confirm_by = self.confirm_by();
             let next_at = self.next_at();
             let step = tokio::select! {
@@ -210,11 +210,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     self.stop();
                     Ok(())
                 }
-                settled = done(&mut self.settling) => self.settled(settled),
-                found = done(&mut self.fetching) => self.found(found),
-                kept = done(&mut self.keeping) => match self.kept(kept) {
+                settle = done(&mut self.settling) => self.settle_done(settle),
+                fetch = done(&mut self.fetching) => self.fetch_done(fetch),
+                upkeep = done(&mut self.keeping) => match self.upkeep_done(upkeep) {
                     Ok(true) => {
-                        flights.clear();
+                        publishing.clear();
                         self.abandon().await;
                         Ok(())
                     }
@@ -222,24 +222,24 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Err(error) => Err(error),
                 },
                 // Dropping what is on its way leaves its outcome unknown, which is what staying pending means.
-                () = sleep_until(confirm_by), if !flights.is_empty() => {
-                    flights.clear();
+                () = sleep_until(confirm_by), if !publishing.is_empty() => {
+                    publishing.clear();
                     self.overdue().await;
                     Ok(())
                 }
-                Some(landed) = flights.next(), if !flights.is_empty() => {
-                    let mut step = self.landed(landed);
-                    for _ in 1..LANDED_PER_TURN {
-                        let Some(Some(landed)) = flights.next().now_or_never() else { break };
-                        step = step.and(self.landed(landed));
+                Some(publish) = publishing.next(), if !publishing.is_empty() => {
+                    let mut step = self.publish_done(publish);
+                    for _ in 1..PUBLISHES_PER_TURN {
+                        let Some(Some(publish)) = publishing.next().now_or_never() else { break };
+                        step = step.and(self.publish_done(publish));
                     }
                     step
                 }
-                released = done(&mut self.releasing) => self.released(released),
-                purged = done(&mut self.purging) => self.purged(purged),
-                counted = done(&mut self.counting) => self.counted(counted),
+                released = done(&mut self.releasing) => self.release_done(released),
+                purged = done(&mut self.purging) => self.purge_done(purged),
+                counted = done(&mut self.counting) => self.count_done(counted),
                 probed = done(&mut self.probing) => {
-                    self.probed(probed);
+                    self.probe_done(probed);
                     Ok(())
                 }
                 () = commits.notified() => {
@@ -256,8 +256,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 }
             }
         }
-        let unconfirmed = flights.len();
-        drop(flights);
+        let unconfirmed = publishing.len();
+        drop(publishing);
         self.leave(unconfirmed).await;
         tracing::info!(%owner, report = ?self.report, "relay stopped");
         outcome.map(|()| self.report)

@@ -1,4 +1,4 @@
-//! What follows from what the activities of a run brought.
+//! Applies the result of each finished activity to the relay's state.
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Engine, Found, LEAVE_TIMEOUT, Landed, Mode, Settled};
+use super::{Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone, SettleDone};
 use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
@@ -23,19 +23,19 @@ use crate::{FailureClass, telemetry};
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    pub(super) fn found(&mut self, found: Found) -> Result<(), RelayError> {
-        let Found {
+    pub(super) fn fetch_done(&mut self, fetch: FetchDone) -> Result<(), RelayError> {
+        let FetchDone {
             query,
             number,
             generation,
             ..
-        } = found;
-        telemetry::fetch(found.took);
+        } = fetch;
+        telemetry::fetch(fetch.took);
         let activity = match query {
             Query::Pending => Activity::Fetching,
             Query::Waiting => Activity::FetchingWaiting,
         };
-        let fetched = match found.result {
+        let fetched = match fetch.result {
             Ok(fetched) => fetched,
             Err(error) => {
                 let pause = self.store_failed(activity, error)?;
@@ -49,11 +49,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return Ok(());
         }
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
-        self.poller.end(query, any, fetched.more, found.alone);
+        self.poller.end(query, any, fetched.more, fetch.alone);
         if query == Query::Pending && !fetched.more {
             self.crowded_since = None;
         }
-        if query == Query::Waiting && found.crowded {
+        if query == Query::Waiting && fetch.crowded {
             self.poller.block(CROWDED_PAUSE);
         }
         let mut waits = fetched.waits;
@@ -67,13 +67,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    pub(super) fn landed(&mut self, landed: Landed) -> Result<(), RelayError> {
-        let Landed {
+    pub(super) fn publish_done(&mut self, publish: PublishDone) -> Result<(), RelayError> {
+        let PublishDone {
             key,
             queued,
             sent_at,
             result,
-        } = landed;
+        } = publish;
         let row = &queued.row;
         let error = match result {
             Ok(receipt) => {
@@ -200,12 +200,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    pub(super) fn settled(&mut self, settled: Settled) -> Result<(), RelayError> {
-        telemetry::settle(settled.took);
+    pub(super) fn settle_done(&mut self, settle: SettleDone) -> Result<(), RelayError> {
+        telemetry::settle(settle.took);
         self.in_settlement.clear();
-        let Settled {
+        let SettleDone {
             unsettled, result, ..
-        } = settled;
+        } = settle;
         let accepted = match result {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -254,8 +254,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// Returns true if leases were lost whose messages may be on their way: then everything is forgotten.
-    pub(super) fn kept(&mut self, kept: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
-        let mut upkeep = match kept {
+    pub(super) fn upkeep_done(&mut self, result: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
+        let mut upkeep = match result {
             Ok(upkeep) => upkeep,
             Err(error) => {
                 let pause = self.store_failed(Activity::Keeping, error)?;
@@ -334,7 +334,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
-    pub(super) fn released(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
+    pub(super) fn release_done(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
         if let Err(error) = released {
             tracing::warn!(
                 error = &error as &dyn Error,
@@ -344,7 +344,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    pub(super) fn purged(&mut self, purged: Result<Purged, StoreError>) -> Result<(), RelayError> {
+    pub(super) fn purge_done(&mut self, purged: Result<Purged, StoreError>) -> Result<(), RelayError> {
         match purged {
             Ok(purged) => {
                 telemetry::purged(purged.deleted);
@@ -360,7 +360,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    pub(super) fn counted(&mut self, counted: Result<Backlog, StoreError>) -> Result<(), RelayError> {
+    pub(super) fn count_done(&mut self, counted: Result<Backlog, StoreError>) -> Result<(), RelayError> {
         match counted {
             Ok(backlog) => {
                 telemetry::backlog(&backlog);
