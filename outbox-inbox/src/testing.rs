@@ -271,12 +271,14 @@ impl Harness {
         };
         let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
         let handling = outbox_sea_orm::detached(async move {
-            let (mut item, stop) = (consumer.item(&incoming), Stop::default());
+            let (mut routed, stop) = (consumer.routed(&incoming), Stop::default());
             loop {
-                let troubles = item.memory.troubles;
-                match consumer.handle(&incoming, &mut item, &stop).await {
+                let database_failures = routed.memory.database_failures;
+                match consumer.handle(&incoming, &mut routed, &stop).await {
                     // What the database prevents is tried again, as by an inbox.
-                    Handling::Later { retry_after } if item.memory.troubles > troubles => {
+                    Handling::Later { retry_after }
+                        if routed.memory.database_failures > database_failures =>
+                    {
                         tokio::time::sleep(retry_after).await;
                     }
                     handling => break handling,

@@ -10,9 +10,9 @@
 //! | `Blocked` | may not run before a time: it failed, or others before it are awaited |
 //! | `Nowhere` | is running, or there is none |
 //!
-//! Invariants: the items of a lane leave it in the order of their ranks, and none leaves while another one runs or the lane is blocked; an item that
+//! Invariants: the items of a lane leave it in order, and none leaves while another one runs or the lane is blocked; an item that
 //! arrives late comes before those that wait already; an item that went back to the broker comes before everything behind it, also if the broker
-//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::room`]), and running anything.
+//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::capacity`]), and running anything.
 
 mod awaited;
 mod lane;
@@ -35,7 +35,7 @@ const BATCH_LOOKS: usize = 64;
 pub(super) enum LaneKey {
     /// Messages of one aggregate.
     Aggregate(Aggregate),
-    /// A message that nothing waits for; its ticket.
+    /// A message that nothing waits for; its local id.
     Alone(u64),
     /// Everything.
     All,
@@ -44,7 +44,7 @@ pub(super) enum LaneKey {
 /// What stands in a lane.
 pub(super) trait Queued {
     /// Its place among those of its lane.
-    fn rank(&self) -> u64;
+    fn order_key(&self) -> u64;
 
     /// Where its lane waits for a slot, once it may run.
     fn queue(&self) -> Queue;
@@ -114,7 +114,7 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(&key) else {
             return;
         };
-        let behind = |other: &&T| other.rank() > item.rank();
+        let behind = |other: &&T| other.order_key() > item.order_key();
         let at = lane.queue.len() - lane.queue.iter().rev().take_while(behind).count();
         lane.queue.insert(at, item);
         self.waiting += 1;
@@ -127,17 +127,17 @@ impl<T: Queued> Lanes<T> {
     }
 
     /// Notes that an item went back to the broker.
-    pub(super) fn expect_back(&mut self, key: LaneKey, rank: u64, awaited: Awaited, now: Instant) {
+    pub(super) fn expect_back(&mut self, key: LaneKey, order_key: u64, awaited: Awaited, now: Instant) {
         let key = self.lane(key);
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.awaited.insert(rank, awaited);
+            lane.awaited.insert(order_key, awaited);
         }
         self.settle(&key, now);
     }
 
     /// An item arrives: what is known of it, if it was here before. Call [`Self::push`] next.
-    pub(super) fn came_back(&mut self, key: &LaneKey, rank: u64) -> Option<Awaited> {
-        self.lanes.get_mut(key)?.awaited.remove(&rank)
+    pub(super) fn came_back(&mut self, key: &LaneKey, order_key: u64) -> Option<Awaited> {
+        self.lanes.get_mut(key)?.awaited.remove(&order_key)
     }
 
     /// Takes the first item that may run, and with it others that may run in the same transaction, at most `max(&first)` in all. The
@@ -186,7 +186,7 @@ impl<T: Queued> Lanes<T> {
             room -= 1;
             while room > 0
                 && let Some(next) = lane.queue.front()
-                && !lane.awaits_before(next.rank())
+                && !lane.awaits_before(next.order_key())
                 && together(first.unwrap_or(&items[0]), next)
                 && let Some(next) = lane.queue.pop_front()
             {
@@ -218,7 +218,7 @@ impl<T: Queued> Lanes<T> {
         self.waiting += back.len();
         for item in back.into_iter().rev() {
             // Usually at the front, unless an earlier one came meanwhile.
-            let before = |other: &&T| other.rank() < item.rank();
+            let before = |other: &&T| other.order_key() < item.order_key();
             let at = lane.queue.iter().take_while(before).count();
             lane.queue.insert(at, item);
         }
@@ -261,16 +261,16 @@ impl<T: Queued> Lanes<T> {
             .min()
     }
 
-    /// Rank of the first item that waits in a lane.
-    pub(super) fn first_rank(&self, key: &LaneKey) -> Option<u64> {
-        self.lanes.get(key)?.queue.front().map(Queued::rank)
+    /// Order key of the first item that waits in a lane.
+    pub(super) fn first_order_key(&self, key: &LaneKey) -> Option<u64> {
+        self.lanes.get(key)?.queue.front().map(Queued::order_key)
     }
 
-    /// Rank of the first item of a lane that is blocked.
-    pub(super) fn blocked_rank(&self, key: &LaneKey) -> Option<u64> {
+    /// Order key of the first item of a lane that is blocked.
+    pub(super) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
-        lane.queue.front().map(Queued::rank)
+        lane.queue.front().map(Queued::order_key)
     }
 
     /// Takes items out of memory that cost least time there: a whole lane that is blocked until `far` or longer; or the later half of the longest lane that

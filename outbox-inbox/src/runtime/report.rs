@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::item::Handling;
+use super::routed::Handling;
 
 /// What an inbox did from its start to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

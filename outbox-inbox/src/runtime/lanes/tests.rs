@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::item::Memory;
+use super::super::routed::Memory;
 use super::*;
 
-/// Its number is its rank; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
+/// Its number is its order key; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
 impl Queued for u32 {
-    fn rank(&self) -> u64 {
+    fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
     }
 
@@ -308,7 +308,7 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 
 impl Queued for OfHandler {
-    fn rank(&self) -> u64 {
+    fn order_key(&self) -> u64 {
         1
     }
 

@@ -12,7 +12,7 @@ use crate::handler::Registration;
 
 /// A message at a consumer.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct RoutedMessage {
     pub(crate) message: Result<Arc<Message>, DecodeError>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
     /// The number of an attempt that is counted and has not run.
     pub(crate) counted: Option<u32>,
     /// Times in a row that the database was in trouble.
-    pub(crate) troubles: u32,
+    pub(crate) database_failures: u32,
     /// Runs that a conflict or a lost connection has ended.
     pub(crate) interruptions: u32,
     /// Times that handling it panicked, if it is no message. Those of a message are attempts.
@@ -84,7 +84,7 @@ pub(super) struct Early {
     pub(super) expired: bool,
 }
 
-impl Item {
+impl RoutedMessage {
     pub(super) fn new(
         message: Result<Arc<Message>, DecodeError>,
         route: Route,

@@ -19,15 +19,15 @@ pub(super) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription
 type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
-/// Where deliveries come from.
-pub(super) enum Feed<S: Subscriber> {
+/// The state of a consumer's subscription.
+pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
     Subscribing(Subscribing<S>),
     /// After trouble, until then.
     Paused(Instant, Option<S::Subscription>),
 }
 
-/// What the feed came up with.
+/// The next step of the deliveries.
 pub(super) enum Received<S: Subscriber> {
     Delivery(DeliveryOf<S>),
     /// Nothing for a moment.
@@ -38,7 +38,7 @@ pub(super) enum Received<S: Subscriber> {
     Trouble(SubscriberError),
 }
 
-impl<S: Subscriber> Feed<S> {
+impl<S: Subscriber> Deliveries<S> {
     /// Ends, and leaves the subscription, if there is one.
     pub(super) fn close(self) -> Option<S::Subscription> {
         match self {

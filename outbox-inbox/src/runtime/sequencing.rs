@@ -10,7 +10,7 @@ use outbox_core::Message;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use super::item::{Early, Handling, Item};
+use super::routed::{Early, Handling, RoutedMessage};
 use crate::database::roll_back;
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
@@ -31,15 +31,15 @@ impl Consumer {
     /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
     pub(super) async fn wait_for_turn(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         handler: Option<&Registration>,
     ) -> Option<Handling> {
-        if item.letter.is_some() {
+        if routed.letter.is_some() {
             return None;
         }
         let keeper = self.keeper_of_sequence(message)?;
-        let gaps = self.gaps(item, handler);
+        let gaps = self.gaps(routed, handler);
         let claimed = async {
             let tx = self.shared.database.begin().await?;
             let claim = keeper.claim(&tx, false, gaps).await;
@@ -48,28 +48,28 @@ impl Consumer {
         };
         match claimed.await {
             Ok(Claim::Early { expected, failing }) => {
-                Some(self.early(item, message, handler, expected, failing))
+                Some(self.early(routed, message, handler, expected, failing))
             }
-            Ok(Claim::Done) => Some(match self.end(item, message).await {
+            Ok(Claim::Done) => Some(match self.end(routed, message).await {
                 Ok(()) => Handling::Duplicate,
                 Err(handling) => handling,
             }),
             Ok(_) => None,
-            Err(error) => Some(self.later(item, &describe(&error))),
+            Err(error) => Some(self.later(routed, &describe(&error))),
         }
     }
 
     /// A message that must wait for those before it.
     pub(super) fn early(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Message,
         handler: Option<&Registration>,
         expected: u64,
         failing: bool,
     ) -> Handling {
         let now = Instant::now();
-        let waits = &mut item.memory.early;
+        let waits = &mut routed.memory.early;
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
         if failing || waits.is_none_or(|early| early.expected != expected) {
             *waits = Some(Early {
@@ -116,11 +116,11 @@ impl Consumer {
         }
     }
 
-    pub(super) fn gaps(&self, item: &Item, handler: Option<&Registration>) -> Gaps {
+    pub(super) fn gaps(&self, routed: &RoutedMessage, handler: Option<&Registration>) -> Gaps {
         if self.gap_wait(handler).is_zero() {
             return Gaps::Ignore;
         }
-        match item.memory.early {
+        match routed.memory.early {
             Some(early) if early.expired => Gaps::Accept,
             _ => Gaps::Wait,
         }

@@ -23,7 +23,7 @@ const MAX: u32 = 100;
 
 impl<S: Subscriber> Dispatcher<S> {
     /// Looks for dead letters that are to be tried again, beside the loop.
-    pub(super) fn look_for_letters(&mut self) {
+    pub(super) fn poll_retries(&mut self) {
         let known = |origin: &Origin<_>| match origin {
             Origin::Letter(letter) => Some(letter.id),
             Origin::Broker(_) => None,
@@ -35,7 +35,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .config
             .buffer_bytes
             .saturating_sub(self.bytes);
-        let (consumer, found) = (self.consumer.clone(), self.letters.0.clone());
+        let (consumer, found) = (self.consumer.clone(), self.retries.0.clone());
         self.tasks.spawn(async move {
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
             match retry::due(pool, sql, consumer.name, MAX, room).await {
@@ -54,18 +54,18 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// A letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of
     /// them again meanwhile: the one that failed comes first, in the next look.
-    pub(super) fn forget_letters(&mut self, lane: &Arc<LaneKey>, now: Instant) {
+    pub(super) fn forget_retries(&mut self, lane: &Arc<LaneKey>, now: Instant) {
         let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::Letter(_));
         for letter in self.lanes.withdraw(lane, is_letter, now) {
-            self.answered(letter.ticket);
+            self.answered(letter.local_id);
         }
     }
 
-    pub(super) fn accept_letters(&mut self, letters: Vec<StoredLetter>) {
+    pub(super) fn accept_retries(&mut self, letters: Vec<StoredLetter>) {
         for letter in letters {
             let letter = Arc::new(letter);
-            let item = self.consumer.item_of(letter.clone());
-            let (key, in_flight) = self.enter(Origin::Letter(letter), item);
+            let routed = self.consumer.routed_letter(letter.clone());
+            let (key, in_flight) = self.enter(Origin::Letter(letter), routed);
             self.lanes.push(key, in_flight, Instant::now());
         }
     }
