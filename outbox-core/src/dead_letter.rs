@@ -1,7 +1,7 @@
 //! The seam that takes copies of dead letters, for people and programs that look at streams and not at tables.
 //!
 //! Implementations: a JetStream stream (`outbox-nats`), memory (feature `testing`). Invariant: the table of dead letters is the truth. A copy is sent after the
-//! transaction that writes the letter, so a crash in between loses it, and nothing waits for one. Not here: deciding what becomes a dead letter, which
+//! transaction that writes the dead letter, so a crash in between loses it, and nothing waits for one. Not here: deciding what becomes a dead letter, which
 //! belongs to `outbox-inbox`.
 
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct DeadLetterCopy {
 }
 
 impl DeadLetterCopy {
-    /// The same for a repetition, another one for a letter that was tried again and failed again.
+    /// The same for a repetition, another one for a dead letter that was tried again and failed again.
     #[must_use]
     pub fn copy_id(&self) -> String {
         format!("{}-{}", self.id, self.attempts)

@@ -110,7 +110,7 @@ impl Hooks {
             attempts: dead.attempts,
             incoming: dead.incoming.clone(),
         };
-        // A crash before this loses the copy; the table has the letter.
+        // A crash before this loses the copy; the table has the dead letter.
         let sent = guard_async("dead letter sink", || sink.send(&copy)).await;
         if let Some(Err(error)) = log(dead.consumer, sent) {
             tracing::warn!(consumer = dead.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");

@@ -144,7 +144,7 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
 /// Ids by consumer.
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// Those of the dead rows, by the keys of their letters, whose letter exists (primary key, no lock: whoever deletes a letter does not need the row, or holds
+/// Those of the dead rows, by the keys of their dead letters, whose dead letter exists (primary key, no lock: whoever deletes a dead letter does not need the row, or holds
 /// it).
 async fn with_letters(
     tx: &DatabaseTransaction,

@@ -120,7 +120,7 @@ impl DeadLetters {
 
     /// Marks open ones to be tried again; returns how many it marked. A running inbox of the consumer takes them up soon, one that is started
     /// later at its start: those of one aggregate in the order of the stream, each once. Where the handler succeeds, its effect, the handled inbox row
-    /// and the deletion of the dead letter are one transaction; where it fails, the letter is open again, with the new error.
+    /// and the deletion of the dead letter are one transaction; where it fails, the dead letter is open again, with the new error.
     ///
     /// Later messages of the aggregate have usually been handled by then: a handler that must not see them in another order has to look.
     ///

@@ -35,7 +35,7 @@ use crate::handler::describe;
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
 pub(crate) use oversized::without_payload;
-pub(crate) use retry::StoredLetter;
+pub(crate) use retry::StoredDeadLetter;
 pub use selection::Selection;
 
 /// A message that a consumer could not handle.
@@ -110,7 +110,7 @@ const RETRY: i16 = 1;
 
 /// What becomes a dead letter.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Letter<'a> {
+pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
     /// `None`: it is no message.
     pub(crate) message: Option<&'a Message>,
@@ -120,14 +120,14 @@ pub(crate) struct Letter<'a> {
     pub(crate) attempts: u32,
 }
 
-impl<'a> Letter<'a> {
+impl<'a> NewDeadLetter<'a> {
     /// With what fits into the database, if that is less.
-    fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> Letter<'b>
+    fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> NewDeadLetter<'b>
     where
         'a: 'b,
     {
         match short {
-            Some((incoming, error)) => Letter {
+            Some((incoming, error)) => NewDeadLetter {
                 incoming,
                 error,
                 ..self
@@ -153,7 +153,7 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
     let short = oversized::shortened(db, letter, &headers_json(letter.incoming)?).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn insert(
 pub(crate) async fn insert_in(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
     let short = oversized::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
@@ -188,12 +188,12 @@ pub(crate) async fn insert_in(
     }
 }
 
-/// Whether the database refuses a letter for its contents. A statement that took too long says nothing of them.
+/// Whether the database refuses a dead letter for its contents. A statement that took too long says nothing of them.
 fn is_refusal(error: &DbErr) -> bool {
     trouble(error) == Trouble::Statement && !timed_out(error)
 }
 
-fn refused(letter: &Letter<'_>, error: &DbErr) {
+fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
     tracing::warn!(
         consumer = letter.consumer,
         stream_sequence = letter.incoming.stream_sequence,
@@ -202,7 +202,7 @@ fn refused(letter: &Letter<'_>, error: &DbErr) {
     );
 }
 
-/// How much of a letter is written.
+/// How much of a dead letter is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
@@ -214,7 +214,7 @@ async fn insert_as<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     id: Uuid,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
     form: Form,
 ) -> Result<bool, DbErr> {
     let incoming = letter.incoming;
@@ -286,7 +286,7 @@ fn escaped_json(json: &str) -> String {
 /// Namespace of the keys. Stored, so it never changes.
 const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
 
-fn id(letter: &Letter<'_>, headers: &str) -> Uuid {
+fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
     match letter.message {
         Some(message) => id_of_message(letter.consumer, message.event_id.as_uuid()),
         None => derived(&[

@@ -9,9 +9,9 @@ use outbox_core::Incoming;
 use outbox_core::store::storable_error;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 
-use super::Letter;
+use super::NewDeadLetter;
 
-/// Stands among the headers of a letter without its payload; the value is the payload's length.
+/// Stands among the headers of a dead letter without its payload; the value is the payload's length.
 const OMITTED: &str = "outbox-payload-omitted";
 
 /// More than everything else in the statement takes: names, key, subject and error.
@@ -20,7 +20,7 @@ const REST_MAX: usize = 16 * 1024;
 /// What was delivered, without what does not fit, and an error that says so. `None`: all of it fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
     headers: &str,
 ) -> Result<Option<(Incoming, String)>, DbErr> {
     if db.get_database_backend() != DbBackend::MySql {
@@ -55,7 +55,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     Ok(Some((short, storable_error(&error))))
 }
 
-/// Why a letter cannot be tried again: its payload is not there. `None`: it is.
+/// Why a dead letter cannot be tried again: its payload is not there. `None`: it is.
 pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
     let bytes = bytes.parse().ok()?;

@@ -116,7 +116,7 @@ impl Selection {
     }
 }
 
-/// Time, stream sequence and key of a letter: its place in the [`ORDER`].
+/// Time, stream sequence and key of a dead letter: its place in the [`ORDER`].
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
 /// Oldest first. Index on (consumer, created_at); what is equal in it is sorted.

@@ -1,4 +1,4 @@
-//! Keys of letters, and the runtime's side of a retry on every database.
+//! Keys of dead letters, and the runtime's side of a retry on every database.
 
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};
@@ -38,7 +38,7 @@ pub(super) fn message() -> Message {
 const DEAD: Taken = Taken::Mine { was_dead: true };
 
 fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
-    let letter = Letter {
+    let letter = NewDeadLetter {
         consumer,
         message,
         incoming,
@@ -49,7 +49,7 @@ fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
 }
 
 #[test]
-fn a_letter_has_one_key_however_often_it_is_delivered() {
+fn a_dead_letter_has_one_key_however_often_it_is_delivered() {
     let (first, again) = (
         incoming(1, b"a"),
         Incoming {
@@ -68,8 +68,8 @@ fn a_letter_has_one_key_however_often_it_is_delivered() {
     );
 }
 
-pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
-    Letter {
+pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> NewDeadLetter<'a> {
+    NewDeadLetter {
         consumer: "billing",
         message,
         incoming,
@@ -117,17 +117,17 @@ impl TestDb {
         DeadLetters::new(self.db.clone()).names(self.names.clone())
     }
 
-    async fn due(&self) -> Vec<StoredLetter> {
+    async fn due(&self) -> Vec<StoredDeadLetter> {
         retry::due(&self.db, &self.sql, "billing", 10, usize::MAX)
             .await
             .unwrap()
     }
 
-    async fn begin_retry(&self, letter: &StoredLetter) -> bool {
+    async fn begin_retry(&self, letter: &StoredDeadLetter) -> bool {
         retry::begin(&self.db, &self.sql, letter).await.unwrap()
     }
 
-    async fn fail(&self, letter: &StoredLetter, error: &str) {
+    async fn fail(&self, letter: &StoredDeadLetter, error: &str) {
         let behind = Aggregate::new("order", "1");
         retry::failed_again(&self.db, &self.sql, letter, Some(("billing", &behind)), error)
             .await
@@ -140,7 +140,7 @@ impl TestDb {
         row.map(|row| (row.status, row.attempts))
     }
 
-    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredLetter, message: &Message) -> Taken {
+    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredDeadLetter, message: &Message) -> Taken {
         retry::claim(tx, &self.sql, "billing", letter, message)
             .await
             .unwrap()
@@ -177,7 +177,7 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
 }
 
 #[tokio::test]
-async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
+async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
 
 /// A retry that fails must not be overtaken by those behind it in its aggregate.
 #[tokio::test]
-async fn letters_behind_one_that_fails_again_are_not_tried() {
+async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
     for test in TestDb::open_all().await {
         for stream_sequence in [1, 2, 3] {
             make_dead_letter(&test, stream_sequence).await;
@@ -278,7 +278,7 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
 
 /// Two processes look at the same time; neither waits for the other's handler, and operators wait for none. (SQLite has one writer.)
 #[tokio::test]
-async fn two_processes_do_not_try_one_letter_at_a_time() {
+async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
@@ -395,7 +395,7 @@ async fn the_view_is_readable() {
 
 /// Whatever was delivered, and whatever was read from it: dead-lettered, it is kept.
 #[tokio::test]
-async fn a_letter_that_the_database_refuses_is_kept_plain() {
+async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
     for test in TestDb::open_all().await {
         let too_long = "\u{fc}".repeat(70_000);
         let ids = ["a\0b".to_owned(), "x".repeat(5_000), too_long.clone()];
@@ -422,7 +422,7 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
                 delivery_count: 1,
                 stream_sequence: u64::MAX,
             };
-            let letter = |message| Letter {
+            let letter = |message| NewDeadLetter {
                 consumer: "billing",
                 message,
                 incoming: &incoming,
@@ -450,9 +450,9 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
     }
 }
 
-/// The row is locked, which says nothing of the letter: written plain, it would lose what was read from it.
+/// The row is locked, which says nothing of the dead letter: written plain, it would lose what was read from it.
 #[tokio::test]
-async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
+async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() != DbBackend::Postgres {
             continue;

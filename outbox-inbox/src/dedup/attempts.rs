@@ -13,7 +13,7 @@ use sea_orm::{DatabaseTransaction, DbErr};
 use super::claim::Claimant;
 use super::sql::{InboxSql, Key, Status};
 use crate::database::{Database, roll_back};
-use crate::dead_letter::{self, Letter};
+use crate::dead_letter::{self, NewDeadLetter};
 
 /// The attempts at one event of one consumer.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +125,7 @@ impl Attempts<'_> {
         &self,
         count: Count,
         fatal: bool,
-        letter: &Letter<'_>,
+        letter: &NewDeadLetter<'_>,
         claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let tx = self.database.begin().await?;
@@ -148,7 +148,7 @@ impl Attempts<'_> {
         tx: &DatabaseTransaction,
         count: Count,
         fatal: bool,
-        letter: &Letter<'_>,
+        letter: &NewDeadLetter<'_>,
         claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let (key, add) = (self.key(), count == Count::Add);
@@ -187,7 +187,7 @@ impl Attempts<'_> {
         if !self.sql.bury(tx, key, letter.error).await? {
             return Ok(Failure::Done);
         }
-        dead_letter::insert_in(tx, self.sql, &Letter { attempts, ..*letter }).await?;
+        dead_letter::insert_in(tx, self.sql, &NewDeadLetter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
     }
 }

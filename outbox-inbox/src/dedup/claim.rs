@@ -175,7 +175,7 @@ impl Claimant<'_> {
                 Some(place) => place.pass(tx).await,
                 None => Ok(true),
             },
-            // Another copy may take effect beside this; the letter that is then written ends without an effect, because it is asked again.
+            // Another copy may take effect beside this; the dead letter that is then written ends without an effect, because it is asked again.
             Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
             _ => Ok(true),
         }

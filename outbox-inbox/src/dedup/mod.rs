@@ -23,7 +23,7 @@
 //! | handled without one (`natural`, `external`) | handled, by a statement after the run, before the acknowledgement |
 //! | a duplicate: the claim, the store or the handler's constraint says so; another process was first | handled, by a statement after the rollback |
 //! | failed, panicked, timed out | failed, with the attempt and its error; the message comes again |
-//! | attempts used up, or fatal | dead, with the letter, unless the strategy knows of an effect: then handled |
+//! | attempts used up, or fatal | dead, with the dead letter, unless the strategy knows of an effect: then handled |
 //! | interrupted, blocked, runs elsewhere | failed, still counted for this delivery; the message comes again |
 //! | shutdown, given back unrun | failed, the attempt taken back; the message comes again |
 //! | dead-lettered or discarded meanwhile | dead |

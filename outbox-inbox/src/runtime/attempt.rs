@@ -15,7 +15,7 @@ use super::fail::TROUBLE;
 use super::routed::{Handling, Route, RoutedMessage};
 use super::run::{RunOutcome, outcome_of, runs_in_transaction};
 use crate::config::{UnknownVersion, Unreadable};
-use crate::dead_letter::{self, Letter, retry};
+use crate::dead_letter::{self, NewDeadLetter, retry};
 use crate::dedup::attempts::{Count, Start};
 use crate::dedup::claim::Claimant;
 use crate::dedup::key;
@@ -144,14 +144,14 @@ impl Consumer {
         stop: &Stop,
     ) -> Handling {
         let error = storable_error(error);
-        let letter = Letter {
+        let letter = NewDeadLetter {
             consumer: self.name,
             message: None,
             incoming,
             error: &error,
             attempts: 0,
         };
-        // A crash after this and before the acknowledgement: it comes again, and the letter is there already.
+        // A crash after this and before the acknowledgement: it comes again, and the dead letter is there already.
         let insert = || dead_letter::insert(self.shared.database.pool(), &self.shared.sql, &letter);
         match self.until_done(routed, insert, stop).await {
             Ok(_) => {
@@ -337,7 +337,7 @@ impl Consumer {
                 (Ok(_), None) => return RunOutcome::Duplicate,
             };
             match outcome {
-                // The attempts of a letter are counted in the letter.
+                // The attempts of a dead letter are counted in the dead letter.
                 RunOutcome::CountFirst if redo && routed.letter.is_none() => {
                     routed.memory.count_first = true;
                     redo = false;

@@ -15,7 +15,7 @@ use super::report::Tally;
 use super::routed::{Route, RoutedMessage};
 use crate::config::InboxConfig;
 use crate::database::Database;
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::Claimant;
 use crate::dedup::sql::InboxSql;
@@ -191,7 +191,7 @@ impl Consumer {
     }
 
     /// What a dead letter is, decoded again.
-    pub(super) fn routed_letter(&self, letter: Arc<StoredLetter>) -> RoutedMessage {
+    pub(super) fn routed_letter(&self, letter: Arc<StoredDeadLetter>) -> RoutedMessage {
         let mut routed = self.routed(&letter.incoming);
         routed.letter = Some(letter);
         routed

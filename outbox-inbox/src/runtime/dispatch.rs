@@ -28,7 +28,7 @@ use super::retries;
 use super::returning::{Left, Returning};
 use super::routed::{Handling, RoutedMessage};
 use super::slots::{MEAN_WEIGHT, Slots};
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::handler::{Order, describe};
 use crate::panics::guard_async;
 use crate::telemetry;
@@ -74,8 +74,8 @@ pub(super) struct Dispatcher<S: Subscriber> {
     progress: Option<JoinHandle<()>>,
     /// Dead letters that were found.
     pub(super) retries: (
-        mpsc::UnboundedSender<Vec<StoredLetter>>,
-        mpsc::UnboundedReceiver<Vec<StoredLetter>>,
+        mpsc::UnboundedSender<Vec<StoredDeadLetter>>,
+        mpsc::UnboundedReceiver<Vec<StoredDeadLetter>>,
     ),
     /// Stop when all are idle; and this consumer's index.
     idle: Option<(Arc<Idle>, usize)>,
@@ -246,7 +246,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let now = Instant::now();
         self.predecessors.forget(&lane.key);
         for (local_id, handling) in lane.over {
-            let letter = matches!(self.unanswered.get(&local_id), Some(Origin::Letter(_)));
+            let letter = matches!(self.unanswered.get(&local_id), Some(Origin::DeadLetter(_)));
             if letter && handling == Handling::DeadLettered {
                 self.forget_retries(&lane.key, now);
             }

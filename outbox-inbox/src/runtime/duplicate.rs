@@ -116,7 +116,7 @@ impl Consumer {
         ended.map_err(|error| self.later(routed, &describe(&error)))
     }
 
-    async fn end_letter(&self, letter: &retry::StoredLetter, message: &Message) -> Result<(), DbErr> {
+    async fn end_letter(&self, letter: &retry::StoredDeadLetter, message: &Message) -> Result<(), DbErr> {
         let tx = self.shared.database.begin().await?;
         match retry::claim(&tx, &self.shared.sql, self.name, letter, message).await {
             Ok(Taken::Mine { .. } | Taken::Handled) => tx.commit().await,

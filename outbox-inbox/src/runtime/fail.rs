@@ -14,7 +14,7 @@ use sea_orm::DbErr;
 use super::consumer::{Consumer, Stop};
 use super::routed::{Handling, Route, RoutedMessage};
 use crate::config::Unreadable;
-use crate::dead_letter::{Letter, StoredLetter, retry};
+use crate::dead_letter::{NewDeadLetter, StoredDeadLetter, retry};
 use crate::dedup::attempts::{Count, Failure};
 use crate::dedup::claim::Claimant;
 use crate::handler::describe;
@@ -49,7 +49,7 @@ impl Consumer {
                 .await;
         }
         let error = storable_error(error);
-        let letter = Letter {
+        let letter = NewDeadLetter {
             consumer: self.name,
             message: Some(message),
             incoming,
@@ -79,7 +79,7 @@ impl Consumer {
             }
             Failure::Buried { attempts } => {
                 tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "kept as a dead letter");
-                self.tell_dead_letter(&Letter { attempts, ..letter }).await;
+                self.tell_dead_letter(&NewDeadLetter { attempts, ..letter }).await;
                 Handling::DeadLettered
             }
             Failure::Done => match handler {
@@ -150,7 +150,7 @@ impl Consumer {
     pub(super) async fn letter_failed(
         &self,
         routed: &mut RoutedMessage,
-        letter: &StoredLetter,
+        letter: &StoredDeadLetter,
         message: Option<&Message>,
         error: &str,
         stop: &Stop,
@@ -184,7 +184,7 @@ impl Consumer {
     }
 
     /// Tells who wants to know. The record is committed.
-    pub(super) async fn tell_dead_letter(&self, letter: &Letter<'_>) {
+    pub(super) async fn tell_dead_letter(&self, letter: &NewDeadLetter<'_>) {
         let Ok(id) = letter.id() else { return };
         let dead = DeadDelivery {
             consumer: self.name,

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use super::consumer::{Consumer, HandlerHealth, Stop};
 use super::lanes::{LaneKey, Queue, Queued};
 use super::routed::{Handling, Route, RoutedMessage};
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::panics::{guard, guard_async};
 use crate::telemetry;
 
@@ -80,14 +80,14 @@ impl<D> InFlight<D> {
 pub(super) enum Origin<D> {
     Broker(Arc<D>),
     /// A dead letter that is tried again. Its row says everything.
-    Letter(Arc<StoredLetter>),
+    DeadLetter(Arc<StoredDeadLetter>),
 }
 
 impl<D> Clone for Origin<D> {
     fn clone(&self) -> Self {
         match self {
             Self::Broker(delivery) => Self::Broker(delivery.clone()),
-            Self::Letter(letter) => Self::Letter(letter.clone()),
+            Self::DeadLetter(letter) => Self::DeadLetter(letter.clone()),
         }
     }
 }
@@ -96,7 +96,7 @@ impl<D: Delivery> Origin<D> {
     pub(super) fn incoming(&self) -> &Incoming {
         match self {
             Self::Broker(delivery) => delivery.incoming(),
-            Self::Letter(letter) => &letter.incoming,
+            Self::DeadLetter(letter) => &letter.incoming,
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::dispatch::Dispatcher;
 use super::job::{InFlight, Origin};
 use super::lanes::LaneKey;
-use crate::dead_letter::{StoredLetter, retry};
+use crate::dead_letter::{StoredDeadLetter, retry};
 use crate::handler::describe;
 
 /// How often a consumer looks for dead letters that are to be tried again.
@@ -25,7 +25,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Looks for dead letters that are to be tried again, beside the loop.
     pub(super) fn poll_retries(&mut self) {
         let known = |origin: &Origin<_>| match origin {
-            Origin::Letter(letter) => Some(letter.id),
+            Origin::DeadLetter(letter) => Some(letter.id),
             Origin::Broker(_) => None,
         };
         let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
@@ -55,17 +55,17 @@ impl<S: Subscriber> Dispatcher<S> {
     /// A letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of
     /// them again meanwhile: the one that failed comes first, in the next look.
     pub(super) fn forget_retries(&mut self, lane: &Arc<LaneKey>, now: Instant) {
-        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::Letter(_));
+        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::DeadLetter(_));
         for letter in self.lanes.withdraw(lane, is_letter, now) {
             self.answered(letter.local_id);
         }
     }
 
-    pub(super) fn accept_retries(&mut self, letters: Vec<StoredLetter>) {
+    pub(super) fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             let letter = Arc::new(letter);
             let routed = self.consumer.routed_letter(letter.clone());
-            let (key, in_flight) = self.enter(Origin::Letter(letter), routed);
+            let (key, in_flight) = self.enter(Origin::DeadLetter(letter), routed);
             self.lanes.push(key, in_flight, Instant::now());
         }
     }

@@ -7,7 +7,7 @@ use outbox_core::Message;
 use outbox_core::codec::DecodeError;
 use tokio::time::Instant;
 
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::handler::Registration;
 
 /// A message at a consumer.
@@ -17,7 +17,7 @@ pub(crate) struct RoutedMessage {
     pub(crate) route: Route,
     pub(crate) memory: Memory,
     /// The dead letter that it comes from, if the broker did not deliver it.
-    pub(crate) letter: Option<Arc<StoredLetter>>,
+    pub(crate) letter: Option<Arc<StoredDeadLetter>>,
 }
 
 /// Which handler a message has.

@@ -14,7 +14,7 @@ use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
 use super::routed::RoutedMessage;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
@@ -175,7 +175,7 @@ impl Consumer {
     pub(super) async fn claim_letter(
         &self,
         tx: &DatabaseTransaction,
-        letter: &StoredLetter,
+        letter: &StoredDeadLetter,
         claimant: &Claimant<'_>,
         gaps: Gaps,
     ) -> Option<RunOutcome> {

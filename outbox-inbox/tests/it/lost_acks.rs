@@ -410,7 +410,7 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
 }
 
 /// A true letter, of a message that took effect in another way before an operator retries it.
-async fn a_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
+async fn a_dead_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
     prepare(&test).await;
     retry_what_is_there::<lost_key>(&test).await;
     retry_what_is_there::<lost_constraint>(&test).await;
@@ -472,6 +472,6 @@ on_every_backend!(
     what_waits_for_its_turn_uses_no_attempts,
     an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter,
     a_store_that_was_away_for_a_moment_is_told_again,
-    a_letter_whose_effect_is_there_ends_without_another,
+    a_dead_letter_whose_effect_is_there_ends_without_another,
 );
 on_every_backend!(without memory: a_failure_is_over_when_another_process_handles_the_message);

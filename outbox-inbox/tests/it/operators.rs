@@ -40,7 +40,7 @@ async fn count(letters: &DeadLetters, selection: &Selection) -> u64 {
     count
 }
 
-async fn letters_are_found_by_what_is_known_of_them(test: TestDb) {
+async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let all = letters.list(&Selection::all(), 100).await.unwrap();
     assert_eq!(all.len(), 4);
@@ -160,7 +160,7 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
     );
 }
 
-/// More than a transaction takes, and two who do it at once: each letter is changed once and counted once.
+/// More than a transaction takes, and two who do it at once: each dead letter is changed once and counted once.
 async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
@@ -207,7 +207,7 @@ fn recursive_numbers(count: u64) -> String {
 }
 
 on_every_backend!(
-    letters_are_found_by_what_is_known_of_them,
+    dead_letters_are_found_by_what_is_known_of_them,
     pages_neither_miss_nor_repeat,
     operations_tell_what_they_did,
     a_copy_of_what_was_discarded_has_no_effect,

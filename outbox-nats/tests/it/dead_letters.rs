@@ -9,7 +9,7 @@ use crate::environment::{Nats, on_both_servers};
 on_both_servers! {
     a_copy_is_what_was_delivered_and_why_it_is_dead,
     a_repeated_copy_is_dropped_and_a_later_failure_is_not,
-    hostile_letters_do_no_harm,
+    hostile_dead_letters_do_no_harm,
     a_missing_stream_is_an_error_and_can_be_provisioned_by_many,
     what_is_too_large_is_refused_for_good,
 }
@@ -99,7 +99,7 @@ async fn a_repeated_copy_is_dropped_and_a_later_failure_is_not(nats: &Nats) {
 }
 
 /// Foreign messages may hold anything; a copy must neither command the server nor end the connection.
-async fn hostile_letters_do_no_harm(nats: &Nats) {
+async fn hostile_dead_letters_do_no_harm(nats: &Nats) {
     let sink = provisioned(nats).await;
     sink.send(&letter(&[])).await.unwrap();
     let mut hostile = letter(&[

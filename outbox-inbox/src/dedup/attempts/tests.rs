@@ -37,8 +37,8 @@ fn incoming() -> Incoming {
     }
 }
 
-fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> Letter<'a> {
-    Letter {
+fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> NewDeadLetter<'a> {
+    NewDeadLetter {
         consumer: "billing",
         message: Some(message),
         incoming,

@@ -258,7 +258,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     assert!(lane.pass(3).await, "it is missing, so it did not take effect");
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
-    // An operator tries a letter again, whose turn has passed; and one whose turn has not come.
+    // An operator tries a dead letter again, whose turn has passed; and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Mine);
     assert_eq!(lane.claim_again_of(6, false).await, Stale, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));

@@ -106,7 +106,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-async fn letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
+async fn dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
     prepare(&test).await;
     in_order::<letter_by_message_id>(&test).await;
     in_order::<letter_by_sequence>(&test).await;
@@ -166,7 +166,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
 }
 
 /// Otherwise every start of the program would end it again.
-async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
+async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -208,7 +208,7 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 1);
 }
 
-async fn every_strategy_tries_its_letters_again(test: TestDb) {
+async fn every_strategy_tries_its_dead_letters_again(test: TestDb) {
     prepare(&test).await;
     again::<letter_by_sequence>(&test).await;
     again::<letter_by_key>(&test).await;
@@ -268,7 +268,7 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
 }
 
-async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
+async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -286,7 +286,7 @@ async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
     assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
-/// One call per message that is dead-lettered, when the letter is there to be read; and one more if it is tried again and fails again.
+/// One call per message that is dead-lettered, when the dead letter is there to be read; and one more if it is tried again and fails again.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -375,12 +375,12 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
 
 on_every_backend!(
     a_running_inbox_takes_up_what_is_marked,
-    letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
-    every_strategy_tries_its_letters_again,
+    dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
+    every_strategy_tries_its_dead_letters_again,
     a_late_message_takes_effect_when_it_is_told_to,
-    a_discarded_letter_is_not_tried_again,
+    a_discarded_dead_letter_is_not_tried_again,
 );
 on_every_backend!(without memory:
-    a_letter_whose_handler_ends_the_process_stays_open,
+    a_dead_letter_whose_handler_ends_the_process_stays_open,
     who_asks_is_told_once_and_after_the_commit,
 );
