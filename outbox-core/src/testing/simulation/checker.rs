@@ -4,8 +4,8 @@
 //! kept. What must hold is listed at [`Invariant`]. Absent here: causing anything.
 
 mod accounts;
-mod errands;
 mod leases;
+mod maintenance;
 mod stream;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::accounts::{Account, LifeAccount};
 pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
-use super::history::{Event, History, Life, No};
+use super::history::{Event, History, Life, MessageNo};
 use super::{Invariant, Wrong};
 use crate::message::{MessageId, PARTITIONS};
 use crate::publisher::FailureClass;
@@ -30,17 +30,17 @@ pub(super) struct Checker {
     pub(super) history: History,
     pub(super) violation: Option<(Invariant, String)>,
     pub(super) messages: Vec<Account>,
-    by_id: HashMap<MessageId, No>,
-    by_row_id: HashMap<i64, No>,
+    by_id: HashMap<MessageId, MessageNo>,
+    by_row_id: HashMap<i64, MessageNo>,
     /// Sequenced messages of each aggregate, in the order of commits, copies behind.
-    pub(super) order: BTreeMap<u32, Vec<No>>,
+    pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
     /// Who was granted each partition last.
     acquired_by: Vec<Option<Life>>,
     /// What is on the stream, by stream sequence.
-    stream: BTreeMap<u64, No>,
+    stream: BTreeMap<u64, MessageNo>,
     /// The stream has lost something.
     pub(super) has_lost: bool,
 }
@@ -81,8 +81,8 @@ impl Checker {
 
     // Writers and operators.
 
-    pub(super) fn committed(&mut self, draft: Draft) -> No {
-        let no = self.messages.len() as No;
+    pub(super) fn committed(&mut self, draft: Draft) -> MessageNo {
+        let no = self.messages.len() as MessageNo;
         let mut sequence = None;
         if draft.sequenced {
             if draft.copy_of.is_none() {
@@ -105,7 +105,7 @@ impl Checker {
         no
     }
 
-    pub(super) fn no_of(&self, id: MessageId) -> Option<No> {
+    pub(super) fn no_of(&self, id: MessageId) -> Option<MessageNo> {
         self.by_id.get(&id).copied()
     }
 
@@ -114,20 +114,20 @@ impl Checker {
         self.messages.iter().map(|account| account.draft.id)
     }
 
-    pub(super) fn account(&self, no: No) -> &Account {
+    pub(super) fn account(&self, no: MessageNo) -> &Account {
         &self.messages[no as usize]
     }
 
-    fn account_mut(&mut self, no: No) -> &mut Account {
+    fn account_mut(&mut self, no: MessageNo) -> &mut Account {
         &mut self.messages[no as usize]
     }
 
-    pub(super) fn skipped(&mut self, no: No) {
+    pub(super) fn skipped(&mut self, no: MessageNo) {
         self.account_mut(no).free = true;
     }
 
     /// A dead letter begins anew, with no attempts used.
-    pub(super) fn retried(&mut self, no: No) {
+    pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
@@ -194,7 +194,7 @@ impl Checker {
     }
 
     /// A publish begins. `None` if nothing like it was committed.
-    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<No> {
+    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<MessageNo> {
         let Some(no) = self.no_of(id) else {
             self.violate(
                 Invariant::NoGhost,
@@ -229,7 +229,12 @@ impl Checker {
     }
 
     /// A publish is over: with its answer, or because nobody waits any more.
-    pub(super) fn landed(&mut self, life: Life, no: No, answer: Option<Result<(), FailureClass>>) {
+    pub(super) fn publish_done(
+        &mut self,
+        life: Life,
+        no: MessageNo,
+        answer: Option<Result<(), FailureClass>>,
+    ) {
         let aggregate = self.account(no).draft.aggregate;
         if self.account(no).draft.sequenced {
             self.lives[life as usize].in_flight.remove(&aggregate);
@@ -285,7 +290,7 @@ impl Checker {
         });
     }
 
-    fn settled_one(&mut self, life: Life, no: No, verdict: &Verdict, accepted: bool, answered: bool) {
+    fn settled_one(&mut self, life: Life, no: MessageNo, verdict: &Verdict, accepted: bool, answered: bool) {
         let name = match verdict {
             Verdict::Published { .. } => "published",
             Verdict::Waits => "waits",

@@ -2,18 +2,18 @@
 //!
 //! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
 //! crashes or stands still at which await, who alone does not reach broker or store, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
-//! arrive. When the weather calms down, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
+//! arrive. When the faults end, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
 //! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
 //! databases, brokers and real time.
 
 mod broker;
 mod checker;
-mod errands;
+mod faults;
 mod history;
+mod maintenance;
 mod plan;
 mod relays;
 mod store;
-mod weather;
 mod world;
 mod writers;
 mod wrong;

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::history::{Event, Life};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
-use super::{errands, wrong};
+use super::{maintenance, wrong};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::relay::Retention;
 use crate::store::{
@@ -30,7 +30,7 @@ pub(super) struct SimStore {
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
@@ -51,7 +51,7 @@ enum End {
     },
 }
 
-impl Fate {
+impl CallFault {
     fn draw(shared: &mut Shared, world: &World) -> Self {
         let plan = &world.plan.store;
         let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
@@ -103,26 +103,26 @@ impl SimStore {
         let (world, life) = (self.world.clone(), self.life);
         let bound = world.plan.store_timeout;
         // What comes later than the relay waits for is done, and nobody hears of it.
-        let in_time = move |fate: Fate| fate.before + fate.after < bound;
-        let fate = {
+        let in_time = move |fault: CallFault| fault.before + fault.after < bound;
+        let fault = {
             let mut shared = world.shared();
-            let mut fate = Fate::draw(&mut shared, &world);
+            let mut fault = CallFault::draw(&mut shared, &world);
             if let Some(Cut::Store) = shared.cut_of(life) {
-                fate.end = End::Silent { arrives: false };
+                fault.end = End::Silent { arrives: false };
             }
             if shared.cut_of(life) == Some(Cut::Call(name)) {
-                fate.end = End::Silent {
+                fault.end = End::Silent {
                     arrives: shared.rng.bool(),
                 };
             }
             if name == "settle" {
                 shared
                     .checker
-                    .settling(life, fate.end == End::Answered && in_time(fate));
+                    .settling(life, fault.end == End::Answered && in_time(fault));
             }
-            fate
+            fault
         };
-        if fate.end == (End::Silent { arrives: false }) {
+        if fault.end == (End::Silent { arrives: false }) {
             let unanswered = Event::Unanswered { life, call: name };
             world.shared().checker.history.note(unanswered);
             return std::future::pending().await;
@@ -132,7 +132,7 @@ impl SimStore {
             let end = if shared.store_is_down {
                 End::Failed
             } else {
-                fate.end
+                fault.end
             };
             if end == End::Failed {
                 if name == "settle" {
@@ -144,7 +144,7 @@ impl SimStore {
                     .note(Event::StoreFailed { life, call: name });
                 return Err(failed(name));
             }
-            let result = work(world, &mut shared, end == End::Answered && in_time(fate))?;
+            let result = work(world, &mut shared, end == End::Answered && in_time(fault))?;
             if end == End::Answered {
                 return Ok(result);
             }
@@ -154,23 +154,23 @@ impl SimStore {
                 .note(Event::AnswerLost { life, call: name });
             Err(failed(name))
         };
-        let result = if fate.before.is_zero() {
+        let result = if fault.before.is_zero() {
             arrive(&self.world)
         } else {
             let (answer, answered) = oneshot::channel();
             let travel = async move {
-                sleep(fate.before).await;
+                sleep(fault.before).await;
                 // Whoever waited may be gone.
                 let _ = answer.send(arrive(&world));
             };
-            let _guard = spawn_unless_dropped(travel, fate.survives);
+            let _guard = spawn_unless_dropped(travel, fault.survives);
             answered.await.unwrap_or_else(|_| Err(failed(name)))
         };
-        if let End::Silent { .. } = fate.end {
+        if let End::Silent { .. } = fault.end {
             return std::future::pending().await;
         }
-        if !fate.after.is_zero() {
-            sleep(fate.after).await;
+        if !fault.after.is_zero() {
+            sleep(fault.after).await;
         }
         result
     }
@@ -301,7 +301,7 @@ impl OutboxStore for SimStore {
             request.older_than = time;
         }
         self.call("purge", move |world, shared, _| {
-            errands::purge_once(world, shared, request)
+            maintenance::purge_once(world, shared, request)
         })
         .await
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};
-use super::history::{Event, No};
+use super::history::{Event, MessageNo};
 use super::world::{Shared, World};
-use super::{errands, plan, wrong};
+use super::{maintenance, plan, wrong};
 use crate::event::{AggregateId, DomainEvent, EventDescriptor};
 use crate::message::{Aggregate, NewMessage};
 use crate::store::{OutboxAdmin as _, Selection, StoredMessage};
@@ -121,7 +121,7 @@ async fn transact(world: &World) {
 
 fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
     let mut shared = world.shared();
-    let known = shared.checker.messages.len() as No;
+    let known = shared.checker.messages.len() as MessageNo;
     let rng = &mut shared.rng;
     let plan = &world.plan.writer;
     let event = Noted {
@@ -185,7 +185,7 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
                 let _was_blocked = wrong::now(world.store.resume(&name(aggregate)));
             }
             3 if shared.rng.bool() => replay(&world, &mut shared),
-            4 => errands::purge(&world, &mut shared),
+            4 => maintenance::purge(&world, &mut shared),
             _ => {}
         }
     }
@@ -222,7 +222,7 @@ fn replay(world: &World, shared: &mut Shared) {
     if known == 0 {
         return;
     }
-    let original = shared.rng.usize(0..known) as No;
+    let original = shared.rng.usize(0..known) as MessageNo;
     let Draft {
         id,
         aggregate,
@@ -241,7 +241,7 @@ fn replay(world: &World, shared: &mut Shared) {
             id: copy.id,
             copy_of: Some(first),
             available_at: None,
-            known: shared.checker.messages.len() as No,
+            known: shared.checker.messages.len() as MessageNo,
             ..shared.checker.account(first).draft.clone()
         };
         let no = shared.checker.committed(draft);

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::errands::{Drain, Reconciling};
+use super::maintenance::{Drain, Reconciling};
 use crate::message::MessageId;
-use crate::testing::simulation::history::No;
+use crate::testing::simulation::history::MessageNo;
 
 /// Why the broker or the store refuses a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub(in super::super) struct Draft {
     pub(in super::super) available_at: Option<OffsetDateTime>,
     pub(in super::super) poison: Poison,
     /// The message that it is a copy of.
-    pub(in super::super) copy_of: Option<No>,
+    pub(in super::super) copy_of: Option<MessageNo>,
     /// So many messages were committed when it was recorded.
-    pub(in super::super) known: No,
+    pub(in super::super) known: MessageNo,
 }
 
 /// A committed message and what became of it.
@@ -98,7 +98,7 @@ impl Account {
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
     /// Confirmed to it and not settled.
-    pub(super) confirmed: BTreeSet<No>,
+    pub(super) confirmed: BTreeSet<MessageNo>,
     /// The last settlement failed, or its answer did not come.
     pub(super) settles_in_vain: bool,
     /// Aggregates of which a message is on its way.

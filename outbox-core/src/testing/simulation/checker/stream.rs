@@ -10,11 +10,11 @@ use super::{Checker, Poison};
 use crate::publisher::{FailureClass, Receipt};
 use crate::relay::PoisonPolicy;
 use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, No};
+use crate::testing::simulation::history::{Event, MessageNo};
 
 impl Checker {
     /// The broker refuses the message for its own fault, if it has one.
-    pub(in super::super) fn own_fault(&mut self, no: No) -> Option<FailureClass> {
+    pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
         let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
         let class = match &mut self.account_mut(original).draft.poison {
@@ -38,7 +38,7 @@ impl Checker {
     }
 
     /// The stream takes a message, with this stream sequence if it is none that the broker remembers.
-    pub(in super::super) fn stored(&mut self, no: No, receipt: Receipt, now: OffsetDateTime) {
+    pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
         let Receipt {
             stream_sequence,
             duplicate,
@@ -65,7 +65,7 @@ impl Checker {
     }
 
     /// Everything that must come before it is on the log.
-    fn check_order(&mut self, no: No) {
+    fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
             return;

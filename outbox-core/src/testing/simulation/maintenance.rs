@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use super::broker::SimPublisher;
 use super::checker::Poison;
-use super::history::{Life, No};
-use super::relays::Fated;
+use super::history::{Life, MessageNo};
+use super::relays::CrashingRun;
 use super::store::SimStore;
 use super::world::{Shared, World};
 use super::{Invariant, Wrong, plan, writers, wrong};
@@ -91,7 +91,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
         }
         let (store, publisher, log, span) = seams(&world);
         let life = log.life;
-        let run = Fated::new(reconcile(&store, &publisher, &log, span), world.clone(), life);
+        let run = CrashingRun::new(reconcile(&store, &publisher, &log, span), world.clone(), life);
         let how = match run.await {
             None => "crashed",
             Some(Ok(_)) => "reconciled",
@@ -144,7 +144,7 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
 }
 
 /// What a drain that begins now must bring out: what is due, has no poison or delay in its aggregate, and is in a partition that nobody owns.
-pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<No> {
+pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
     let waits = listed

@@ -108,5 +108,5 @@ fn lose(world: &World) {
 }
 
 fn note(world: &World, what: &'static str) {
-    world.shared().checker.history.note(Event::Weather { what });
+    world.shared().checker.history.note(Event::Fault { what });
 }
