@@ -19,7 +19,7 @@ CREATE TABLE inbox_messages (
 CREATE INDEX inbox_messages_expires_at ON inbox_messages (expires_at);
 
 -- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
-CREATE TABLE inbox_positions (
+CREATE TABLE inbox_sequences (
     consumer       text COLLATE "C" NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
@@ -27,10 +27,10 @@ CREATE TABLE inbox_positions (
     failing        bigint,                     -- a later one that has failed and is tried again: those after it wait for it
     missing        text,                       -- numbers that were not waited for any longer: JSON array of [first, last]
     updated_at     timestamptz NOT NULL,
-    CONSTRAINT inbox_positions_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    CONSTRAINT inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) WITH (fillfactor = 80);
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE inbox_dead_letters (
     id             uuid NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE inbox_dead_letters (
     aggregate_id   text COLLATE "C",
     sequence       bigint,                     -- also null: not sequenced
     subject        text NOT NULL,
-    position       bigint NOT NULL,            -- in the stream
+    stream_sequence bigint NOT NULL,           -- given by the stream
     headers        json NOT NULL,              -- array of [name, value]
     payload        bytea NOT NULL,
     error          text NOT NULL,
@@ -55,9 +55,9 @@ CREATE TABLE inbox_dead_letters (
 CREATE INDEX inbox_dead_letters_consumer ON inbox_dead_letters (consumer, created_at);
 
 -- What is to be tried again, in the order of the stream.
-CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, position) WHERE status = 1;
+CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: what was given up, with payloads as text, or escaped where they are none.
+-- For people: dead letters, with payloads as text, or escaped where they are none.
 CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -67,10 +67,10 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
-CREATE VIEW inbox_given_up AS
+CREATE VIEW inbox_dead_letters_readable AS
 SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, error AS reason, attempts,
        CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
-       created_at, subject, position, headers, inbox_readable(payload) AS payload
+       created_at, subject, stream_sequence, headers, inbox_readable(payload) AS payload
 FROM inbox_dead_letters;
 
 -- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is

@@ -4,11 +4,11 @@
 -- Aggregate and deduplication keys are VARBINARY: text collations call `Ab1` and `aB1` equal, and even utf8mb4_bin ignores
 -- trailing spaces. All times are UTC.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
 -- is locked; it has holes and says nothing about the order of different aggregates. With several writable Galera nodes
 -- it would not: write to one. (aggregate, sequence) needs no unique index: the head row guarantees it.
 CREATE TABLE IF NOT EXISTS outbox_messages (
-    seq            BIGINT NOT NULL AUTO_INCREMENT,
+    row_id         BIGINT NOT NULL AUTO_INCREMENT,
     id             BINARY(16) NOT NULL,
     partition_no   SMALLINT NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type VARBINARY(64) NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     available_at   DATETIME(6) NULL COMMENT 'null: at once',
     attempts       INT NOT NULL DEFAULT 0,
     last_error     TEXT COLLATE utf8mb4_bin NULL,
-    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 parked, 3 waiting',
+    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 dead, 3 waiting',
     published_at   DATETIME(6) NULL,
     failures       INT NOT NULL DEFAULT 0,
     event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',
@@ -34,14 +34,14 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     waiting_key    VARBINARY(1085) GENERATED ALWAYS AS
         (IF(status = 3, IF(sequence IS NULL, CHAR(partition_no + 1), CONCAT(aggregate_type, x'00', aggregate_id)), NULL)) STORED,
     waiting_until  DATETIME(6) GENERATED ALWAYS AS (IF(status = 3 AND sequence IS NULL, available_at, NULL)) STORED,
-    PRIMARY KEY (seq),
+    PRIMARY KEY (row_id),
     UNIQUE KEY outbox_messages_id (id),
     UNIQUE KEY outbox_messages_dedup_key (dedup_key),
     -- What relays read, in their order (there are no partial indexes): one that owns all partitions, and one that shares them with others.
-    KEY outbox_messages_status (status, seq),
-    KEY outbox_messages_status_own (status, partition_no, seq),
-    -- Waiting rows: by aggregate, to fetch those of a due hold in their order, and unsequenced ones by their own time.
-    KEY outbox_messages_waiting (waiting_key, waiting_until, seq)
+    KEY outbox_messages_status (status, row_id),
+    KEY outbox_messages_status_own (status, partition_no, row_id),
+    -- Waiting rows: by aggregate, to fetch those of an ended block in their order, and unsequenced ones by their own time.
+    KEY outbox_messages_waiting (waiting_key, waiting_until, row_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
@@ -52,20 +52,20 @@ CREATE TABLE IF NOT EXISTS outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
-CREATE TABLE IF NOT EXISTS outbox_holds (
+CREATE TABLE IF NOT EXISTS outbox_blocks (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     partition_no   SMALLINT NOT NULL,
-    due_at         DATETIME(6) NULL COMMENT 'null: halted',
-    halted_by      BIGINT NULL COMMENT 'seq of the parked message',
+    blocked_until  DATETIME(6) NULL COMMENT 'null: halted',
+    halted_by      BIGINT NULL COMMENT 'row_id of the dead letter',
     PRIMARY KEY (aggregate_type, aggregate_id),
-    KEY outbox_holds_due (due_at),
-    KEY outbox_holds_own (partition_no, due_at),
-    KEY outbox_holds_halted (halted_by),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    KEY outbox_blocks_due (blocked_until),
+    KEY outbox_blocks_own (partition_no, blocked_until),
+    KEY outbox_blocks_halted (halted_by),
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
@@ -94,13 +94,13 @@ CREATE TABLE IF NOT EXISTS outbox_relays (
 
 -- For people. Never fails: what is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW outbox_messages_readable AS
-SELECT seq,
+SELECT row_id,
        LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
        LOWER(CONCAT(SUBSTR(HEX(COALESCE(event_id, id)), 1, 8), '-', SUBSTR(HEX(COALESCE(event_id, id)), 9, 4), '-',
                     SUBSTR(HEX(COALESCE(event_id, id)), 13, 4), '-', SUBSTR(HEX(COALESCE(event_id, id)), 17, 4), '-',
                     SUBSTR(HEX(COALESCE(event_id, id)), 21))) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
        sequence, event_type, event_version, subject,
@@ -110,18 +110,18 @@ SELECT seq,
        headers, CONVERT(dedup_key USING utf8mb4) AS dedup_key, partition_no
 FROM outbox_messages;
 
--- Messages that were given up, and why.
-CREATE OR REPLACE VIEW outbox_parked AS
-SELECT m.seq,
+-- Dead letters, and why.
+CREATE OR REPLACE VIEW outbox_dead_letters AS
+SELECT m.row_id,
        LOWER(CONCAT(SUBSTR(HEX(m.id), 1, 8), '-', SUBSTR(HEX(m.id), 9, 4), '-', SUBSTR(HEX(m.id), 13, 4), '-',
                     SUBSTR(HEX(m.id), 17, 4), '-', SUBSTR(HEX(m.id), 21))) AS id,
        CONVERT(m.aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(m.aggregate_id USING utf8mb4) AS aggregate_id,
        m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason, h.halted_by IS NOT NULL AS halts, m.created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE OR REPLACE VIEW outbox_held AS
+CREATE OR REPLACE VIEW outbox_blocked AS
 SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
-       halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
-FROM outbox_holds;
+       halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
+FROM outbox_blocks;

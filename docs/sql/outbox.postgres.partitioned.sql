@@ -1,13 +1,13 @@
 -- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
--- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
+-- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
-CREATE SEQUENCE outbox_messages_seq;
+CREATE SEQUENCE outbox_messages_row_ids;
 
 CREATE TABLE outbox_messages (
-    seq            bigint NOT NULL DEFAULT nextval('outbox_messages_seq'),
+    row_id         bigint NOT NULL DEFAULT nextval('outbox_messages_row_ids'),
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies
@@ -32,7 +32,7 @@ CREATE TABLE outbox_messages (
     CONSTRAINT outbox_messages_id PRIMARY KEY (id, created_at)
 ) PARTITION BY RANGE (created_at);
 
-ALTER SEQUENCE outbox_messages_seq OWNED BY outbox_messages.seq;
+ALTER SEQUENCE outbox_messages_row_ids OWNED BY outbox_messages.row_id;
 
 -- What has no day: rows that outlived theirs because they are not published, and all rows while nobody makes days.
 CREATE TABLE outbox_messages_default PARTITION OF outbox_messages DEFAULT WITH (
@@ -98,7 +98,7 @@ BEGIN
         'vacuum_truncate = false)';
     -- A megabyte of empty pages. An empty table that was analysed is read as a whole and sorted, by plans that are cached and stay so for a minute
     -- after midnight.
-    EXECUTE 'INSERT INTO ' || name || ' (seq, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
+    EXECUTE 'INSERT INTO ' || name || ' (row_id, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
         'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
         USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
     EXECUTE 'DELETE FROM ' || name;
@@ -112,26 +112,26 @@ SELECT outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM ge
 
 -- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
 CREATE INDEX outbox_messages_pending
-    ON outbox_messages (seq) WHERE status = 0;
+    ON outbox_messages (row_id) WHERE status = 0;
 
 -- What a relay reads that shares the partitions with others. The predicate says the same in other words, so that a query decides by its own words
 -- which of the two indexes it reads.
 CREATE INDEX outbox_messages_pending_own
-    ON outbox_messages (partition_no, seq) WHERE status::int4 = 0;
+    ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to settle them. All
+-- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to settle them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX outbox_messages_waiting
-    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX outbox_messages_waiting_until
     ON outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;
 
-CREATE INDEX outbox_messages_waiting_seq
-    ON outbox_messages (seq) WHERE status = 3;
+CREATE INDEX outbox_messages_waiting_row_id
+    ON outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX outbox_messages_parked
-    ON outbox_messages (seq) WHERE status = 2;
+CREATE INDEX outbox_messages_dead
+    ON outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
 CREATE TABLE outbox_aggregates (
@@ -145,17 +145,17 @@ CREATE TABLE outbox_aggregates (
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
-CREATE TABLE outbox_holds (
+CREATE TABLE outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     partition_no   smallint NOT NULL,
-    due_at         timestamptz,                  -- null: halted
-    halted_by      bigint,                       -- seq of the parked message
-    CONSTRAINT outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    blocked_until  timestamptz,                  -- null: halted
+    halted_by      bigint,                       -- row_id of the dead letter
+    CONSTRAINT outbox_blocks_pk PRIMARY KEY (aggregate_type, aggregate_id),
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
     -- Comes and goes in bursts.
     autovacuum_vacuum_scale_factor = 0.1,
@@ -165,20 +165,20 @@ CREATE TABLE outbox_holds (
 );
 
 -- Some empty pages. A table of none or few is read as a whole for each look-up, by plans that are cached and stay so for a minute after a burst of
--- 10,000 holds: half a second per fetch then (measured), where the index takes 2 ms.
-INSERT INTO outbox_holds (aggregate_type, aggregate_id, partition_no, due_at)
+-- 10,000 blocks: half a second per fetch then (measured), where the index takes 2 ms.
+INSERT INTO outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
 SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
-DELETE FROM outbox_holds;
+DELETE FROM outbox_blocks;
 
 -- What is due: for a relay that owns all partitions, and for one that shares them.
-CREATE INDEX outbox_holds_due
-    ON outbox_holds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_blocks_due
+    ON outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX outbox_holds_own
-    ON outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_blocks_own
+    ON outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX outbox_holds_halted
-    ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+CREATE INDEX outbox_blocks_halted
+    ON outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE outbox_leases (
@@ -210,22 +210,22 @@ END
 $$;
 
 CREATE VIEW outbox_messages_readable AS
-SELECT seq, id, COALESCE(event_id, id) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+SELECT row_id, id, COALESCE(event_id, id) AS event_id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        created_at, available_at, published_at, attempts, failures, last_error,
        content_type, outbox_readable(payload) AS payload, headers, dedup_key, partition_no
 FROM outbox_messages;
 
--- Messages that were given up, and why.
-CREATE VIEW outbox_parked AS
-SELECT m.seq, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
+-- Dead letters, and why.
+CREATE VIEW outbox_dead_letters AS
+SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE VIEW outbox_held AS
-SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
-FROM outbox_holds;
+CREATE VIEW outbox_blocked AS
+SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
+FROM outbox_blocks;

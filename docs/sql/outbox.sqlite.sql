@@ -3,10 +3,10 @@
 --
 -- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
 
--- One row per message. `seq` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
+-- One row per message. `row_id` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
 -- otherwise the number of a deleted row would be given again.
 CREATE TABLE IF NOT EXISTS outbox_messages (
-    seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+    row_id         INTEGER PRIMARY KEY AUTOINCREMENT,
     id             BLOB NOT NULL,
     partition_no   INTEGER NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type TEXT NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     available_at   INTEGER,                     -- null: at once
     attempts       INTEGER NOT NULL DEFAULT 0,
     last_error     TEXT,
-    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   INTEGER,
     failures       INTEGER NOT NULL DEFAULT 0,
     event_id       BLOB                         -- null: the same as id; set in replayed copies
@@ -36,23 +36,23 @@ CREATE UNIQUE INDEX IF NOT EXISTS outbox_messages_dedup_key
 
 -- What relays read, in their order: one that owns all partitions, and one that shares them with others. Their size is the backlog, not the history.
 CREATE INDEX IF NOT EXISTS outbox_messages_pending
-    ON outbox_messages (seq) WHERE status = 0;
+    ON outbox_messages (row_id) WHERE status = 0;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_pending_own
-    ON outbox_messages (partition_no, seq) WHERE status = 0;
+    ON outbox_messages (partition_no, row_id) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to count them. All
+-- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to count them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting
-    ON outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX IF NOT EXISTS outbox_messages_waiting_until
     ON outbox_messages (partition_no, available_at) WHERE status = 3 AND sequence IS NULL;
 
-CREATE INDEX IF NOT EXISTS outbox_messages_waiting_seq
-    ON outbox_messages (seq) WHERE status = 3;
+CREATE INDEX IF NOT EXISTS outbox_messages_waiting_row_id
+    ON outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX IF NOT EXISTS outbox_messages_parked ON outbox_messages (seq) WHERE status = 2;
+CREATE INDEX IF NOT EXISTS outbox_messages_dead ON outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence.
 CREATE TABLE IF NOT EXISTS outbox_aggregates (
@@ -62,26 +62,26 @@ CREATE TABLE IF NOT EXISTS outbox_aggregates (
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message.
-CREATE TABLE IF NOT EXISTS outbox_holds (
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message.
+CREATE TABLE IF NOT EXISTS outbox_blocks (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     partition_no   INTEGER NOT NULL,
-    due_at         INTEGER,                     -- null: halted
-    halted_by      INTEGER,                     -- seq of the parked message
+    blocked_until  INTEGER,                     -- null: halted
+    halted_by      INTEGER,                     -- row_id of the dead letter
     PRIMARY KEY (aggregate_type, aggregate_id),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITHOUT ROWID;
 
-CREATE INDEX IF NOT EXISTS outbox_holds_due
-    ON outbox_holds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS outbox_blocks_due
+    ON outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX IF NOT EXISTS outbox_holds_own
-    ON outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS outbox_blocks_own
+    ON outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX IF NOT EXISTS outbox_holds_halted
-    ON outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+CREATE INDEX IF NOT EXISTS outbox_blocks_halted
+    ON outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE IF NOT EXISTS outbox_leases (
@@ -104,13 +104,13 @@ CREATE TABLE IF NOT EXISTS outbox_relays (
 
 -- For people. Never fails: a payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS outbox_messages_readable AS
-SELECT seq,
+SELECT row_id,
        lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
        lower(substr(hex(COALESCE(event_id, id)), 1, 8) || '-' || substr(hex(COALESCE(event_id, id)), 9, 4) || '-' ||
              substr(hex(COALESCE(event_id, id)), 13, 4) || '-' || substr(hex(COALESCE(event_id, id)), 17, 4) || '-' ||
              substr(hex(COALESCE(event_id, id)), 21)) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
@@ -121,19 +121,19 @@ SELECT seq,
        headers, dedup_key, partition_no
 FROM outbox_messages;
 
--- Messages that were given up, and why.
-CREATE VIEW IF NOT EXISTS outbox_parked AS
-SELECT m.seq,
+-- Dead letters, and why.
+CREATE VIEW IF NOT EXISTS outbox_dead_letters AS
+SELECT m.row_id,
        lower(substr(hex(m.id), 1, 8) || '-' || substr(hex(m.id), 9, 4) || '-' || substr(hex(m.id), 13, 4) || '-' ||
              substr(hex(m.id), 17, 4) || '-' || substr(hex(m.id), 21)) AS id,
        m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures,
        m.last_error AS reason, h.aggregate_id IS NOT NULL AS halts,
        strftime('%Y-%m-%d %H:%M:%f', m.created_at / 1000000.0, 'unixepoch') AS created_at
-FROM outbox_messages m LEFT JOIN outbox_holds h ON h.halted_by = m.seq
+FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE VIEW IF NOT EXISTS outbox_held AS
+CREATE VIEW IF NOT EXISTS outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
-       strftime('%Y-%m-%d %H:%M:%f', due_at / 1000000.0, 'unixepoch') AS due_at, halted_by, partition_no
-FROM outbox_holds;
+       strftime('%Y-%m-%d %H:%M:%f', blocked_until / 1000000.0, 'unixepoch') AS blocked_until, halted_by, partition_no
+FROM outbox_blocks;

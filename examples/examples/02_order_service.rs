@@ -101,8 +101,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut lines = Vec::new();
     let stored = jetstream::new(client).get_stream(stream).await?;
-    for position in 1..=report.published {
-        let message = stored.get_raw_message(position).await?;
+    for stream_sequence in 1..=report.published {
+        let message = stored.get_raw_message(stream_sequence).await?;
         let header = |name| {
             message
                 .headers

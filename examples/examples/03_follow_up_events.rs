@@ -11,8 +11,8 @@ use outbox_core::{Catalogue, DomainEvent, Relay};
 use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, State, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix, connect,
-    connect_options, provision_stream,
+    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
+    connect, connect_options, provision_stream,
 };
 use outbox_sea_orm::SqlStore;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
@@ -114,9 +114,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         SqlStore::new(db.clone()),
         JetStreamPublisher::new(client.clone(), publisher),
     );
-    let source = JetStreamSource::new(client, SourceConfig::default().stream(stream).prefix(prefix));
+    let subscriber =
+        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
     let (sent, mut mails) = mpsc::unbounded_channel();
-    let inbox = Inbox::new(db, source).state(Mailer {
+    let inbox = Inbox::new(db, subscriber).state(Mailer {
         seen: Mutex::default(),
         sent,
     });

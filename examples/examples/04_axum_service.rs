@@ -13,8 +13,8 @@ use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, shutdown};
 use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix, connect,
-    connect_options, provision_stream,
+    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
+    connect, connect_options, provision_stream,
 };
 use outbox_sea_orm::{SaveWithEvents, SqlStore};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, Set, Statement};
@@ -154,8 +154,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         SqlStore::new(db.clone()),
         JetStreamPublisher::new(client.clone(), publisher),
     );
-    let source = JetStreamSource::new(client, SourceConfig::default().stream(stream).prefix(prefix));
-    let inbox = Inbox::new(db.clone(), source);
+    let subscriber =
+        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
+    let inbox = Inbox::new(db.clone(), subscriber);
 
     let app = axum::Router::new()
         .route("/orders/{product}/{units}", post(place_order))

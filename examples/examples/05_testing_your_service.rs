@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("one order recorded, the refused one left nothing");
 
-    // Make the broker fail. Nothing is lost, and nothing is parked.
+    // Make the broker fail. Nothing is lost, and nothing becomes a dead letter.
     let broker = MemoryBroker::new();
     broker.set_down(true);
     let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
@@ -84,11 +84,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Drain until idle, and assert what was handled.
     place_order(&db, 3, 9).await?;
     relay.drain().await?;
-    let inbox = Inbox::new(db.clone(), broker.source()).state(Warehouse { capacity: 5 });
+    let inbox = Inbox::new(db.clone(), broker.subscriber()).state(Warehouse { capacity: 5 });
     inbox.drain_until_idle().await?;
     assert_eq!(handled(&db, "warehouse").await?.len(), 1);
     let dead = dead_letters(&db, "warehouse").await?;
-    println!("handled one order, gave one up: {}", dead[0].error);
+    println!("handled one order, one dead letter: {}", dead[0].error);
 
     // A handler alone, with its real deduplication and without a broker.
     let harness = Harness::new(database().await?)

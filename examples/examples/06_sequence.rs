@@ -88,7 +88,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!(
         "rows that remember it: {}",
-        number(&db, "SELECT count(*) AS n FROM inbox_positions").await?
+        number(&db, "SELECT count(*) AS n FROM inbox_sequences").await?
     );
     Ok(())
 }

@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Every message comes twice, and every one runs twice.
     broker.duplicate_deliveries(usize::MAX);
-    let inbox = Inbox::new(db.clone(), broker.source());
+    let inbox = Inbox::new(db.clone(), broker.subscriber());
     let report = inbox.drain_until_idle().await?;
     println!(
         "handled {}, dropped {} duplicates",

@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     outbox_sea_orm::migrate(&db).await?;
     outbox_inbox::migrate(&db).await?;
     let broker = MemoryBroker::new();
-    let inbox = Inbox::new(db.clone(), broker.source());
+    let inbox = Inbox::new(db.clone(), broker.subscriber());
 
     for (report, order_number, remark) in [
         ("web-1", "N-1", "for the first time"),

@@ -1,6 +1,6 @@
 //! `cargo run -p examples --example 11_outside_the_database`
 //!
-//! Strategy `store`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
+//! Strategy `external`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
 //! store remembers what was done; if the process dies between the effect and the record, the effect happens again. Hence the second line: a
 //! stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
 //! use `outbox_inbox::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox_nats::KvDedupStore`; both expire what they keep.
@@ -37,7 +37,7 @@ impl Payments {
 }
 
 /// It takes no `Tx`, so no transaction is open while the provider is asked.
-#[idempotent_handler(consumer = "payments", strategy = store, backoff = "10ms..20ms")]
+#[idempotent_handler(consumer = "payments", strategy = external, backoff = "10ms..20ms")]
 async fn charge(
     event: Event<OrderPlaced>,
     key: StableKey,
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .drain()
         .await?;
     let store = MemoryDedupStore::new();
-    let inbox = Inbox::new(db, broker.source())
+    let inbox = Inbox::new(db, broker.subscriber())
         .state(Payments::default())
         .dedup_store(store.clone());
 

@@ -2,7 +2,7 @@
 //!
 //! Many messages in one transaction, exactly once each: for handlers whose own work is smaller than a commit. `statistics` takes several events
 //! at once and writes them with one statement; `audit` is an ordinary handler of one event, and the inbox runs it for several messages in one
-//! transaction. If a message fails, all are rolled back and handled one by one, so that only the bad one is given up. No server is needed.
+//! transaction. If a message fails, all are rolled back and handled one by one, so that only the bad one is dead-lettered. No server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,11 +80,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .await?;
 
         let runs = Runs::default();
-        let inbox = Inbox::new(db.clone(), broker.source()).state(runs.clone());
+        let inbox = Inbox::new(db.clone(), broker.subscriber()).state(runs.clone());
         let report = inbox.drain_until_idle().await?;
         let counted = number(&db, "SELECT units AS n FROM totals").await?;
         println!(
-            "{what}: given up {}, counted so far {counted}",
+            "{what}: dead letters {}, counted so far {counted}",
             report.dead_letters
         );
         if bad.is_none() {
@@ -94,7 +94,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for letter in dead_letters(&db, "statistics").await? {
         let product = letter.aggregate.map_or_else(String::new, |product| product.id);
-        println!("statistics gave up product {product}: {}", letter.error);
+        println!("dead letter of product {product}: {}", letter.error);
     }
     println!(
         "audited: {}",

@@ -36,7 +36,7 @@ async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: State<PriceList>) -
         return Err(HandlerError::retry("caviar has no price"));
     }
     if event.product == "unicorn" {
-        // It cannot help: given up at once.
+        // It cannot help: dead-lettered at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
     tx.execute_unprepared(&format!("INSERT INTO bills VALUES ({})", event.order_id))
@@ -70,12 +70,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .drain()
         .await?;
 
-    // While caviar is tried again, chai waits behind it: the order of an order's events is kept. Once caviar is given up, chai goes on.
+    // While caviar is tried again, chai waits behind it: the order of an order's events is kept. Once caviar is dead-lettered, chai goes on.
     let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
     let handled = shutdown.clone();
-    let inbox = Inbox::new(db.clone(), broker.source())
+    let inbox = Inbox::new(db.clone(), broker.subscriber())
         .state(prices.clone())
-        .on_dead_letter(|lost| println!("given up after {} attempts: {}", lost.attempts, lost.error))
+        .on_dead_letter(|lost| println!("dead letter after {} attempts: {}", lost.attempts, lost.error))
         .on_handled(move |done| {
             println!("billed number {}", done.message.sequence.unwrap_or_default());
             if done.message.sequence == Some(1) {

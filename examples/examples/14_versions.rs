@@ -72,20 +72,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         cents: old.cents,
         currency: "EUR".to_owned(),
     });
-    let refused = Inbox::new(db.clone(), broker.source()).upcasters(incomplete);
+    let refused = Inbox::new(db.clone(), broker.subscriber()).upcasters(incomplete);
     println!(
         "without the second step it starts: {}",
         refused.drain_until_idle().await.is_ok()
     );
 
-    let inbox = Inbox::new(db.clone(), broker.source())
+    let inbox = Inbox::new(db.clone(), broker.subscriber())
         .upcasters(complete)
         .config(InboxConfig::default().concurrency(1)); // So that this prints in order.
     inbox.drain_until_idle().await?;
 
     // It is kept as it came, in version 1.
     for letter in outbox_inbox::testing::dead_letters(&db, "billing").await? {
-        println!("given up: {}", String::from_utf8_lossy(&letter.payload));
+        println!("dead letter: {}", String::from_utf8_lossy(&letter.payload));
     }
     Ok(())
 }

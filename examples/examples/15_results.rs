@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Where the answer goes to is the application's: an HTTP callback, a reply subject. The hook is called after the commit; a crash in between
     // loses the call, and the sender asks again.
     broker.duplicate_deliveries(1);
-    let inbox = Inbox::new(db, broker.source())
+    let inbox = Inbox::new(db, broker.subscriber())
         .state(Hotel::default())
         .on_handled(|done| {
             let result = String::from_utf8_lossy(done.result.unwrap_or_default());

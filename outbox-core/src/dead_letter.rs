@@ -1,7 +1,7 @@
 //! The seam that takes copies of dead letters, for people and programs that look at streams and not at tables.
 //!
 //! Implementations: a JetStream stream (`outbox-nats`), memory (feature `testing`). Invariant: the table of dead letters is the truth. A copy is sent after the
-//! transaction that writes the letter, so a crash in between loses it, and nothing waits for one. Absent here: giving up, which
+//! transaction that writes the dead letter, so a crash in between loses it, and nothing waits for one. Not here: deciding what becomes a dead letter, which
 //! belongs to `outbox-inbox`.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::publisher::PublishError;
-use crate::source::Incoming;
+use crate::subscriber::Incoming;
 
 /// Takes copies of dead letters. Meant for `dyn`.
 ///
@@ -30,12 +30,12 @@ pub trait DeadLetterSink: fmt::Debug + Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send + 'a>>;
 }
 
-/// What a consumer gave up.
+/// A copy of a message that a consumer could not handle.
 #[derive(Clone, PartialEq)]
 pub struct DeadLetterCopy {
     /// Key of the dead letter in its table.
     pub id: Uuid,
-    /// The consumer that gave up.
+    /// The consumer that could not handle it.
     pub consumer: String,
     /// The event type; `None` for what is no message of an outbox.
     pub event_type: Option<String>,
@@ -48,7 +48,7 @@ pub struct DeadLetterCopy {
 }
 
 impl DeadLetterCopy {
-    /// The same for a repetition, another one for a letter that was tried again and failed again.
+    /// The same for a repetition, another one for a dead letter that was tried again and failed again.
     #[must_use]
     pub fn copy_id(&self) -> String {
         format!("{}-{}", self.id, self.attempts)
@@ -64,7 +64,7 @@ impl fmt::Debug for DeadLetterCopy {
             .field("event_type", &self.event_type)
             .field("error", &self.error)
             .field("attempts", &self.attempts)
-            .field("position", &self.incoming.position)
+            .field("stream_sequence", &self.incoming.stream_sequence)
             .finish_non_exhaustive()
     }
 }

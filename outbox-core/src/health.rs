@@ -58,7 +58,7 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// Looked for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// Polled for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
     /// Renewed the leases, or looked for free ones; at least every third of [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
@@ -87,19 +87,24 @@ pub(crate) struct Vitals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
-    FetchingHeld,
+    FetchingWaiting,
     Settling,
     Keeping,
 }
 
 impl Activity {
-    pub(crate) const ALL: [Self; 4] = [Self::Fetching, Self::FetchingHeld, Self::Settling, Self::Keeping];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Fetching,
+        Self::FetchingWaiting,
+        Self::Settling,
+        Self::Keeping,
+    ];
     pub(crate) const COUNT: usize = Self::ALL.len();
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Fetching => "fetching",
-            Self::FetchingHeld => "fetching held messages",
+            Self::FetchingWaiting => "fetching waiting messages",
             Self::Settling => "settling",
             Self::Keeping => "keeping leases",
         }

@@ -6,7 +6,7 @@
 //! the copies (crate `outbox-inbox`), so that each event takes effect once.
 //!
 //! This crate knows no database, broker or ORM. It holds what an event is ([`DomainEvent`]), what is stored and sent
-//! ([`NewMessage`], [`Message`], [`codec`]), the seams to the outside ([`OutboxStore`], [`Publisher`], [`Source`])
+//! ([`NewMessage`], [`Message`], [`codec`]), the seams to the outside ([`OutboxStore`], [`Publisher`], [`Subscriber`])
 //! and the engine over them ([`Relay`]). `outbox-sea-orm` and `outbox-nats` implement the seams; the feature `testing`
 //! has in-memory ones and the suites that every implementation runs.
 //!
@@ -44,8 +44,8 @@ pub mod context;
 pub mod dead_letter;
 pub mod dedup;
 pub mod publisher;
-pub mod source;
 pub mod store;
+pub mod subscriber;
 
 pub mod health;
 pub mod relay;
@@ -69,15 +69,15 @@ pub use message::{
 };
 pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
 pub use relay::{
-    EventPolicy, ParkedMessage, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
-};
-pub use source::{
-    ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, StreamRetention, Subscription,
+    DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, Verdict,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Lease, MessageStatus, OutboxAdmin,
+    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    Verdict, WaitingRequest,
+};
+pub use subscriber::{
+    ConsumerSpec, Delivery, Incoming, StreamFacts, StreamRetention, Subscriber, SubscriberError, Subscription,
 };
 
 /// Describes a Rust type as a domain event; see [`DomainEvent`] for what it generates and its keys.

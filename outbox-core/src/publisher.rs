@@ -60,8 +60,8 @@ pub trait StreamLog: Send + Sync + 'static {
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Position in the stream.
-    pub position: u64,
+    /// The number that the stream gave the message.
+    pub stream_sequence: u64,
     /// The broker already had the message: an earlier attempt arrived.
     pub duplicate: bool,
 }
@@ -79,7 +79,7 @@ pub enum FailureClass {
     Backpressure,
     /// Stream, permissions or names are set up wrongly. Back off and alarm; costs no attempt.
     Configuration,
-    /// This message can never be stored. Park it at once.
+    /// This message can never be stored. Dead-letter it at once.
     Permanent,
     /// A refusal we do not know. Back off; costs an attempt, so that it ends some day.
     Unclassified,

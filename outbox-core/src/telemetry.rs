@@ -55,19 +55,19 @@ metrics! {
     PENDING = "outbox_pending", "gauge", None, "messages not yet published, waiting ones included; counted to one million";
     WAITING = "outbox_waiting", "gauge", None, "of those, messages that wait for their aggregate or their time";
     OLDEST = "outbox_oldest_pending_age_seconds", "gauge", None, "age of the oldest pending message that does not wait; 0 if there is none";
-    PARKED = "outbox_parked", "gauge", None, "messages given up";
+    DEAD_LETTERS = "outbox_dead_letters", "gauge", None, "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", None, "aggregates that wait until an operator acts";
-    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are held: halted, delayed or backing off";
-    LEASES = "outbox_leases_held", "gauge", None, "partitions that this relay owns, of 64";
+    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are blocked: halted, delayed or backing off";
+    LEASES = "outbox_leases_owned", "gauge", None, "partitions that this relay owns, of 64";
     RELAYS = "outbox_relays_alive", "gauge", None, "relays that are alive, this one included";
     AILING = "outbox_relays_ailing", "gauge", None, "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
     PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
     DUPLICATES = "outbox_duplicates_total", "counter", None, "of those, messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", Some(("class", "unknown, transient, backpressure, configuration, permanent, unclassified")), "publishes that failed, by label `class`";
-    PARKINGS = "outbox_parkings_total", "counter", None, "messages given up since the start";
+    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", None, "dead letters since the start";
     LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
     WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
-    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching held messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
+    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching waiting messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
     PUBLISH = "outbox_publish_seconds", "histogram", None, "from sending a message to its confirmation";
     LATENCY = "outbox_commit_to_stream_seconds", "histogram", None, "from recording a message to its confirmation";
     FETCH = "outbox_fetch_seconds", "histogram", None, "one fetch";
@@ -117,9 +117,9 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        AILING, Activity, BLOCKED, Backlog, DUPLICATES, Duration, FAILURES, FETCH, FailureClass, HALTED,
-        LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PARKED, PARKINGS, PENDING, PUBLISH, PUBLISHED, PURGED,
-        RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
+        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PENDING, PUBLISH,
+        PUBLISHED, PURGED, RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -145,14 +145,14 @@ mod facade {
     pub(crate) fn backlog(backlog: &Backlog) {
         gauge(PENDING, backlog.pending);
         gauge(WAITING, backlog.waiting);
-        gauge(PARKED, backlog.parked);
+        gauge(DEAD_LETTERS, backlog.dead_letters);
         gauge(HALTED, backlog.halted_aggregates);
-        gauge(BLOCKED, backlog.held_aggregates);
+        gauge(BLOCKED, backlog.blocked_aggregates);
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
     }
 
-    pub(crate) fn leases(held: usize, relays: Relays) {
-        gauge(LEASES, held as u64);
+    pub(crate) fn leases(owned: usize, relays: Relays) {
+        gauge(LEASES, owned as u64);
         gauge(RELAYS, u64::from(relays.alive()));
         gauge(AILING, u64::from(relays.ailing));
     }
@@ -174,8 +174,8 @@ mod facade {
         metrics::counter!(STORE_FAILURES, "activity" => activity.as_str()).increment(1);
     }
 
-    pub(crate) fn parked() {
-        metrics::counter!(PARKINGS).increment(1);
+    pub(crate) fn dead_letter() {
+        metrics::counter!(DEAD_LETTERS_TOTAL).increment(1);
     }
 
     pub(crate) fn leases_lost(leases: usize) {
@@ -209,7 +209,7 @@ mod facade {
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}
     pub(crate) fn store_failed(_: Activity) {}
-    pub(crate) fn parked() {}
+    pub(crate) fn dead_letter() {}
     pub(crate) fn leases_lost(_: usize) {}
     pub(crate) fn found(_: bool) {}
     pub(crate) fn fetch(_: Duration) {}

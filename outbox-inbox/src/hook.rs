@@ -38,10 +38,10 @@ impl fmt::Debug for Handled<'_> {
     }
 }
 
-/// A message was given up.
+/// A message was dead-lettered.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct GivenUp<'a> {
+pub struct DeadDelivery<'a> {
     /// The consumer.
     pub consumer: &'a str,
     /// What was delivered.
@@ -54,12 +54,12 @@ pub struct GivenUp<'a> {
     pub attempts: u32,
 }
 
-impl fmt::Debug for GivenUp<'_> {
+impl fmt::Debug for DeadDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GivenUp")
+        f.debug_struct("DeadDelivery")
             .field("consumer", &self.consumer)
             .field("event_id", &self.message.map(|message| message.event_id))
-            .field("position", &self.incoming.position)
+            .field("stream_sequence", &self.incoming.stream_sequence)
             .field("error", &self.error)
             .field("attempts", &self.attempts)
             .finish_non_exhaustive()
@@ -67,7 +67,7 @@ impl fmt::Debug for GivenUp<'_> {
 }
 
 type OnHandled = Arc<dyn Fn(Handled<'_>) + Send + Sync>;
-type OnDeadLetter = Arc<dyn Fn(GivenUp<'_>) + Send + Sync>;
+type OnDeadLetter = Arc<dyn Fn(DeadDelivery<'_>) + Send + Sync>;
 
 /// The hooks of an inbox.
 #[derive(Clone, Default)]
@@ -96,24 +96,24 @@ impl Hooks {
         }
     }
 
-    pub(crate) async fn given_up(&self, given_up: GivenUp<'_>, id: Uuid) {
+    pub(crate) async fn dead_letter(&self, dead: DeadDelivery<'_>, id: Uuid) {
         if let Some(hook) = &self.on_dead_letter {
-            let told = guard("on_dead_letter", || hook(given_up));
-            log(given_up.consumer, told);
+            let told = guard("on_dead_letter", || hook(dead));
+            log(dead.consumer, told);
         }
         let Some(sink) = &self.sink else { return };
         let copy = DeadLetterCopy {
             id,
-            consumer: given_up.consumer.to_owned(),
-            event_type: given_up.message.map(|message| message.event_type.clone()),
-            error: given_up.error.to_owned(),
-            attempts: given_up.attempts,
-            incoming: given_up.incoming.clone(),
+            consumer: dead.consumer.to_owned(),
+            event_type: dead.message.map(|message| message.event_type.clone()),
+            error: dead.error.to_owned(),
+            attempts: dead.attempts,
+            incoming: dead.incoming.clone(),
         };
-        // A crash before this loses the copy; the table has the letter.
+        // A crash before this loses the copy; the table has the dead letter.
         let sent = guard_async("dead letter sink", || sink.send(&copy)).await;
-        if let Some(Err(error)) = log(given_up.consumer, sent) {
-            tracing::warn!(consumer = given_up.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");
+        if let Some(Err(error)) = log(dead.consumer, sent) {
+            tracing::warn!(consumer = dead.consumer, letter = %id, error = %describe(&error), "no copy of a dead letter was sent");
         }
     }
 }

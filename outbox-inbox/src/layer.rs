@@ -27,7 +27,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 ///     })
 /// }
 ///
-/// # fn demo(inbox: outbox_inbox::Inbox<outbox_core::testing::MemorySource>) {
+/// # fn demo(inbox: outbox_inbox::Inbox<outbox_core::testing::MemorySubscriber>) {
 /// let inbox = inbox.middleware(log_slow);
 /// # }
 /// ```

@@ -6,12 +6,12 @@
 //!
 //! **Promised**, for effects through the handler's transaction: one effect per consumer and message, however often, wherever and
 //! in whichever order copies arrive, while the row is kept (15 days by default); within a process, messages of one aggregate one at a time, in the order of
-//! the stream, and none before a failed one has been handled or given up; a message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw
+//! the stream, and none before a failed one has been handled or dead-lettered; a message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw
 //! bytes, and the others go on; outages of database and broker use no attempts. Other ways to recognise duplicates promise more or less: [`Strategy`].
 //!
 //! **Not promised**: anything about effects outside the database. They happen at least once; [`StableKey`] is the same each time,
 //! so that the receiver can drop the copies. Nor order of an aggregate over several processes, unless the handler asks for it ([`Strategy::Sequence`],
-//! [`Order::Strict`]), nor behind a message that was given up: its aggregate goes on without it.
+//! [`Order::Strict`]), nor behind a message that was dead-lettered: its aggregate goes on without it.
 //!
 //! **Not allowed**: statements that end the transaction. On MySQL and MariaDB DDL (`CREATE`, `ALTER`, `TRUNCATE`) commits it, and the claim with it:
 //! never run it in a handler.
@@ -66,7 +66,7 @@
 //!
 //! // The consumer. The broker delivers every message twice; a service calls `run(shutdown)` instead.
 //! broker.duplicate_deliveries(usize::MAX);
-//! let report = Inbox::new(db.clone(), broker.source()).drain_until_idle().await?;
+//! let report = Inbox::new(db.clone(), broker.subscriber()).drain_until_idle().await?;
 //! assert_eq!(report.handled, 1);
 //!
 //! let row = db.query_one_raw(sea_orm::Statement::from_string(
@@ -92,7 +92,7 @@
 //! | the tables | [`migrate`], [`migration`] |
 //! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
-//! | to look at what was given up, and try it again | [`DeadLetters`] |
+//! | to look at dead letters, and try them again | [`DeadLetters`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
 //! | the same for HTTP requests | `http` (feature `http`) |
 //! | to test a handler | `testing::Harness` (feature `testing`) |
@@ -141,7 +141,7 @@ pub use handler::{
     IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox, Registration, Reply, Requirement, Shape,
     StableKey, State, StateMap, Strategy, Tx,
 };
-pub use hook::{GivenUp, Handled};
+pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
@@ -161,7 +161,7 @@ pub use upcast::Upcasters;
 /// | `on_duplicate` | `skip`, `result`, `reemit` | `skip` | a duplicate is to hand back the stored [`Reply`] (`result`) or publish the follow-up events again (`reemit`); strategies `message_id` and `key` only |
 /// | `order` | `aggregate`, `none`, `strict` | `aggregate` | messages need not wait for a failed one of their aggregate (`none`; not with `sequence`), or must wait for all before them (`strict`, one at a time) |
 /// | `batch` | 1 to 1000 | 1; 100 for `Vec<Event<T>>` | handlers are short, and several messages can share a transaction. If one fails they are handled one by one |
-/// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should give up sooner or later than others |
+/// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should make dead letters sooner or later than others |
 /// | `backoff` | `"1s..5m"`: shortest and longest delay | [`InboxConfig::backoff`] | what it depends on recovers sooner or later than usual |
 /// | `timeout` | `"20s"` | [`InboxConfig::handler_timeout`] | it is known to be quicker or slower; must be shorter than [`InboxConfig::ack_wait`] |
 /// | `crate` | `::my_service::inbox` | `::outbox_inbox` | this crate is reached by another path |
@@ -176,7 +176,7 @@ pub use upcast::Upcasters;
 /// | `key(order_number)` | an event with the same text in this field (`key(0)` in a tuple struct) |
 /// | `key(OrderPlaced::number)`, `key(self::number)` | an event for which this function, `fn(&OrderPlaced) -> impl Display`, gives the same text: at most 1,024 bytes, never empty |
 /// | `constraint("reservations_pkey", …)` | a handler that violates one of these constraints |
-/// | `store` | an event that the [`DedupStore`](Strategy::Store) knows |
+/// | `external` | an event that the [`DedupStore`](Strategy::External) knows |
 ///
 /// ```
 /// # use outbox_core::DomainEvent;

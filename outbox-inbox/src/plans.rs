@@ -111,7 +111,7 @@ async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
             .is_some_and(|name| name.ends_with(purge.index))
     });
     let scan = scan.unwrap_or_else(|| panic!("no index: {plan:#}"));
-    assert!(scan["Index Cond"].is_string(), "the index is walked: {plan:#}");
+    assert!(scan["Index Cond"].is_string(), "the index is scanned: {plan:#}");
     assert!(
         find(&plan, &|node| node.get("Rows Removed by Filter").is_some()).is_none(),
         "rows are read in vain: {plan:#}"

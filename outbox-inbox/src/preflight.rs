@@ -2,7 +2,7 @@
 //!
 //! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Absent here: what handlers
 //! exist and need ([`crate::router`]), the configuration alone ([`crate::config`]), and what the broker checks itself: streams with retention
-//! `WorkQueue` or `Interest` are refused by the source at its subscription.
+//! `WorkQueue` or `Interest` are refused by the subscriber at its subscription.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -129,7 +129,7 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
         .collect()
 }
 
-/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::Store`] was given.
+/// What is wrong with the handlers' options together with the inbox's settings. `has_store`: a store for [`Strategy::External`] was given.
 pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_store: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let ack_wait = config.ack_wait;
@@ -154,12 +154,12 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
             Strategy::Sequence { gap: Some(gap) } if !gap.is_zero() && gap <= ack_wait => wrong(
                 "`gap`",
                 format!(
-                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended are given up \
+                    "is {gap:?} and `InboxConfig::ack_wait` {ack_wait:?}; use a longer gap, or messages of a process that ended become dead letters \
                      before they come again"
                 ),
             ),
-            Strategy::Store if !has_store => wrong(
-                "`strategy = store`",
+            Strategy::External if !has_store => wrong(
+                "`strategy = external`",
                 "has no store; give one to `Inbox::dedup_store`".to_owned(),
             ),
             _ => {}
@@ -196,7 +196,7 @@ pub(crate) fn stream(
         None => {
             let warning = format!(
                 "the stream keeps messages for ever, and the inbox forgets what it handled after {keep:?}: a replay of older ones (a new consumer name, a \
-                 position set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
+                 consumer set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
                  its like"
             );
             (None, Some(warning))
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn a_strategy_without_its_store_is_refused() {
-        let store = [with(Strategy::Store)];
-        assert_wrong(&settings(&store, &config(), false), "`strategy = store`");
+        let store = [with(Strategy::External)];
+        assert_wrong(&settings(&store, &config(), false), "`strategy = external`");
         assert!(settings(&store, &config(), true).is_empty());
         assert!(settings(&[with(Strategy::MessageId)], &config(), false).is_empty());
     }
@@ -296,8 +296,8 @@ mod tests {
             max_age,
             retention: StreamRetention::Limits,
             duplicate_window: None,
-            first_position: None,
-            last_position: 0,
+            first_stream_sequence: None,
+            last_stream_sequence: 0,
             messages: 0,
         }
     }
@@ -340,7 +340,7 @@ mod tests {
             with(Strategy::Natural),
             with(Strategy::Sequence { gap: None }),
             with(Strategy::Constraint(&["orders_pkey"])),
-            with(Strategy::Store),
+            with(Strategy::External),
         ];
         for max_age in [None, Some(3650 * DAY)] {
             let (problem, warning) = stream(&facts(max_age), &handlers, &config());

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only while nobody holds it: a claim that has the row keeps it, one
 //! that comes later finds none and takes effect, as for a message that was never seen. Failed rows move their expiry with each attempt, so only what is
-//! tried no more is lost. Dead rows stay as long as their dead letter. Positions are never deleted. Absent here: how long rows are kept.
+//! tried no more is lost. Dead rows stay as long as their dead letter. Sequences are never deleted. Absent here: how long rows are kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
 /// Ids by consumer.
 type Groups = BTreeMap<String, Vec<Uuid>>;
 
-/// Those of the dead rows, by the keys of their letters, whose letter exists (primary key, no lock: whoever deletes a letter does not need the row, or holds
+/// Those of the dead rows, by the keys of their dead letters, whose dead letter exists (primary key, no lock: whoever deletes a dead letter does not need the row, or holds
 /// it).
 async fn with_letters(
     tx: &DatabaseTransaction,

@@ -47,14 +47,14 @@ macro_rules! metrics {
 metrics! {
     RECEIVED = "inbox_received_total", "counter", ["consumer"], "deliveries received, repeated ones included";
     HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
-    DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or given up before";
+    DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or dead-lettered before";
     RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
-    DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "messages given up; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
+    DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "dead letters; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
     SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
     SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
-    IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and held ones included";
-    HELD = "inbox_held", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
+    IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
+    BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
 }
@@ -130,8 +130,8 @@ pub(crate) fn lag(message: &Message) -> Duration {
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, HELD, IN_FLIGHT, LAG, METRICS, RECEIVED,
-        RETRIES, Ran, SENT_BACK, SKIPPED,
+        BLOCKED, DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG, METRICS,
+        RECEIVED, RETRIES, Ran, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -171,7 +171,7 @@ mod facade {
             .record(lag.as_secs_f64());
     }
 
-    /// A message had been handled or given up before.
+    /// A message had been handled or dead-lettered before.
     pub(crate) fn duplicate(consumer: &'static str, event_type: &str) {
         count(DUPLICATES, consumer, event_type);
     }
@@ -181,7 +181,7 @@ mod facade {
         count(RETRIES, consumer, event_type);
     }
 
-    /// A message was given up.
+    /// A message was dead-lettered.
     pub(crate) fn dead_letter(consumer: &'static str, event_type: &str) {
         count(DEAD_LETTERS, consumer, event_type);
     }
@@ -208,10 +208,10 @@ mod facade {
             .record(took.as_secs_f64());
     }
 
-    /// So many deliveries are in memory, and so many of them held.
-    pub(crate) fn in_memory(consumer: &'static str, in_flight: usize, held: usize) {
+    /// So many deliveries are in memory, and so many of them blocked.
+    pub(crate) fn in_memory(consumer: &'static str, in_flight: usize, blocked: usize) {
         gauge(IN_FLIGHT, consumer, in_flight);
-        gauge(HELD, consumer, held);
+        gauge(BLOCKED, consumer, blocked);
     }
 }
 
@@ -294,7 +294,7 @@ mod tests {
             ("inbox_handler_seconds books order.placed handled", 0.02),
             ("inbox_handler_seconds books order.placed interrupted", 0.02),
             ("inbox_handler_seconds books order.placed stopped", 0.02),
-            ("inbox_held books", 2.0),
+            ("inbox_blocked books", 2.0),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
             ("inbox_received_total books", 1.0),

@@ -68,13 +68,13 @@ pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec
 pub enum Outcome {
     /// It took effect.
     Handled,
-    /// It had been handled or given up before; the handler did not run.
+    /// It had been handled or dead-lettered before; the handler did not run.
     Duplicate,
     /// The handler failed; it would run again after its delay.
     Failed,
     /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
     Later,
-    /// It was given up.
+    /// It was dead-lettered.
     DeadLettered,
     /// The handler does not handle this event.
     Skipped,
@@ -189,7 +189,7 @@ impl Harness {
         self
     }
 
-    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
     #[must_use]
     pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
@@ -244,7 +244,7 @@ impl Harness {
             headers,
             payload,
             delivery_count,
-            position: 1,
+            stream_sequence: 1,
         })
         .await
     }
@@ -271,12 +271,14 @@ impl Harness {
         };
         let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
         let handling = outbox_sea_orm::detached(async move {
-            let (mut item, stop) = (consumer.item(&incoming), Stop::default());
+            let (mut routed, stop) = (consumer.routed(&incoming), Stop::default());
             loop {
-                let troubles = item.memory.troubles;
-                match consumer.handle(&incoming, &mut item, &stop).await {
+                let database_failures = routed.memory.database_failures;
+                match consumer.handle(&incoming, &mut routed, &stop).await {
                     // What the database prevents is tried again, as by an inbox.
-                    Handling::Later { retry_after } if item.memory.troubles > troubles => {
+                    Handling::Later { retry_after }
+                        if routed.memory.database_failures > database_failures =>
+                    {
                         tokio::time::sleep(retry_after).await;
                     }
                     handling => break handling,

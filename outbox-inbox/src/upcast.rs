@@ -209,7 +209,7 @@ impl Upcasters {
                     .next();
                 let Some((_, handler)) = later else { continue };
                 used.insert((&step.event_type, step.from));
-                let end = self.walk(event_type, step.from + 1, versions);
+                let end = self.follow(event_type, step.from + 1, versions);
                 if !versions.contains_key(&end) && missing.insert((event_type, end)) {
                     problems.push(Problem::MissingUpcaster {
                         event_type: event_type.clone(),
@@ -233,7 +233,7 @@ impl Upcasters {
     }
 
     /// Goes up from a version until one is handled or no step leads on; returns where that is.
-    fn walk<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
+    fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
             && let Some(next) = version.checked_add(1)
@@ -250,7 +250,7 @@ impl Upcasters {
         version: u32,
         handled: &BTreeMap<u32, T>,
     ) -> Option<u32> {
-        Some(self.walk(event_type, version, handled)).filter(|version| handled.contains_key(version))
+        Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
     /// The message as of a later version that [`Self::reaches`] gave. Errors are fatal; keep the original for the dead letter.

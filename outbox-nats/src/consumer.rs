@@ -14,15 +14,15 @@ use async_nats::jetstream::consumer::{
 };
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
-use outbox_core::{ConsumerSpec, SourceError};
+use outbox_core::{ConsumerSpec, SubscriberError};
 use tokio::time::sleep;
 
 use crate::asked::{self, Asked};
 use crate::filters::{filters_of_pull, with_filters};
 use crate::outcome::is_temporary;
 use crate::provision::{Provisioning, captures};
-use crate::source::{configuration, interrupted};
 use crate::subject::{SubjectPrefix, without_covered};
+use crate::subscriber::{configuration, interrupted};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
@@ -52,7 +52,7 @@ impl Durable {
     /// Creates, updates or checks the consumer.
     ///
     /// What is written is read again after a moment: another process that read before it and wrote after it has overwritten it.
-    pub(crate) async fn ensure(&self) -> Result<PullConsumer, SourceError> {
+    pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
         for _ in 0..ROUNDS {
@@ -102,14 +102,14 @@ impl Durable {
             is_fitted = true;
             sleep(OVERWRITTEN_AFTER).await;
         }
-        Err(SourceError::Interrupted {
+        Err(SubscriberError::Interrupted {
             context: format!("consumer `{name}` is changed by others at the same time"),
             source: None,
         })
     }
 
     /// Writes what others have undone, if they have. Settings that others may want otherwise are left alone, and a consumer that is gone is not made.
-    pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SourceError> {
+    pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
         let is_narrowed = lacks.is_some();
@@ -145,7 +145,7 @@ impl Durable {
     }
 
     /// Reads the consumer; `None` if there is none.
-    pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SourceError> {
+    pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SubscriberError> {
         let name = &self.spec.name;
         let error = match self.stream.consumer_info(name).await {
             Ok(info) => return Ok(Some(info.config)),
@@ -163,7 +163,7 @@ impl Durable {
         })
     }
 
-    fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SourceError> {
+    fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SubscriberError> {
         if self.provisioning == Provisioning::VerifyOnly {
             return Err(self.not_allowed(config, changes));
         }
@@ -223,14 +223,14 @@ impl Durable {
     }
 
     /// Refuses what the server cannot change.
-    fn check_fixed(&self, seen: consumer::Config) -> Result<pull::Config, SourceError> {
+    fn check_fixed(&self, seen: consumer::Config) -> Result<pull::Config, SubscriberError> {
         let name = &self.spec.name;
         if seen.ack_policy != AckPolicy::Explicit {
             let context = format!(
-                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its position",
+                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
                 seen.ack_policy
             );
-            return Err(SourceError::Configuration {
+            return Err(SubscriberError::Configuration {
                 context,
                 source: None,
             });
@@ -304,7 +304,7 @@ impl Durable {
             !seen.inactive_threshold.is_zero(),
             "inactive_threshold",
             format!("{:?}", seen.inactive_threshold),
-            "none, or the position is deleted while no process runs".to_owned(),
+            "none, or its progress is deleted while no process runs".to_owned(),
         );
         need(
             !seen.backoff.is_empty(),
@@ -338,7 +338,7 @@ impl Durable {
     }
 
     /// Writes the consumer and verifies what the server made of it.
-    async fn store(&self, config: pull::Config) -> Result<(), SourceError> {
+    async fn store(&self, config: pull::Config) -> Result<(), SubscriberError> {
         let name = &self.spec.name;
         let asked = filters_of_pull(&config);
         let consumer = self.create(config).await?;
@@ -360,7 +360,7 @@ impl Durable {
             let kept = echoed.join(", ");
             let context =
                 format!("consumer `{name}` would not receive `{lacking}`: the server keeps filter {kept}");
-            return Err(SourceError::Configuration {
+            return Err(SubscriberError::Configuration {
                 context,
                 source: None,
             });
@@ -368,7 +368,7 @@ impl Durable {
         Ok(())
     }
 
-    async fn create(&self, config: pull::Config) -> Result<PullConsumer, SourceError> {
+    async fn create(&self, config: pull::Config) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         self.stream
             .create_consumer(config)
@@ -386,7 +386,7 @@ impl Durable {
             })
     }
 
-    async fn get(&self) -> Result<PullConsumer, SourceError> {
+    async fn get(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         self.stream
             .get_consumer(name)
@@ -395,7 +395,7 @@ impl Durable {
     }
 
     /// What an operator must do when we may not.
-    fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SourceError {
+    fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
         let filters: Vec<String> = filters_of_pull(config)
             .iter()
@@ -418,7 +418,7 @@ impl Durable {
                 changes.join("; ")
             )
         };
-        SourceError::Configuration {
+        SubscriberError::Configuration {
             context,
             source: None,
         }

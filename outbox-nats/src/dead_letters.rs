@@ -1,7 +1,7 @@
 //! A stream for copies of dead letters, beside the table that is the truth.
 //!
 //! Invariants: a copy carries nothing that the server would act on except what is set here (an original's `Nats-Rollup` would delete
-//! the copies before it); whatever was delivered, its subject is literal and bounded, and nothing panics. Absent here: deciding what is given up.
+//! the copies before it); whatever was delivered, its subject is literal and bounded, and nothing panics. Absent here: deciding what is dead-lettered.
 
 use std::future::{Future, IntoFuture as _};
 use std::pin::Pin;

@@ -1,20 +1,20 @@
 //! Fenced publishing: the server itself refuses what would stand out of order.
 //!
-//! All sequenced messages of an aggregate go to one subject, each with the position that the subject's last message is expected to have. So a message
+//! All sequenced messages of an aggregate go to one subject, each with the stream sequence that the subject's last message is expected to have. So a message
 //! that a relay left on the wire, and that arrives after another relay has gone on, is refused however late it is; the duplicate window alone
 //! forgets it. Invariants: a refusal counts as stored only if the message itself is found on the subject, and is sent again only at the
-//! position that was just looked up. Absent here: sending (`publisher`).
+//! stream sequence that was just looked up. Absent here: sending (`publisher`).
 //!
-//! What was found on the subject, for a message without a remembered position or after a refusal:
+//! What was found on the subject, for a message without a remembered stream sequence or after a refusal:
 //!
 //! | last message of the subject | then |
 //! |---|---|
-//! | none: a new aggregate, or all expired or purged | send, expecting position 0 |
+//! | none: a new aggregate, or all expired or purged | send, expecting stream sequence 0 |
 //! | the same id | stored: the receipt says duplicate |
-//! | a lower sequence | send, expecting its position |
-//! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last position |
+//! | a lower sequence | send, expecting its stream sequence |
+//! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
 //!
-//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that was parked
+//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that became a dead letter
 //! and overtaken: the latter is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
 //! aggregate's subject too, and carry an old sequence; so they are searched for after each refusal. Not fenced are unsequenced messages
 //! and fixed subjects: they keep their subjects.
@@ -38,8 +38,8 @@ use crate::log;
 use crate::outcome::{Attempt, is_wrong_last_sequence};
 use crate::publisher::{JetStreamPublisher, PublisherConfig};
 
-/// Most aggregates whose last position is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
-pub(crate) const POSITIONS_MAX: usize = 65_536;
+/// Most aggregates whose last stream sequence is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
+pub(crate) const STREAM_SEQUENCES_MAX: usize = 65_536;
 
 /// Times a message is sent before the relay is told to come back.
 const TRIES_MAX: u32 = 3;
@@ -47,27 +47,27 @@ const TRIES_MAX: u32 = 3;
 /// Most that the clocks of database and broker may differ.
 const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Last positions by subject: two generations, of which the older is dropped when the younger is full.
+/// Last stream sequences by subject: two generations, of which the older is dropped when the younger is full.
 #[derive(Debug, Default)]
-pub(crate) struct Positions {
+pub(crate) struct StreamSequences {
     young: HashMap<String, u64>,
     old: HashMap<String, u64>,
 }
 
-impl Positions {
+impl StreamSequences {
     fn get(&self, subject: &str) -> Option<u64> {
         self.young.get(subject).or_else(|| self.old.get(subject)).copied()
     }
 
-    fn set(&mut self, subject: &str, position: u64) {
+    fn set(&mut self, subject: &str, stream_sequence: u64) {
         if let Some(known) = self.young.get_mut(subject) {
-            *known = position;
+            *known = stream_sequence;
             return;
         }
-        if self.young.len() >= POSITIONS_MAX / 2 {
+        if self.young.len() >= STREAM_SEQUENCES_MAX / 2 {
             self.old = mem::take(&mut self.young);
         }
-        self.young.insert(subject.to_owned(), position);
+        self.young.insert(subject.to_owned(), stream_sequence);
     }
 
     fn forget(&mut self, subject: &str) {
@@ -79,7 +79,7 @@ impl Positions {
 /// What the subject says about a message.
 enum Standing {
     Stored(Receipt),
-    /// Not stored; the last position, 0 if there is none.
+    /// Not stored; the last stream sequence, 0 if there is none.
     After(u64),
 }
 
@@ -100,33 +100,35 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let first = message.sequence == Some(1) && !is_replay(message);
         // A first message is almost always new, so it does not look first.
-        let mut expected = self.positions().get(&subject).or(first.then_some(0));
+        let mut expected = self.stream_sequences().get(&subject).or(first.then_some(0));
         let mut refused = None;
         for _ in 0..TRIES_MAX {
-            let position = match expected {
-                Some(position) => position,
+            let stream_sequence = match expected {
+                Some(stream_sequence) => stream_sequence,
                 None => match self
                     .standing(message, attempt, refused.is_some(), deadline)
                     .await?
                 {
                     Standing::Stored(receipt) => return Ok(receipt),
-                    Standing::After(position) => position,
+                    Standing::After(stream_sequence) => stream_sequence,
                 },
             };
-            let publish =
-                encode()?.header(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, position.to_string().as_str());
+            let publish = encode()?.header(
+                NATS_EXPECTED_LAST_SUBJECT_SEQUENCE,
+                stream_sequence.to_string().as_str(),
+            );
             match self.send(attempt, subject.clone(), publish, deadline).await {
                 Ok(receipt) if receipt.duplicate => {
-                    // An older position than the last one, perhaps; the next message looks.
-                    self.positions().forget(&subject);
+                    // An older stream sequence than the last one, perhaps; the next message looks.
+                    self.stream_sequences().forget(&subject);
                     return Ok(receipt);
                 }
                 Ok(receipt) => {
-                    self.positions().set(&subject, receipt.position);
+                    self.stream_sequences().set(&subject, receipt.stream_sequence);
                     return Ok(receipt);
                 }
                 Err(error) if is_wrong_last_sequence(&error) => {
-                    self.positions().forget(&subject);
+                    self.stream_sequences().forget(&subject);
                     expected = None;
                     refused = Some(error);
                 }
@@ -156,21 +158,21 @@ impl JetStreamPublisher {
             let Some(last) = self.read_last(attempt.stream, attempt.subject).await? else {
                 return Ok(Standing::After(0));
             };
-            let stored = |position| {
+            let stored = |stream_sequence| {
                 Standing::Stored(Receipt {
-                    position,
+                    stream_sequence,
                     duplicate: true,
                 })
             };
-            let position = last.sequence;
+            let stream_sequence = last.sequence;
             let header = |name: &'static str| last.headers.get(HeaderName::from_static(name));
             if last
                 .headers
                 .get(NATS_MESSAGE_ID)
                 .is_some_and(|id| id.as_str() == message.id.to_string())
             {
-                self.positions().set(attempt.subject, position);
-                return Ok(stored(position));
+                self.stream_sequences().set(attempt.subject, stream_sequence);
+                return Ok(stored(stream_sequence));
             }
             let last_sequence = header("ce-sequence").and_then(|value| value.as_str().parse::<u64>().ok());
             let search = if is_replay(message) {
@@ -180,10 +182,10 @@ impl JetStreamPublisher {
                     || last_sequence >= message.sequence
                     || last_sequence.is_none()
             };
-            if search && let Some(position) = self.search(message, attempt).await? {
-                return Ok(stored(position));
+            if search && let Some(stream_sequence) = self.search(message, attempt).await? {
+                return Ok(stored(stream_sequence));
             }
-            Ok(Standing::After(position))
+            Ok(Standing::After(stream_sequence))
         };
         timeout_at(deadline, look)
             .await
@@ -245,14 +247,14 @@ impl JetStreamPublisher {
         .await
     }
 
-    /// The position of the message, if it is on the subject.
+    /// The stream sequence of the message, if it is on the subject.
     async fn search(&self, message: &Message, attempt: Attempt<'_>) -> Result<Option<u64>, PublishError> {
         let from = message.created_at - CLOCKS_APART;
         self.connected(async |live| {
             let mut found = None;
-            let see = |position, headers: &async_nats::HeaderMap| {
+            let see = |stream_sequence, headers: &async_nats::HeaderMap| {
                 if log::message_id(headers) == Some(message.id) {
-                    found = Some(position);
+                    found = Some(stream_sequence);
                 }
                 found.is_none()
             };
@@ -272,15 +274,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembered_positions_are_bounded_and_the_recent_ones_stay() {
-        let mut positions = Positions::default();
+    fn remembered_stream_sequences_are_bounded_and_the_recent_ones_stay() {
+        let mut stream_sequences = StreamSequences::default();
         for n in 0..200_000_u64 {
-            positions.set(&n.to_string(), n);
-            assert!(positions.young.len() + positions.old.len() <= POSITIONS_MAX);
+            stream_sequences.set(&n.to_string(), n);
+            assert!(stream_sequences.young.len() + stream_sequences.old.len() <= STREAM_SEQUENCES_MAX);
         }
-        assert_eq!(positions.get("199999"), Some(199_999));
-        assert_eq!(positions.get("1"), None);
-        positions.forget("199999");
-        assert_eq!(positions.get("199999"), None);
+        assert_eq!(stream_sequences.get("199999"), Some(199_999));
+        assert_eq!(stream_sequences.get("1"), None);
+        stream_sequences.forget("199999");
+        assert_eq!(stream_sequences.get("199999"), None);
     }
 }

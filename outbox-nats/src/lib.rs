@@ -1,6 +1,6 @@
 //! NATS JetStream for the transactional outbox: the way out to a stream, and the way in to consumers.
 //!
-//! [`JetStreamPublisher`] is what a relay publishes through, [`JetStreamSource`] what an inbox receives through, and
+//! [`JetStreamPublisher`] is what a relay publishes through, [`JetStreamSubscriber`] what an inbox receives through, and
 //! [`provision_stream`] makes sure at start that the stream between them exists and loses nothing. Works with nats-server 2.9 and newer.
 //!
 //! **Guaranteed**: a publish is `Ok` only if the message is on the stream; publishing a message again within the stream's duplicate window
@@ -32,9 +32,9 @@
 //! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
 //! | create or check the stream | [`provision_stream`], [`StreamSpec`]; [`Provisioning::VerifyOnly`] changes nothing |
 //! | publish | [`JetStreamPublisher`], [`PublisherConfig`] |
-//! | have the server refuse late and reordered messages | [`PublisherConfig::fenced`], [`SourceConfig::fenced`] |
+//! | have the server refuse late and reordered messages | [`PublisherConfig::fenced`], [`SubscriberConfig::fenced`] |
 //! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
-//! | receive | [`JetStreamSource`], [`SourceConfig`] |
+//! | receive | [`JetStreamSubscriber`], [`SubscriberConfig`] |
 //! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
 //! | keep handlers from acting twice outside their database | [`KvDedupStore`], [`DedupBucketSpec`] |
 //! | wake relays in other processes | [`hints`] |
@@ -64,7 +64,7 @@ mod consumer;
 mod filters;
 mod oracle;
 mod pull;
-mod source;
+mod subscriber;
 mod subscription;
 
 mod dead_letters;
@@ -80,6 +80,6 @@ pub use provision::{
     DEFAULT_STREAM, ProvisionError, Provisioning, StreamReport, StreamSpec, StreamWarning, provision_stream,
 };
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
-pub use source::{JetStreamSource, SourceConfig};
 pub use subject::{PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, decode_token, encode_token};
+pub use subscriber::{JetStreamSubscriber, SubscriberConfig};
 pub use subscription::{JetStreamDelivery, JetStreamSubscription};

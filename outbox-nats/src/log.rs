@@ -1,6 +1,6 @@
 //! Reads which messages are on the stream, without their payloads.
 //!
-//! An ephemeral consumer sends headers only, unacknowledged, in batches. Invariants: the end is a position that was the stream's last when reading
+//! An ephemeral consumer sends headers only, unacknowledged, in batches. Invariants: the end is a stream sequence that was the stream's last when reading
 //! began, so that reading ends while others publish; an answer that is not complete is an error. Absent here: comparing with the outbox.
 
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     id.parse::<Uuid>().ok().map(MessageId::from)
 }
 
-/// Shows position and headers of all messages stored at `from` or later, on one subject or all, in the order of the stream, until `see` says
+/// Shows stream sequence and headers of all messages stored at `from` or later, on one subject or all, in the order of the stream, until `see` says
 /// `false`.
 pub(crate) async fn read(
     live: &Live,

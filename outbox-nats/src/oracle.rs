@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::SourceError;
+use outbox_core::SubscriberError;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -87,7 +87,11 @@ impl Oracle {
     }
 
     /// Waits for the next answer of the server at most, and for [`HEALS`] after a change of the list or of processes.
-    pub(crate) async fn is_asked_for(&self, event_type: &str, subject: &str) -> Result<bool, SourceError> {
+    pub(crate) async fn is_asked_for(
+        &self,
+        event_type: &str,
+        subject: &str,
+    ) -> Result<bool, SubscriberError> {
         if self.own.contains(event_type) {
             return Ok(true);
         }
@@ -113,8 +117,8 @@ impl Oracle {
         Err(self.unknown("the list is changed, or the server is slow"))
     }
 
-    fn unknown(&self, why: &str) -> SourceError {
-        SourceError::Interrupted {
+    fn unknown(&self, why: &str) -> SubscriberError {
+        SubscriberError::Interrupted {
             context: format!(
                 "what consumer `{}` was asked for is not known: {why}",
                 self.consumer

@@ -1,13 +1,13 @@
 //! What the answer of JetStream to a publish means for the relay.
 //!
-//! Invariants: only an acknowledgement with a position on the expected stream counts as stored, and only a refusal that will always
+//! Invariants: only an acknowledgement with a stream sequence on the expected stream counts as stored, and only a refusal that will always
 //! be repeated counts as permanent. Everything in between is sent again, with the same id. Decisions are taken from kinds and codes,
 //! never from texts, which change between server versions. Absent here: waiting and sending (`publisher`).
 //!
 //! | answer | class |
 //! |---|---|
-//! | position > 0 on the expected stream | stored |
-//! | position 0 | unknown: servers before 2.10.26 answered so for messages they had not stored |
+//! | stream sequence > 0 on the expected stream | stored |
+//! | stream sequence 0 | unknown: servers before 2.10.26 answered so for messages they had not stored |
 //! | another stream's name | configuration |
 //! | not connected, no room to send in time, no answer in time, connection broken or closed | unknown |
 //! | the server reports that we may not publish on the subject, or not receive answers | configuration |
@@ -81,12 +81,12 @@ impl Attempt<'_> {
         }
         if ack.sequence == 0 {
             let context = format!(
-                "acknowledgement of message {id} has no position, which does not prove that it is stored"
+                "acknowledgement of message {id} has no stream sequence, which does not prove that it is stored"
             );
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         Ok(Receipt {
-            position: ack.sequence,
+            stream_sequence: ack.sequence,
             duplicate: ack.duplicate,
         })
     }
@@ -240,7 +240,7 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not park anything.
+        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not dead-letter anything.
         _ => FailureClass::Unclassified,
     }
 }
@@ -278,8 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_counts_only_with_position_and_stream() {
-        let receipt = |position, duplicate| Receipt { position, duplicate };
+    fn an_acknowledgement_counts_only_with_stream_sequence_and_stream() {
+        let receipt = |stream_sequence, duplicate| Receipt {
+            stream_sequence,
+            duplicate,
+        };
         assert_eq!(
             attempt().receipt(&ack("EVENTS", 7, false)).unwrap(),
             receipt(7, false)

@@ -177,7 +177,7 @@ pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<Str
     warn(
         limit < MESSAGE_BYTES,
         format!(
-            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages are parked"
+            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
         ),
     );
     Ok(warnings)

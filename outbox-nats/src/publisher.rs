@@ -16,7 +16,7 @@ use outbox_core::{FailureClass, Message, PublishError, Publisher, Receipt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::{Line, Live};
-use crate::fenced::Positions;
+use crate::fenced::StreamSequences;
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
@@ -54,12 +54,12 @@ pub struct PublisherConfig {
     /// Whether the server itself refuses messages that would stand out of order. Default `false`.
     ///
     /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>`, without the event's name, and each says which
-    /// position the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
+    /// stream sequence the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
     /// duplicate window. Not fenced are unsequenced events and events with a fixed subject; they keep their subjects.
     ///
-    /// Sources need [`SourceConfig::fenced`](crate::SourceConfig::fenced), and the publisher permissions: to read the last message
+    /// Subscribers need [`SubscriberConfig::fenced`](crate::SubscriberConfig::fenced), and the publisher permissions: to read the last message
     /// (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal (`$JS.API.STREAM.INFO.<stream>` and
-    /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; positions of 65,536 aggregates are
+    /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; stream sequences of 65,536 aggregates are
     /// remembered. All publishers of a stream must have the same setting.
     pub fenced: bool,
 }
@@ -137,7 +137,7 @@ impl PublisherConfig {
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,
-    positions: Arc<Mutex<Positions>>,
+    stream_sequences: Arc<Mutex<StreamSequences>>,
     config: PublisherConfig,
 }
 
@@ -150,7 +150,7 @@ impl JetStreamPublisher {
         let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
-            positions: Arc::default(),
+            stream_sequences: Arc::default(),
             config,
         }
     }
@@ -175,8 +175,10 @@ impl JetStreamPublisher {
             .is_some_and(|live| live.client.connection_state() == State::Connected)
     }
 
-    pub(crate) fn positions(&self) -> MutexGuard<'_, Positions> {
-        self.positions.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn stream_sequences(&self) -> MutexGuard<'_, StreamSequences> {
+        self.stream_sequences
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The present connection, for one use, if it is up.

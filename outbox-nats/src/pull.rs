@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, Message, StatusCode, Subscriber};
+use async_nats::{Client, Message, StatusCode};
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
@@ -44,7 +44,7 @@ pub(crate) enum PullError {
 pub(crate) struct Pull {
     client: Client,
     context: Context,
-    subscriber: Subscriber,
+    subscriber: async_nats::Subscriber,
     inbox: String,
     requests: String,
     /// Most messages that are asked for and not handed out.

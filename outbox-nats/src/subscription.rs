@@ -14,15 +14,15 @@ use async_nats::header::HeaderName;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, Context};
 use async_nats::jetstream::{self, AckKind};
-use outbox_core::{Delivery, Incoming, SourceError, Subscription};
+use outbox_core::{Delivery, Incoming, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::headers;
 use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError};
-use crate::source::interrupted;
+use crate::subscriber::interrupted;
 
-/// Bounds of [`SourceConfig::idle_heartbeat`](crate::SourceConfig::idle_heartbeat).
+/// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
 
@@ -36,9 +36,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bound on learning that answers have arrived.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running subscription of a [`JetStreamSource`](crate::JetStreamSource).
+/// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
 ///
-/// While the server is away, [`next`](Subscription::next) returns [`SourceError::Interrupted`] at most every 50 ms to 2 s, so a loop over it
+/// While the server is away, [`next`](Subscription::next) returns [`SubscriberError::Interrupted`] at most every 50 ms to 2 s, so a loop over it
 /// does not spin.
 pub struct JetStreamSubscription {
     client: Client,
@@ -86,12 +86,12 @@ impl JetStreamSubscription {
         &self.consumer.cached_info().name
     }
 
-    fn delivery(&self, message: jetstream::Message) -> Result<JetStreamDelivery, SourceError> {
+    fn delivery(&self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
         JetStreamDelivery::new(message, self.oracle.clone())
     }
 
     /// Ends pulling; the next call begins anew after a pause.
-    fn give_up_pull(&mut self) {
+    fn abandon_pull(&mut self) {
         self.pull = None;
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.trouble.failures.min(10))
@@ -103,15 +103,15 @@ impl JetStreamSubscription {
     /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
     ///
     /// Cancel-safe: each step is repeated by the next call, and the pause ends at a fixed time.
-    async fn open(&mut self) -> Result<Pull, SourceError> {
+    async fn open(&mut self) -> Result<Pull, SubscriberError> {
         if let Some(until) = self.trouble.pause_until {
             sleep_until(until).await;
         }
         if self.client.connection_state() != State::Connected {
             // Requests would pile up in the client's buffer and all be sent after the reconnection.
-            self.give_up_pull();
+            self.abandon_pull();
             let context = format!("consumer `{}` waits for the connection", self.name());
-            return Err(SourceError::Interrupted {
+            return Err(SubscriberError::Interrupted {
                 context,
                 source: None,
             });
@@ -119,7 +119,7 @@ impl JetStreamSubscription {
         if self.trouble.failures > 0
             && let Err(error) = self.consumer.get_info().await
         {
-            self.give_up_pull();
+            self.abandon_pull();
             return Err(self.lost(error));
         }
         let (prefetch, silence_max) = (self.prefetch, self.silence_max);
@@ -130,7 +130,7 @@ impl JetStreamSubscription {
                 Ok(pull)
             }
             Err(error) => {
-                self.give_up_pull();
+                self.abandon_pull();
                 Err(interrupted(
                     format!("consumer `{}` cannot be pulled from", self.name()),
                     error,
@@ -140,7 +140,7 @@ impl JetStreamSubscription {
     }
 
     /// Tells a consumer that is gone from a server that is.
-    fn lost(&self, error: ConsumerInfoError) -> SourceError {
+    fn lost(&self, error: ConsumerInfoError) -> SubscriberError {
         match error.kind() {
             ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
                 self.gone(Some(error.into()))
@@ -149,19 +149,19 @@ impl JetStreamSubscription {
         }
     }
 
-    fn gone(&self, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> SourceError {
+    fn gone(&self, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> SubscriberError {
         let context = format!(
             "consumer `{}` or its stream was deleted; subscribe again",
             self.name()
         );
-        SourceError::Gone { context, source }
+        SubscriberError::Gone { context, source }
     }
 }
 
 impl Subscription for JetStreamSubscription {
     type Delivery = JetStreamDelivery;
 
-    async fn next(&mut self) -> Result<JetStreamDelivery, SourceError> {
+    async fn next(&mut self) -> Result<JetStreamDelivery, SubscriberError> {
         if self.pull.is_none() {
             self.pull = Some(self.open().await?);
         }
@@ -175,7 +175,7 @@ impl Subscription for JetStreamSubscription {
                 self.delivery(message)
             }
             Err(error) => {
-                self.give_up_pull();
+                self.abandon_pull();
                 if matches!(error, PullError::Deleted) {
                     return Err(self.gone(Some(error.into())));
                 }
@@ -187,7 +187,7 @@ impl Subscription for JetStreamSubscription {
         }
     }
 
-    async fn backlog(&mut self) -> Result<u64, SourceError> {
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         let info = self.consumer.get_info().await.map_err(|error| self.lost(error))?;
         Ok(info
             .num_pending
@@ -207,7 +207,7 @@ impl Subscription for JetStreamSubscription {
     }
 
     /// A request behind the answers: the server reads a connection in order.
-    async fn flush(&mut self) -> Result<(), SourceError> {
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
         let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
         let context = || format!("answers for consumer `{}` may not have arrived", self.name());
         match asked {
@@ -233,7 +233,7 @@ impl fmt::Debug for JetStreamSubscription {
 /// A message that a consumer was given.
 ///
 /// Answers are handed to the connection without waiting for the server, as the contract says; while disconnected they are sent after the
-/// reconnection, and if there is no room for them within 5 s, they are [`SourceError::Interrupted`].
+/// reconnection, and if there is no room for them within 5 s, they are [`SubscriberError::Interrupted`].
 pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
@@ -249,8 +249,8 @@ impl fmt::Debug for JetStreamDelivery {
 }
 
 impl JetStreamDelivery {
-    fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SourceError> {
-        let (delivery_count, position) = {
+    fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
+        let (delivery_count, stream_sequence) = {
             // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
             let info = message.info().map_err(|error| {
                 interrupted(
@@ -268,7 +268,7 @@ impl JetStreamDelivery {
             headers: message.headers.as_ref().map(headers::decode).unwrap_or_default(),
             payload: message.payload.clone(),
             delivery_count,
-            position,
+            stream_sequence,
         };
         Ok(Self {
             message,
@@ -277,12 +277,17 @@ impl JetStreamDelivery {
         })
     }
 
-    async fn answer(&self, kind: AckKind) -> Result<(), SourceError> {
-        let context = |what| format!("answer to message at position {} {what}", self.incoming.position);
+    async fn answer(&self, kind: AckKind) -> Result<(), SubscriberError> {
+        let context = |what| {
+            format!(
+                "answer to message at stream sequence {} {what}",
+                self.incoming.stream_sequence
+            )
+        };
         match timeout(ANSWER_TIMEOUT, self.message.ack_with(kind)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(interrupted(context("was not sent"), error)),
-            Err(_) => Err(SourceError::Interrupted {
+            Err(_) => Err(SubscriberError::Interrupted {
                 context: context("found no room in the send buffer"),
                 source: None,
             }),
@@ -295,21 +300,21 @@ impl Delivery for JetStreamDelivery {
         &self.incoming
     }
 
-    async fn ack(&self) -> Result<(), SourceError> {
+    async fn ack(&self) -> Result<(), SubscriberError> {
         self.answer(AckKind::Ack).await
     }
 
-    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
         // Without a delay the server puts it behind what else was given back, in the order in which that happened.
         self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay)))
             .await
     }
 
-    async fn progress(&self) -> Result<(), SourceError> {
+    async fn progress(&self) -> Result<(), SubscriberError> {
         self.answer(AckKind::Progress).await
     }
 
-    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
         let headers = self.message.headers.as_ref();
         match headers.and_then(|headers| headers.get(HeaderName::from_static("ce-type"))) {
             Some(event_type) => {

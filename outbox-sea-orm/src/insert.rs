@@ -2,7 +2,7 @@
 //!
 //! Each aggregate has a head row with its last sequence. Counting it up locks it until the transaction ends, so the next writer of the
 //! aggregate waits, and sequences are commit order without holes. Invariants: head rows are locked in one order everywhere (by aggregate
-//! type, then id), and a message's `seq` is drawn after its head row is locked, so that `seq` order within an aggregate is
+//! type, then id), and a message's `row_id` is drawn after its head row is locked, so that `row_id` order within an aggregate is
 //! sequence order. Absent: beginning and ending the transaction, and checking the messages (`NewMessage::check`).
 //!
 //! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; rolling it back

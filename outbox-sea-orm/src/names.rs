@@ -86,10 +86,10 @@ impl TableNames {
         self.table(backend, "outbox_aggregates")
     }
 
-    /// The holds of aggregates, for use in SQL.
+    /// The blocks of aggregates, for use in SQL.
     #[must_use]
-    pub fn holds(&self, backend: DbBackend) -> String {
-        self.table(backend, "outbox_holds")
+    pub fn blocks(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_blocks")
     }
 
     /// The relays that are alive, for use in SQL.

@@ -34,7 +34,7 @@ fn check(database_url: &str) {
     assert_eq!((count(copies, "messages"), count(copies, "handled")), (2_000, 50));
     assert_eq!((count(kills, "kills"), count(kills, "handled")), (6, 1_000));
     assert!(count(kills, "deliveries") > 1_000, "nothing came again: {kills}");
-    // At least the events that are made to fail: five are given up, and one takes its process with it each time.
+    // At least the events that are made to fail: five are dead-lettered, and one takes its process with it each time.
     assert!(count(failures, "dead_letters") >= 6, "{failures}");
     assert!(count(failures, "ends") >= 3, "{failures}");
 }

@@ -16,8 +16,8 @@ use outbox_inbox::{
 };
 use outbox_nats::async_nats::{Client, jetstream};
 use outbox_nats::{
-    DedupBucketSpec, JetStreamPublisher, JetStreamSource, KvDedupStore, PublisherConfig, SourceConfig,
-    StreamSpec, connect, connect_options, provision_stream,
+    DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, PublisherConfig, StreamSpec,
+    SubscriberConfig, connect, connect_options, provision_stream,
 };
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
@@ -111,9 +111,9 @@ async fn by_nature_outside(event: Event<Sent>, depot: State<Depot>) -> Result<()
 }
 
 /// The bucket is the record; the database plays the system outside.
-#[idempotent_handler(consumer = "by_store", strategy = store)]
-async fn by_store(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
-    depot.note(&depot.db, "by_store", &event).await
+#[idempotent_handler(consumer = "by_external", strategy = external)]
+async fn by_external(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+    depot.note(&depot.db, "by_external", &event).await
 }
 
 #[idempotent_handler(consumer = "by_constraint", strategy = constraint("markers_pkey", "PRIMARY"))]
@@ -130,7 +130,7 @@ const CONSUMERS: [&str; 7] = [
     "by_key",
     "by_nature",
     "by_nature_outside",
-    "by_store",
+    "by_external",
     "by_constraint",
 ];
 
@@ -141,7 +141,7 @@ fn router() -> Router {
         .handler::<by_key>()
         .handler::<by_nature>()
         .handler::<by_nature_outside>()
-        .handler::<by_store>()
+        .handler::<by_external>()
         .handler::<by_constraint>()
 }
 
@@ -239,13 +239,13 @@ async fn inbox(
     names: &TableNames,
     client: Client,
     config: InboxConfig,
-) -> Inbox<JetStreamSource> {
+) -> Inbox<JetStreamSubscriber> {
     let store = KvDedupStore::open(client.clone(), &DedupBucketSpec::default())
         .await
         .unwrap();
     Inbox::new(
         depot.db.clone(),
-        JetStreamSource::new(client, SourceConfig::default().stream(STREAM)),
+        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(STREAM)),
     )
     .router(router())
     .names(names.clone())
@@ -269,7 +269,12 @@ async fn publish(client: &Client) {
 }
 
 /// Runs until the server has delivered each message more often than so many times to each consumer, and shuts down.
-async fn run_until_delivered(inbox: Inbox<JetStreamSource>, client: &Client, times: u32, limit: Duration) {
+async fn run_until_delivered(
+    inbox: Inbox<JetStreamSubscriber>,
+    client: &Client,
+    times: u32,
+    limit: Duration,
+) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn({
         let shutdown = shutdown.clone();
@@ -317,13 +322,13 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let mute = server.connect("mute").await;
     let refused = inbox(&depot, &names, mute, config.clone()).await;
     run_until_delivered(refused, &free, attempts + 2, limit).await;
-    // What is broken is given up at once, by each consumer. Nothing else is.
-    let given_up = letters.list(&Selection::all(), 100).await.unwrap();
+    // What is broken is dead-lettered at once, by each consumer. Nothing else is.
+    let dead_letters = letters.list(&Selection::all(), 100).await.unwrap();
     assert!(
-        given_up.iter().all(|letter| letter.error == "no address"),
-        "{given_up:#?}"
+        dead_letters.iter().all(|letter| letter.error == "no address"),
+        "{dead_letters:#?}"
     );
-    assert_eq!(given_up.len(), CONSUMERS.len());
+    assert_eq!(dead_letters.len(), CONSUMERS.len());
 
     depot.mended = true;
     let mended = inbox(&depot, &names, free.clone(), config).await;

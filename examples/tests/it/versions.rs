@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryDedupStore, backend_url};
 use outbox_core::{
-    ConsumerSpec, DomainEvent, EventDescriptor, NewMessage, Publisher as _, Source, SourceError, StreamFacts,
+    ConsumerSpec, DomainEvent, EventDescriptor, NewMessage, Publisher as _, StreamFacts, Subscriber,
+    SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -21,8 +22,8 @@ use outbox_inbox::{
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, consumer::Info};
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSource, JetStreamSubscription, PublisherConfig, SourceConfig, StreamSpec,
-    SubjectPrefix, connect, connect_options, provision_stream,
+    JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, PublisherConfig, StreamSpec,
+    SubjectPrefix, SubscriberConfig, connect, connect_options, provision_stream,
 };
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
 use serde::{Deserialize, Serialize};
@@ -157,9 +158,9 @@ cases! {
     constraint_none: in_transaction [strategy = constraint("effects.effect"), order = none];
     constraint_strict: in_transaction [strategy = constraint("effects.effect"), order = strict];
     constraint_batch: in_transaction [strategy = constraint("effects.effect"), batch = 10];
-    store: outside [strategy = store];
-    store_none: outside [strategy = store, order = none];
-    store_strict: outside [strategy = store, order = strict];
+    external: outside [strategy = external];
+    external_none: outside [strategy = external, order = none];
+    external_strict: outside [strategy = external, order = strict];
 }
 
 struct Programs {
@@ -191,21 +192,21 @@ struct Place {
 
 /// Says when a subscription is there.
 struct Announced {
-    source: JetStreamSource,
+    subscriber: JetStreamSubscriber,
     subscribed: Arc<Notify>,
 }
 
-impl Source for Announced {
+impl Subscriber for Announced {
     type Subscription = JetStreamSubscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SourceError> {
-        let subscription = self.source.subscribe(consumer).await?;
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
+        let subscription = self.subscriber.subscribe(consumer).await?;
         self.subscribed.notify_one();
         Ok(subscription)
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
-        self.source.facts().await
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.subscriber.facts().await
     }
 }
 
@@ -258,7 +259,7 @@ impl Place {
 
     /// Starts a program, and waits until it has subscribed.
     async fn start(&self, router: &Router) -> Program {
-        let source = SourceConfig::default()
+        let subscriber = SubscriberConfig::default()
             .stream(&self.name)
             .prefix(self.prefix.clone());
         let config = InboxConfig::default()
@@ -270,11 +271,11 @@ impl Place {
             .handler_timeout(self.ack_wait / 2)
             .unknown_event(self.unknown_event);
         let subscribed = Arc::new(Notify::new());
-        let source = Announced {
-            source: JetStreamSource::new(self.client.clone(), source),
+        let subscriber = Announced {
+            subscriber: JetStreamSubscriber::new(self.client.clone(), subscriber),
             subscribed: subscribed.clone(),
         };
-        let inbox = Inbox::new(self.db.clone(), source)
+        let inbox = Inbox::new(self.db.clone(), subscriber)
             .router(router.clone())
             .config(config)
             .dedup_store(self.store.clone())

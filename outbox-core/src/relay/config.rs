@@ -7,26 +7,26 @@ use std::time::Duration;
 use super::RelayError;
 use crate::retry::Backoff;
 
-/// What happens to the aggregate of a message that is given up.
+/// What happens to the aggregate of a message that is dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PoisonPolicy {
-    /// Later messages of the aggregate wait until the parked one is retried or skipped: order is kept.
+    /// Later messages of the aggregate wait until the dead one is retried or skipped: order is kept.
     #[default]
     HaltAggregate,
     /// Later messages go on: consumers see a hole in the sequence.
-    ParkAndContinue,
+    Continue,
 }
 
 /// What follows from the failures of one event type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventPolicy {
-    /// Refusals that are the message's own fault, as far as we know, after which it is parked. Outages never count. Default 20.
+    /// Refusals that are the message's own fault, as far as we know, after which it is a dead letter. Outages never count. Default 20.
     pub attempts_max: u32,
     /// How long the aggregate waits after a failure, more each time. Default 100 ms to 30 s.
     pub backoff: Backoff,
-    /// What becomes of the aggregate of a parked message. Default: halt.
+    /// What becomes of the aggregate of a dead letter. Default: halt.
     pub on_poison: PoisonPolicy,
 }
 

@@ -94,7 +94,7 @@ impl Checkup {
 
     /// Takes note since when something fails that this relay is for. `keeps` says that it has partitions to keep, so that its own messages show what works.
     /// Returns true if it is ailing from now on.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
         keeps: bool,

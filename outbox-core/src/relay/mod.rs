@@ -3,7 +3,7 @@
 //! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `hand`);
+//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `in_flight`);
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
@@ -13,10 +13,10 @@
 mod config;
 mod engine;
 mod fitness;
-mod hand;
-mod intake;
+mod in_flight;
 mod ownership;
 mod policy;
+mod poller;
 pub mod reconcile;
 mod retention;
 mod schedule;
@@ -57,24 +57,24 @@ pub struct Relay<S, P> {
     publisher: P,
     config: RelayConfig,
     health: HealthCheck,
-    on_parked: Option<Box<ParkedHook>>,
+    on_dead_letter: Option<Box<DeadLetterHook>>,
 }
 
-type ParkedHook = dyn Fn(&ParkedMessage) + Send + Sync;
+type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
 
-/// A message that a relay has given up, as [`Relay::on_parked`] tells it.
+/// A dead letter of the outbox, as the hook [`Relay::on_dead_letter`] is given it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ParkedMessage {
-    /// The row's key.
-    pub seq: i64,
+pub struct DeadMessage {
+    /// The row id.
+    pub row_id: i64,
     /// Its id; `None` if the row cannot be read.
     pub id: Option<MessageId>,
     /// Its event type; `None` if the row cannot be read.
     pub event_type: Option<String>,
     /// Its aggregate.
     pub aggregate: Aggregate,
-    /// Why it was given up.
+    /// Why it was dead-lettered.
     pub error: String,
     /// Whether its aggregate waits until it is retried or skipped.
     pub halts: bool,
@@ -90,8 +90,8 @@ pub struct RelayReport {
     pub duplicates: u64,
     /// Publishes that failed and will be tried again.
     pub failed: u64,
-    /// Messages given up; see [`OutboxAdmin`](crate::OutboxAdmin).
-    pub parked: u64,
+    /// Dead letters; see [`OutboxAdmin`](crate::OutboxAdmin).
+    pub dead_letters: u64,
 }
 
 /// Why a relay cannot start or did not end well.
@@ -121,7 +121,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             publisher,
             health: health_check(&config),
             config,
-            on_parked: None,
+            on_dead_letter: None,
         }
     }
 
@@ -133,12 +133,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each message that is given up, once that is recorded; a crash in between leaves it uncalled, so it is for telling people
+    /// Calls `hook` for each message that is dead-lettered, once that is recorded; a crash in between leaves it uncalled, so it is for telling people
     /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
     /// is logged, and changes nothing.
     #[must_use]
-    pub fn on_parked(mut self, hook: impl Fn(&ParkedMessage) + Send + Sync + 'static) -> Self {
-        self.on_parked = Some(Box::new(hook));
+    pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
+        self.on_dead_letter = Some(Box::new(hook));
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
 //! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. And a partition that
-//! is too many is given back only when nothing of it is in the relay's hands. Absent here: what is done about a lost lease, and how fit a relay is
+//! is too many is given back only when nothing of it is in flight. Absent here: what is done about a lost lease, and how fit a relay is
 //! ([`fitness`](super::fitness)).
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::message::PARTITIONS;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
 
-/// While there are other relays, or partitions that others hold, the relay looks this often whether that has changed, so that a relay that stops is
+/// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
 
@@ -108,7 +108,7 @@ impl Ownership {
     }
 
     /// What is owned and to be kept, for fetching.
-    pub(super) fn kept(&self) -> Vec<Lease> {
+    pub(super) fn fetchable(&self) -> Vec<Lease> {
         self.leases
             .iter()
             .filter(|lease| !self.leaving.contains(&lease.partition))
@@ -215,8 +215,8 @@ impl Ownership {
         self.leaving.iter().copied()
     }
 
-    /// Takes the leases of partitions that nothing is in hand of, to be released.
-    pub(super) fn give_up(&mut self, partitions: &[u16]) -> Vec<Lease> {
+    /// Takes the leases of partitions of which nothing is in flight, to be released.
+    pub(super) fn give_back(&mut self, partitions: &[u16]) -> Vec<Lease> {
         let (given, kept) = self
             .leases
             .iter()
@@ -339,9 +339,9 @@ mod tests {
         assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
         let change = apply(&mut ownership, 3, []);
         assert_eq!(change.leaving.len(), 64 - 22);
-        assert_eq!(ownership.kept().len(), 22);
+        assert_eq!(ownership.fetchable().len(), 22);
         assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
-        let given = ownership.give_up(&change.leaving);
+        let given = ownership.give_back(&change.leaving);
         assert_eq!((given.len(), ownership.leases().len()), (42, 22));
         assert_eq!(ownership.wanted(), 0);
     }

@@ -1,7 +1,7 @@
-//! What follows from a failure: who waits, how long, and when a message is given up.
+//! What follows from a failure: who waits, how long, and when a message is dead-lettered.
 //!
-//! Invariant: only what is proven to be the message's own fault uses attempts or parks it. A broker that is silent pauses the relay, and nothing
-//! is written down; a message that is refused while the broker answers holds its aggregate, never the single row, so that nothing overtakes.
+//! Invariant: only what is proven to be the message's own fault uses attempts or makes it a dead letter. A broker that is silent pauses the relay, and nothing
+//! is written down; a message that is refused while the broker answers blocks its aggregate, never the single row, so that nothing overtakes.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const REFUSING_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(super) enum Outcome {
     /// The broker is silent: send it again, nothing is recorded.
     Again,
-    /// Recorded: it waits, or is given up.
+    /// Recorded: it waits, or is dead-lettered.
     Settled(Verdict),
 }
 
@@ -41,8 +41,8 @@ pub(super) fn judge(
     rng: &mut fastrand::Rng,
 ) -> Outcome {
     let policy = policy_of(row, config);
-    let mut held = |attempt| {
-        Outcome::Settled(Verdict::Held {
+    let mut blocked = |attempt| {
+        Outcome::Settled(Verdict::Blocked {
             delay: policy.backoff.delay(row.failures.saturating_add(1), rng),
             error: Some(describe(error)),
             attempt,
@@ -53,17 +53,17 @@ pub(super) fn judge(
         FailureClass::Unknown
         | FailureClass::Transient
         | FailureClass::Backpressure
-        | FailureClass::Configuration => held(false),
-        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => held(true),
+        | FailureClass::Configuration => blocked(false),
+        FailureClass::Unclassified if row.attempts.saturating_add(1) < policy.attempts_max => blocked(true),
         FailureClass::Unclassified | FailureClass::Permanent => {
-            Outcome::Settled(park(describe(error), row, config))
+            Outcome::Settled(dead_letter(describe(error), row, config))
         }
     }
 }
 
 /// Gives a message up.
-pub(super) fn park(error: String, row: &FetchedRow, config: &RelayConfig) -> Verdict {
-    Verdict::Parked {
+pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig) -> Verdict {
+    Verdict::Dead {
         error,
         halt: row.sequenced && policy_of(row, config).on_poison == PoisonPolicy::HaltAggregate,
     }
@@ -227,7 +227,7 @@ mod tests {
 
     fn row(attempts: u32) -> FetchedRow {
         FetchedRow {
-            seq: 1,
+            row_id: 1,
             partition: 0,
             aggregate: Aggregate::new("order", "1"),
             sequenced: true,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn outages_use_no_attempts_and_park_nothing() {
+    fn outages_use_no_attempts_and_make_no_dead_letters() {
         let config = RelayConfig::default();
         assert_eq!(
             judged(FailureClass::Unknown, u32::MAX, false, &config),
@@ -259,30 +259,30 @@ mod tests {
         ] {
             let outcome = judged(class, u32::MAX, true, &config);
             assert!(
-                matches!(outcome, Outcome::Settled(Verdict::Held { attempt: false, .. })),
+                matches!(outcome, Outcome::Settled(Verdict::Blocked { attempt: false, .. })),
                 "{class:?}: {outcome:?}"
             );
         }
     }
 
     #[test]
-    fn permanent_failures_park_at_once_and_unclassified_ones_at_the_limit() {
+    fn permanent_failures_are_dead_letters_at_once_and_unclassified_ones_at_the_limit() {
         let config = RelayConfig::default().policy(EventPolicy::default().attempts_max(3));
-        let parked = |halt| {
-            Outcome::Settled(Verdict::Parked {
+        let dead = |halt| {
+            Outcome::Settled(Verdict::Dead {
                 error: "refused (permanent): disk".to_owned(),
                 halt,
             })
         };
-        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), parked(true));
+        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), dead(true));
         for (attempts, ends) in [(0, false), (1, false), (2, true)] {
             let outcome = judged(FailureClass::Unclassified, attempts, true, &config);
-            let is_parked = matches!(outcome, Outcome::Settled(Verdict::Parked { .. }));
-            assert_eq!(is_parked, ends, "{attempts}: {outcome:?}");
+            let is_dead = matches!(outcome, Outcome::Settled(Verdict::Dead { .. }));
+            assert_eq!(is_dead, ends, "{attempts}: {outcome:?}");
         }
-        let goes_on = EventPolicy::default().on_poison(PoisonPolicy::ParkAndContinue);
+        let goes_on = EventPolicy::default().on_poison(PoisonPolicy::Continue);
         let config = RelayConfig::default().policy(goes_on);
-        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), parked(false));
+        assert_eq!(judged(FailureClass::Permanent, 0, true, &config), dead(false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Deletes published messages that were kept long enough, a few at a time.
 //!
-//! Invariants: one relay does it, the owner of partition 0, so purges do not meet each other but for a moment after a takeover; what is parked, pending or
+//! Invariants: one relay does it, the owner of partition 0, so purges do not meet each other but for a moment after a takeover; what is dead, pending or
 //! waiting is never deleted (the store's promise). A crash leaves some deleted and the rest for the next round.
 
 use std::num::NonZeroU32;

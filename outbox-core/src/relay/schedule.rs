@@ -1,6 +1,6 @@
 //! Which message may be sent next.
 //!
-//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was given up without halting. A lane is
+//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was dead-lettered without halting. A lane is
 //! an aggregate, or a single message that asked for no order. Absent here: time, I/O and the reasons for failing. A pure data structure.
 
 use std::collections::hash_map::Entry;
@@ -25,7 +25,7 @@ impl Key {
         if row.sequenced {
             Self::aggregate(&row.aggregate)
         } else {
-            Self::Free(row.seq)
+            Self::Free(row.row_id)
         }
     }
 
@@ -220,9 +220,9 @@ mod tests {
 
     use super::*;
 
-    fn row(seq: i64, id: &'static str, sequenced: bool) -> FetchedRow {
+    fn row(row_id: i64, id: &'static str, sequenced: bool) -> FetchedRow {
         FetchedRow {
-            seq,
+            row_id,
             partition: u16::from(id == "b"),
             aggregate: Aggregate::new("thing", id),
             sequenced,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     fn take(schedule: &mut Schedule) -> Option<(Key, i64)> {
-        schedule.next().map(|(key, row)| (key, row.row.seq))
+        schedule.next().map(|(key, row)| (key, row.row.row_id))
     }
 
     #[test]
@@ -252,13 +252,13 @@ mod tests {
             row(3, "b", true),
             row(4, "a", true),
         ]);
-        let (a, seq) = take(&mut schedule).unwrap();
-        assert_eq!(seq, 1);
+        let (a, row_id) = take(&mut schedule).unwrap();
+        assert_eq!(row_id, 1);
         assert_eq!(take(&mut schedule).unwrap().1, 3);
         assert_eq!(take(&mut schedule), None);
         schedule.proceed(a);
         assert_eq!(take(&mut schedule).unwrap().1, 2);
-        let rest: Vec<_> = schedule.close(a).into_iter().map(|row| row.seq).collect();
+        let rest: Vec<_> = schedule.close(a).into_iter().map(|row| row.row_id).collect();
         assert_eq!(rest, [4]);
         assert_eq!(take(&mut schedule), None);
         assert_eq!(schedule.queued(), 0);
@@ -279,17 +279,17 @@ mod tests {
     #[test]
     fn unsequenced_messages_do_not_wait_for_each_other() {
         let mut schedule = schedule([row(1, "a", false), row(2, "a", false), row(3, "a", true)]);
-        let seqs: Vec<_> = std::iter::from_fn(|| take(&mut schedule))
-            .map(|(_, seq)| seq)
+        let row_ids: Vec<_> = std::iter::from_fn(|| take(&mut schedule))
+            .map(|(_, row_id)| row_id)
             .collect();
-        assert_eq!(seqs, [1, 2, 3]);
+        assert_eq!(row_ids, [1, 2, 3]);
     }
 
     #[test]
     fn a_partition_is_taken_but_for_what_is_out() {
         let mut schedule = schedule([row(1, "a", true), row(2, "b", true), row(3, "b", true)]);
-        let (_, seq) = take(&mut schedule).unwrap();
-        assert_eq!(seq, 1);
+        let (_, row_id) = take(&mut schedule).unwrap();
+        assert_eq!(row_id, 1);
         let (b, _) = take(&mut schedule).unwrap();
         assert_eq!(schedule.take_partition(1).len(), 1);
         schedule.proceed(b);
@@ -299,10 +299,15 @@ mod tests {
 
     #[test]
     fn the_longest_lane_is_shortened_at_its_end() {
-        let mut schedule = schedule((1..=9).map(|seq| row(seq, if seq == 5 { "b" } else { "a" }, true)));
+        let mut schedule =
+            schedule((1..=9).map(|row_id| row(row_id, if row_id == 5 { "b" } else { "a" }, true)));
         let key = schedule.longest(7).unwrap();
         assert_eq!(schedule.longest(8), None);
-        let cut: Vec<_> = schedule.shorten(key, 2).into_iter().map(|row| row.seq).collect();
+        let cut: Vec<_> = schedule
+            .shorten(key, 2)
+            .into_iter()
+            .map(|row| row.row_id)
+            .collect();
         assert_eq!(cut, [3, 4, 6, 7, 8, 9]);
         assert_eq!(schedule.crowded(2), [Aggregate::new("thing", "a")]);
         assert_eq!(schedule.queued(), 3);

@@ -12,9 +12,9 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages, and decides about those that were given up.
+/// Lists messages, and decides about those that were dead-lettered.
 ///
-/// Operations on a [`Selection`] take its messages in the order of their keys, in transactions of at most 1,000 messages each: after an error, what was
+/// Operations on a [`Selection`] take its messages in the order of their row ids, in transactions of at most 1,000 messages each: after an error, what was
 /// done stays done, and calling again continues.
 pub trait OutboxAdmin: OutboxStore {
     /// Lists messages, oldest first. Go on with [`Selection::after`].
@@ -24,24 +24,27 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Makes parked messages pending again with no attempts used, and lets the aggregates go on that they halt. Returns how many were
-    /// parked. If later messages of the aggregate were published meanwhile (policy park-and-continue), they come after those.
+    /// Makes dead letters pending again with no attempts used, and lets the aggregates go on that they halt. Returns how many were
+    /// dead letters. If later messages of the aggregate were published meanwhile (policy continue), they come after those.
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Gives parked messages up: they stay parked, but no longer halt their aggregates. They can still be retried. Returns how many were
-    /// parked.
+    /// Leaves dead letters behind: they stay dead letters, but no longer halt their aggregates. They can still be retried. Returns how many were
+    /// dead letters.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Records copies of published or parked messages, to be published again, behind everything recorded so far. A copy has a message id of its own, so
+    /// Records copies of published messages or dead letters, to be published again, behind everything recorded so far. A copy has a message id of its own, so
     /// that the broker takes it, and keeps event id, sequence and time, so that consumers recognise it. Returns how many were copied.
     ///
     /// Not idempotent: after an error, [`StoredMessage::event_id`] tells what was copied already.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lists held aggregates: halted ones first, then by the end of their hold.
-    fn held(&self, limit: NonZeroU32) -> impl Future<Output = Result<Vec<HeldAggregate>, StoreError>> + Send;
+    /// Lists blocked aggregates: halted ones first, then by the end of their block.
+    fn blocked(
+        &self,
+        limit: NonZeroU32,
+    ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Makes the hold of an aggregate due now, instead of waiting out its back-off; a delayed message keeps its time. Returns false if it is not held, or halted.
+    /// Ends the block of an aggregate now, instead of waiting out its back-off; a delayed message keeps its time. Returns false if it is not blocked, or halted.
     fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Reads published messages that are still kept, in the order of their ids, which is about that of their recording; for reconciling with the
@@ -64,8 +67,8 @@ pub enum MessageStatus {
     Waiting,
     /// On the stream.
     Published,
-    /// Given up.
-    Parked,
+    /// Dead-lettered.
+    Dead,
 }
 
 impl MessageStatus {
@@ -76,14 +79,14 @@ impl MessageStatus {
             Self::Pending => "pending",
             Self::Waiting => "waiting",
             Self::Published => "published",
-            Self::Parked => "parked",
+            Self::Dead => "dead",
         }
     }
 }
 
 /// Which messages. The default is all; each method narrows it.
 ///
-/// Parked messages are found through an index of their own, others through the time they were recorded at: give a time span when
+/// Dead letters are found through an index of their own, others through the time they were recorded at: give a time span when
 /// selecting published ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -102,7 +105,7 @@ pub struct Selection {
     pub recorded_from: Option<OffsetDateTime>,
     /// Only messages recorded before this time.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only messages with a larger key.
+    /// Only messages with a larger row id.
     pub after: Option<i64>,
 }
 
@@ -113,10 +116,10 @@ impl Selection {
         Self::default()
     }
 
-    /// All parked messages.
+    /// All dead letters.
     #[must_use]
-    pub fn parked() -> Self {
-        Self::all().status(MessageStatus::Parked)
+    pub fn dead_letters() -> Self {
+        Self::all().status(MessageStatus::Dead)
     }
 
     /// One message.
@@ -171,10 +174,10 @@ impl Selection {
         self
     }
 
-    /// Only messages with a larger key: the last of a list, to go on behind it.
+    /// Only messages with a larger row id: the last of a list, to go on behind it.
     #[must_use]
-    pub fn after(mut self, seq: i64) -> Self {
-        self.after = Some(seq);
+    pub fn after(mut self, row_id: i64) -> Self {
+        self.after = Some(row_id);
         self
     }
 }
@@ -182,8 +185,8 @@ impl Selection {
 /// A message as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
     /// The event's id: differs from the message's in a replayed copy.
@@ -212,11 +215,11 @@ pub struct StoredMessage {
 
 /// An aggregate whose messages wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldAggregate {
+pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Key of the parked message that halts it, if it is halted.
+    /// Key of the dead letter that halts it, if it is halted.
     pub halted_by: Option<i64>,
-    /// How long it is still held; zero if it is due. `None` if it is halted.
-    pub due_in: Option<Duration>,
+    /// How long it is still blocked; zero if the block has ended. `None` if it is halted.
+    pub blocked_for: Option<Duration>,
 }

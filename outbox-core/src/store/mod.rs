@@ -9,19 +9,19 @@
 //! ```text
 //!              ┌──────────── retry ────────────┐
 //!              ▼                               │
-//! recorded ─► pending ──────► published     parked (given up)
+//! recorded ─► pending ──────► published     dead (a dead letter)
 //!              │   ▲             ▲             ▲
 //!              ▼   │ none left   │             │
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! *Pending* messages are found by walking them in the order of their row keys. That walk must not meet the same row for ever only to
-//! find that it may not be published yet, so what may not is set aside: a *hold* on its aggregate says until when (a failure's back-off, a
-//! delayed message, or a parked one that halts it until an operator acts), and the aggregate's messages that the walk meets become *waiting*. When
-//! the hold is *due*, they are fetched by aggregate, in order; when none waits any more, the hold ends and the walk finds the aggregate's messages
+//! *Pending* messages are found by scanning them in the order of their row ids. That scan must not meet the same row for ever only to
+//! find that it may not be published yet, so what may not is set aside: a *block* on its aggregate says until when (a failure's back-off, a
+//! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the scan meets become *waiting*. When
+//! the block *ends*, they are fetched by aggregate, in order; when none waits any more, the block is removed and the scan finds the aggregate's messages
 //! again. So each row is met a bounded number of times, however much stands still.
 //!
-//! An unsequenced message asked for no order: it neither holds its aggregate nor is held with it, and waits by itself.
+//! An unsequenced message asked for no order: it neither blocks its aggregate nor is blocked with it, and waits by itself.
 
 mod admin;
 
@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 
 /// Leases partitions, hands out due messages, and records what became of them.
 ///
@@ -45,11 +45,11 @@ pub use admin::{HeldAggregate, MessageStatus, OutboxAdmin, Selection, StoredMess
 ///
 /// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides what is live.
 /// * **Fenced.** Each acquisition raises the partition's epoch, and [`settle`](Self::settle) accepts nothing under an older one, nor
-///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or holds, and purging
+///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or blocks, and purging
 ///   deletes published rows.
-/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_held`](Self::fetch_held) return the messages of one aggregate in the order of their keys, and never
-///   a message while an earlier one (by key) is still pending or waiting and neither in hand nor returned before it.
-/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in hand, or one of each leased partition if that is more,
+/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one aggregate in the order of their row ids, and never
+///   a message while an earlier one (by row id) is still pending or waiting and neither in flight nor returned before it.
+/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or one of each leased partition if that is more,
 ///   however many wait, are delayed, or are of partitions that others have leased.
 /// * **Short.** No method leaves a transaction open after it returns.
 /// * **Given up.** A relay drops the future of a call that is not answered in time (`RelayConfig::store_timeout`). The store then closes what the call
@@ -73,7 +73,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         fitness: Fitness,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Takes over up to `max` partitions that nobody holds, for `ttl`.
+    /// Takes over up to `max` partitions that nobody owns, for `ttl`.
     fn acquire(
         &self,
         owner: OwnerId,
@@ -81,7 +81,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases by `ttl` from now, and returns those that were still held. A lease that ran out is not revived.
+    /// Extends the given leases by `ttl` from now, and returns those that were still owned. A lease that ran out is not revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -96,22 +96,22 @@ pub trait OutboxStore: Send + Sync + 'static {
         leases: &[Lease],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Gives back everything that the owner holds and withdraws its announcement: it stops.
+    /// Gives back everything that the owner owns and withdraws its announcement: it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns pending messages of the leased partitions, in the order of their keys: the first ones of each partition, but not necessarily of all together.
+    /// Returns pending messages of the leased partitions, in the order of their row ids: the first ones of each partition, but not necessarily of all together.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns waiting messages whose hold is due, of each held aggregate the oldest, and unsequenced ones whose own time has come. Those that
+    /// Returns waiting messages whose block has ended, of each blocked aggregate the oldest, and unsequenced ones whose own time has come. Those that
     /// have been due for longest come first.
-    fn fetch_held(
+    fn fetch_waiting(
         &self,
-        request: HeldRequest<'_>,
+        request: WaitingRequest<'_>,
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Records verdicts in one transaction, those whose partition is still held under the given epoch; returns how many that were.
+    /// Records verdicts in one transaction, those whose partition is still owned under the given epoch; returns how many that were.
     ///
-    /// A verdict on a row that is neither pending nor waiting changes nothing, so it may be repeated; [`Verdict::Held`] counts each time. The hold of
+    /// A verdict on a row that is neither pending nor waiting changes nothing, so it may be repeated; [`Verdict::Blocked`] counts each time. The block of
     /// an aggregate ends with its last waiting message, unless it is halted. Errors are stored through [`storable_error`].
     fn settle(
         &self,
@@ -123,7 +123,7 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// drops whole days may keep them up to a day longer.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Counts what waits and what was given up.
+    /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
@@ -227,14 +227,14 @@ pub struct FetchRequest<'a> {
     pub limit: NonZeroU32,
     /// Stop after the row with which the payloads exceed this many bytes; at least one row is returned.
     pub bytes: usize,
-    /// Keys of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
+    /// Row ids of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
     /// [`Fetched::waits`]: what comes behind them would look due.
-    pub in_hand: &'a [i64],
+    pub in_flight: &'a [i64],
 }
 
-/// What to fetch of held aggregates.
+/// What to fetch of blocked aggregates.
 #[derive(Debug, Clone, Copy)]
-pub struct HeldRequest<'a> {
+pub struct WaitingRequest<'a> {
     /// Only messages of these partitions.
     pub leases: &'a [Lease],
     /// At most this many rows.
@@ -243,9 +243,9 @@ pub struct HeldRequest<'a> {
     pub per_aggregate: NonZeroU32,
     /// As [`FetchRequest::bytes`].
     pub bytes: usize,
-    /// As [`FetchRequest::in_hand`].
-    pub in_hand: &'a [i64],
-    /// Leave these aggregates out: the relay has enough of them in hand.
+    /// As [`FetchRequest::in_flight`].
+    pub in_flight: &'a [i64],
+    /// Leave these aggregates out: the relay has enough of them in flight.
     pub excluding: &'a [Aggregate],
 }
 
@@ -254,7 +254,7 @@ pub struct HeldRequest<'a> {
 pub struct Fetched {
     /// Messages that may be published, those of one aggregate in sequence.
     pub due: Vec<FetchedRow>,
-    /// Messages that may not be published yet, because they are delayed or their aggregate is held, as settlements of
+    /// Messages that may not be published yet, because they are delayed or their aggregate is blocked, as settlements of
     /// [`Verdict::Waits`]: to be settled at once, so that no fetch meets them again before their time.
     pub waits: Vec<Settlement>,
     /// A bound ended the fetch: there may be more.
@@ -264,8 +264,8 @@ pub struct Fetched {
 /// A due message and what the relay must know to settle it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
     /// The aggregate, readable even if the rest is not.
@@ -287,8 +287,8 @@ pub struct FetchedRow {
 /// What became of a fetched message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
     /// It was waiting, not pending; see [`FetchedRow::waited`].
@@ -305,25 +305,25 @@ pub enum Verdict {
         /// Keep the row, marked as published, until it is purged; else delete it.
         keep: bool,
     },
-    /// Nothing was tried, because it may not be published yet. If it is sequenced and delayed, its aggregate is held. It becomes waiting if its
-    /// aggregate is held, or if it is unsequenced and delayed; else it stays as it is. If it is then the oldest waiting message of
-    /// an aggregate that is not halted, the hold lasts until its time: now, if it is not delayed.
+    /// Nothing was tried, because it may not be published yet. If it is sequenced and delayed, its aggregate is blocked. It becomes waiting if its
+    /// aggregate is blocked, or if it is unsequenced and delayed; else it stays as it is. If it is then the oldest waiting message of
+    /// an aggregate that is not halted, the block lasts until its time: now, if it is not delayed.
     Waits,
-    /// It failed, or others must come first: its aggregate is held for `delay` (an unsequenced message by itself), and it waits. A halted aggregate
+    /// It failed, or others must come first: its aggregate is blocked for `delay` (an unsequenced message by itself), and it waits. A halted aggregate
     /// stays halted.
-    Held {
-        /// For how long; zero makes the hold due at once.
+    Blocked {
+        /// For how long; zero ends the block at once.
         delay: Duration,
         /// The error, for people; counts a failure. `None` if nothing failed.
         error: Option<String>,
         /// It was the message's own fault: counts an attempt as well.
         attempt: bool,
     },
-    /// It used up an attempt and is given up, visibly.
-    Parked {
+    /// It used up an attempt and is dead-lettered, visibly.
+    Dead {
         /// The error, for people.
         error: String,
-        /// Its aggregate is held until the message is retried or skipped. If another message halts it already, this one is not given up yet: its
+        /// Its aggregate is blocked until the message is retried or skipped. If another message halts it already, this one is not dead-lettered yet: its
         /// attempt counts, and it waits for its turn. Without effect on an unsequenced message.
         halt: bool,
     },
@@ -356,12 +356,12 @@ pub struct Backlog {
     pub pending: u64,
     /// Of those, messages that wait for their aggregate or their time.
     pub waiting: u64,
-    /// Messages given up.
-    pub parked: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
     /// Aggregates that wait until an operator acts.
     pub halted_aggregates: u64,
-    /// Aggregates that are held and not due, halted ones included.
-    pub held_aggregates: u64,
+    /// Aggregates whose block has not ended, halted ones included.
+    pub blocked_aggregates: u64,
     /// How long ago the oldest message was recorded that is pending and not waiting.
     pub oldest_pending: Option<Duration>,
 }

@@ -111,18 +111,18 @@ impl MemoryBroker {
     }
 
     /// Loses the last `count` messages of the log, although they were confirmed, as a server does that lost its power before it wrote them to
-    /// disk. Their ids are forgotten; the positions of the others stay, and none is given again.
+    /// disk. Their ids are forgotten; the stream sequences of the others stay, and none is given again.
     pub fn lose_tail(&self, count: usize) {
         let mut state = self.lock();
-        let positions = state.tail(count);
-        state.lose(&positions, true);
+        let stream_sequences = state.tail(count);
+        state.lose(&stream_sequences, true);
     }
 
     /// Loses these messages, wherever they are on the log; as [`Self::lose_tail`].
     pub fn forget(&self, ids: &[MessageId]) {
         let mut state = self.lock();
-        let positions = state.positions(ids);
-        state.lose(&positions, true);
+        let stream_sequences = state.stream_sequences(ids);
+        state.lose(&stream_sequences, true);
     }
 
     /// Delivers each of the next `count` messages twice, whether they are acknowledged or not.

@@ -83,12 +83,12 @@ impl Ledger {
     }
 
     /// Everything that breaks a promise. The system must have come to rest: what is still pending counts as lost, unless it waits behind
-    /// a parked message.
+    /// a dead letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
-        for (position, message) in self.log.iter().enumerate() {
-            first_at.entry(message.id).or_insert(position);
+        for (index, message) in self.log.iter().enumerate() {
+            first_at.entry(message.id).or_insert(index);
         }
         let mut violations = self.losses(&first_at);
         violations.extend(self.ghosts());
@@ -100,7 +100,7 @@ impl Ledger {
         let halted: HashSet<&Aggregate> = self
             .committed
             .iter()
-            .filter(|message| message.status == MessageStatus::Parked && message.halts)
+            .filter(|message| message.status == MessageStatus::Dead && message.halts)
             .map(|message| &message.aggregate)
             .collect();
         self.committed
@@ -109,7 +109,7 @@ impl Ledger {
             .filter(|message| match message.status {
                 MessageStatus::Published => true,
                 MessageStatus::Pending | MessageStatus::Waiting => !halted.contains(&message.aggregate),
-                MessageStatus::Parked => false,
+                MessageStatus::Dead => false,
             })
             .map(|message| Violation::Lost {
                 id: message.id,
@@ -133,7 +133,7 @@ impl Ledger {
         ghosts.map(|logged| Violation::Ghost { id: logged.id }).collect()
     }
 
-    /// Walks each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
+    /// Reads each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
     fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();
@@ -155,7 +155,7 @@ impl Ledger {
         }
         for (aggregate, messages) in aggregates {
             let mut expected = 1;
-            let mut last_position = None;
+            let mut last_index = None;
             for (sequence, message) in messages {
                 if sequence != expected {
                     violations.push(Violation::Hole {
@@ -164,16 +164,16 @@ impl Ledger {
                     });
                 }
                 expected = sequence + 1;
-                let Some(position) = first_at.get(&message.id).copied() else {
+                let Some(index) = first_at.get(&message.id).copied() else {
                     continue;
                 };
-                if last_position.is_some_and(|last| position < last) {
+                if last_index.is_some_and(|last| index < last) {
                     violations.push(Violation::Inverted {
                         aggregate: aggregate.clone(),
                         sequence,
                     });
                 }
-                last_position = last_position.max(Some(position));
+                last_index = last_index.max(Some(index));
             }
         }
         violations
@@ -211,7 +211,7 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message first appears on the stream before an earlier one of its aggregate. A message that was parked without halting and retried
+    /// A message first appears on the stream before an earlier one of its aggregate. A message that became a dead letter without halting and retried
     /// comes late by the user's own decision; leave it out of the ledger.
     Inverted {
         /// The aggregate.
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn losses_are_found_unless_the_outbox_shows_them() {
         let mut messages = committed(3);
-        messages[1].status = MessageStatus::Parked;
+        messages[1].status = MessageStatus::Dead;
         messages[1].halts = true;
         messages[2].status = MessageStatus::Pending;
         assert_eq!(ledger(messages.clone(), &[0]).check(), []);

@@ -24,7 +24,8 @@ pub use environment::{backend_url, compiler_is_pinned};
 pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
-    DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySource, MemorySubscription,
+    DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,
+    MemorySubscription,
 };
 pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;

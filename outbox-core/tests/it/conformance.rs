@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use outbox_core::testing::conformance::memory::{
-    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemorySourceFixture,
-    MemoryStoreFixture,
+    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemoryStoreFixture,
+    MemorySubscriberFixture,
 };
-use outbox_core::testing::conformance::{dedup_store, publisher, source, store, stream_log};
+use outbox_core::testing::conformance::{dedup_store, publisher, store, stream_log, subscriber};
 use outbox_core::testing::wrong::{
-    DedupStoreMistake, PublisherMistake, SourceMistake, StoreMistake, StreamLogMistake, WriterMistake,
-    WrongDedupStore, WrongPublisher, WrongSource, WrongStore, WrongStreamLog, WrongWriter,
+    DedupStoreMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake, WriterMistake,
+    WrongDedupStore, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber, WrongWriter,
 };
 
 mod memory_store {
@@ -33,12 +33,12 @@ mod memory_publisher {
     );
 }
 
-mod memory_source {
-    use super::MemorySourceFixture;
+mod memory_subscriber {
+    use super::MemorySubscriberFixture;
 
-    outbox_core::source_conformance!(
+    outbox_core::subscriber_conformance!(
         #[tokio::test(start_paused = true)]
-        Some(MemorySourceFixture::new())
+        Some(MemorySubscriberFixture::new())
     );
 }
 
@@ -113,11 +113,11 @@ mod wrong_stores {
         announces_for_ever: AnnouncesForEver => announced_relays_are_counted_until_that_runs_out,
         keeps_the_first_fitness: KeepsTheFirstFitness => relays_are_counted_by_what_they_say_of_themselves,
         leaves_without_giving_back: LeavesWithoutGivingBack => leaving_gives_everything_back,
-        grants_held_leases: GrantsHeldLeases => leases_are_exclusive,
+        grants_owned_leases: GrantsOwnedLeases => leases_are_exclusive,
         ignores_max: IgnoresMax => acquire_takes_no_more_than_asked,
         reuses_epochs: ReusesEpochs => each_acquisition_raises_the_epoch,
         leases_for_ever: LeasesForEver => a_lease_that_ran_out_can_be_taken_over,
-        renews_blindly: RenewsBlindly => leases_are_renewed_only_while_held,
+        renews_blindly: RenewsBlindly => leases_are_renewed_only_while_owned,
         forgets_releases: ForgetsReleases => released_partitions_are_free_at_once,
         settles_what_was_released: ForgetsReleases => a_released_lease_settles_nothing,
         releases_for_others: ReleasesForOthers => a_stale_release_frees_nothing,
@@ -125,67 +125,67 @@ mod wrong_stores {
         fetches_out_of_order: FetchesOutOfOrder => fetch_keeps_the_order_of_each_aggregate,
         fetches_published: FetchesPublished => published_messages_are_not_fetched_again,
         ignores_partitions: IgnoresPartitions => only_leased_partitions_are_fetched,
-        ignores_partitions_of_holds: IgnoresPartitions => only_leased_partitions_give_held_messages,
+        ignores_partitions_of_blocks: IgnoresPartitions => only_leased_partitions_give_waiting_messages,
         ignores_limit: IgnoresLimit => a_limited_fetch_continues_where_it_stopped,
         ignores_bytes: IgnoresBytes => a_byte_bound_ends_a_fetch,
-        ignores_rows_in_hand: IgnoresRowsInHand => rows_in_hand_are_left_out,
-        ignores_held_rows_in_hand: IgnoresRowsInHand => held_rows_in_hand_are_left_out,
+        ignores_rows_in_flight: IgnoresRowsInFlight => rows_in_flight_are_left_out,
+        ignores_waiting_rows_in_flight: IgnoresRowsInFlight => waiting_rows_in_flight_are_left_out,
         drops_headers: DropsHeaders => fetch_returns_what_was_recorded,
         hides_unreadable: HidesUnreadable => an_unreadable_row_is_returned_as_such,
         fails_on_unreadable: FailsOnUnreadable => an_unreadable_row_is_returned_as_such,
         folds_case: FoldsCase => odd_aggregate_ids_stay_distinct,
-        hands_out_held: HandsOutHeld => messages_of_a_held_aggregate_wait_and_others_flow,
+        hands_out_blocked: HandsOutBlocked => messages_of_a_blocked_aggregate_wait_and_others_flow,
         looks_past_its_limit: LooksPastItsLimit => a_fetch_looks_at_no_more_than_its_limit,
         forgets_what_waits: ForgetsWhatWaits => a_fetch_looks_at_no_more_than_its_limit,
-        sets_aside_blindly: SetsAsideBlindly => setting_aside_without_a_hold_changes_nothing,
-        loses_what_was_set_aside_late: SetsAsideBlindly => a_message_recorded_while_a_hold_drains_keeps_its_place,
-        ignores_backoff: IgnoresBackoff => a_hold_that_is_not_due_gives_nothing,
-        holds_too_long: HoldsTooLong => a_hold_without_delay_is_due_at_once,
-        keeps_the_first_hold: KeepsTheFirstHold => a_message_that_fails_again_is_held_again,
-        fetches_held_out_of_order: FetchesHeldOutOfOrder => a_due_hold_gives_its_messages_in_order,
-        ignores_held_bounds: IgnoresHeldBounds => a_held_fetch_keeps_its_bounds,
-        ignores_exclusions: IgnoresExclusions => held_aggregates_can_be_left_out,
-        starves_late_names: StarvesLateNames => the_hold_that_was_due_first_comes_first,
-        holds_for_ever: HoldsForEver => a_hold_ends_with_its_last_waiting_message,
-        holds_unsequenced: HoldsUnsequenced => unsequenced_messages_are_not_held_and_halt_nobody,
-        unsequenced_holds: UnsequencedHolds => an_unsequenced_failure_waits_by_itself,
+        sets_aside_blindly: SetsAsideBlindly => setting_aside_without_a_block_changes_nothing,
+        loses_what_was_set_aside_late: SetsAsideBlindly => a_message_recorded_while_a_block_drains_keeps_its_place,
+        ignores_backoff: IgnoresBackoff => a_block_that_has_not_ended_gives_nothing,
+        blocks_too_long: BlocksTooLong => a_block_without_delay_is_due_at_once,
+        keeps_the_first_block: KeepsTheFirstBlock => a_message_that_fails_again_blocks_again,
+        fetches_waiting_out_of_order: FetchesWaitingOutOfOrder => an_ended_block_gives_its_messages_in_order,
+        ignores_waiting_bounds: IgnoresWaitingBounds => a_fetch_of_waiting_messages_keeps_its_bounds,
+        ignores_exclusions: IgnoresExclusions => blocked_aggregates_can_be_left_out,
+        starves_late_names: StarvesLateNames => the_block_that_ended_first_comes_first,
+        blocks_for_ever: BlocksForEver => a_block_ends_with_its_last_waiting_message,
+        blocks_unsequenced: BlocksUnsequenced => unsequenced_messages_are_not_blocked_and_halt_nobody,
+        unsequenced_blocks: UnsequencedBlocks => an_unsequenced_failure_waits_by_itself,
         counts_every_failure: CountsEveryFailure => failures_and_attempts_are_counted_apart,
         forgets_failures: ForgetsFailures => failures_and_attempts_are_counted_apart,
         keeps_the_first_halt: KeepsTheFirstHalt => a_message_refused_under_a_halt_waits_for_its_turn,
-        hold_ends_halt: HoldEndsHalt => a_halted_aggregate_stays_halted,
+        block_ends_halt: BlockEndsHalt => a_halted_aggregate_stays_halted,
         overtakes_delayed: OvertakesDelayed => a_delayed_message_holds_back_its_aggregate,
         overtakes_pending: OvertakesPending => what_waits_does_not_overtake_what_is_pending,
         forgets_delayed: ForgetsDelayed => a_delayed_message_comes_when_its_time_has_come,
         heeds_one_delay: HeedsOneDelay => several_delayed_messages_keep_their_order,
         waits_for_the_latest: WaitsForTheLatest => an_older_message_does_not_wait_for_a_later_ones_delay,
-        heeds_only_the_hold: HeedsOneDelay => a_delayed_message_behind_a_hold_waits_for_its_own_time,
-        delayed_unsequenced_holds: DelayedUnsequencedHolds => a_delayed_unsequenced_message_holds_back_nobody,
+        heeds_only_the_block: HeedsOneDelay => a_delayed_message_behind_a_block_waits_for_its_own_time,
+        delayed_unsequenced_blocks: DelayedUnsequencedBlocks => a_delayed_unsequenced_message_holds_back_nobody,
         accepts_stale_epochs: AcceptsStaleEpochs => a_stale_epoch_settles_nothing,
         all_or_nothing: AllOrNothing => one_stale_lease_does_not_hold_up_the_others,
         loses_settlements: LosesSettlements => published_messages_are_not_fetched_again,
         keeps_everything: KeepsEverything => a_published_message_is_kept_or_deleted,
         keeps_nothing: KeepsNothing => a_published_message_is_kept_or_deleted,
         counts_changed_rows: CountsChangedRows => settling_again_changes_nothing,
-        settles_the_parked: SettlesTheParked => a_late_verdict_changes_nothing,
+        settles_dead_letters: SettlesDeadLetters => a_late_verdict_changes_nothing,
         refuses_odd_errors: RefusesOddErrors => a_long_error_text_can_be_settled,
         never_halts: NeverHalts => a_halted_aggregate_waits_and_others_flow,
-        always_halts: AlwaysHalts => a_parked_message_without_halt_lets_its_aggregate_flow,
-        parking_ends_the_drain: ParkingEndsTheDrain => parking_without_halt_lets_a_hold_drain,
-        retry_does_nothing: RetryDoesNothing => retry_makes_a_parked_message_pending_again,
+        always_halts: AlwaysHalts => a_dead_letter_without_halt_lets_its_aggregate_flow,
+        dead_letters_end_the_drain: DeadLettersEndTheDrain => a_dead_letter_without_halt_lets_a_block_drain,
+        retry_does_nothing: RetryDoesNothing => retry_makes_a_dead_letter_pending_again,
         retry_keeps_halt: RetryKeepsHalt => retry_releases_a_halted_aggregate,
         retry_goes_last: RetryGoesLast => a_retried_message_comes_before_its_successors,
-        retry_ends_backoff: RetryEndsBackoff => a_message_parked_without_halt_can_be_retried_under_a_hold,
+        retry_ends_backoff: RetryEndsBackoff => a_dead_letter_without_halt_can_be_retried_under_a_block,
         retries_everything: RetriesEverything => retry_and_skip_take_a_selection,
-        retries_anything: RetriesAnything => retry_of_what_is_not_parked_does_nothing,
+        retries_anything: RetriesAnything => retry_of_what_is_not_dead_does_nothing,
         skip_does_nothing: SkipDoesNothing => skip_releases_a_halted_aggregate,
-        skip_keeps_hold: SkipKeepsHold => skip_with_nothing_behind_leaves_no_hold,
-        skips_anything: SkipsAnything => skip_of_what_is_not_parked_does_nothing,
-        hides_parked: HidesParked => backlog_counts_what_waits_and_what_was_given_up,
-        hides_waiting: HidesWaiting => backlog_counts_what_waits_and_what_was_given_up,
+        skip_keeps_block: SkipKeepsBlock => skip_with_nothing_behind_leaves_no_block,
+        skips_anything: SkipsAnything => skip_of_what_is_not_dead_does_nothing,
+        hides_dead_letters: HidesDeadLetters => backlog_counts_waiting_messages_and_dead_letters,
+        hides_waiting: HidesWaiting => backlog_counts_waiting_messages_and_dead_letters,
         lists_backwards: ListsBackwards => messages_are_listed_oldest_first,
         ignores_event_type: IgnoresEventType => a_selection_narrows_the_list,
-        lists_held_by_name: ListsHeldByName => held_aggregates_are_listed_halted_ones_first,
-        resume_does_nothing: ResumeDoesNothing => resume_makes_a_hold_due,
+        lists_blocked_by_name: ListsBlockedByName => blocked_aggregates_are_listed_halted_ones_first,
+        resume_does_nothing: ResumeDoesNothing => resume_ends_a_block,
         resume_ends_halts: ResumeEndsHalts => resume_does_not_end_a_halt,
         purge_ignores_age: PurgeIgnoresAge => purge_deletes_old_published_messages_only,
         purges_by_recording: PurgesByRecording => a_message_published_a_moment_ago_is_not_purged,
@@ -233,8 +233,8 @@ mod wrong_publishers {
         rewrites_payload: RewritesPayload => payloads_of_all_sizes_survive,
         ignores_subject: IgnoresSubject => a_fixed_subject_is_used,
         cuts_aggregate_id: CutsAggregateId => odd_aggregate_ids_survive,
-        reports_wrong_position: ReportsWrongPosition => a_confirmed_message_is_stored,
-        mixes_up_receipts: ReportsWrongPosition => concurrent_publishes_are_all_stored,
+        reports_wrong_stream_sequence: ReportsWrongStreamSequence => a_confirmed_message_is_stored,
+        mixes_up_receipts: ReportsWrongStreamSequence => concurrent_publishes_are_all_stored,
         stores_late: StoresLate => awaited_publishes_keep_their_order,
     ]);
 }
@@ -254,18 +254,18 @@ mod wrong_stream_logs {
     ]);
 }
 
-mod wrong_sources {
+mod wrong_subscribers {
     use super::*;
 
-    fn wrong(mistake: SourceMistake) -> MemorySourceFixture<WrongSource> {
-        MemorySourceFixture::wrapping(|inner| WrongSource::new(inner, mistake))
+    fn wrong(mistake: SubscriberMistake) -> MemorySubscriberFixture<WrongSubscriber> {
+        MemorySubscriberFixture::wrapping(|inner| WrongSubscriber::new(inner, mistake))
     }
 
-    noticed!(source, SourceMistake, MemorySourceFixture::new(), wrong, [
+    noticed!(subscriber, SubscriberMistake, MemorySubscriberFixture::new(), wrong, [
         never_redelivers: NeverRedelivers => unacknowledged_messages_come_again,
         acks_on_delivery: AcksOnDelivery => unacknowledged_messages_come_again,
         loses_acks: LosesAcks => acknowledged_messages_do_not_come_again,
-        loses_position: LosesPosition => a_consumer_goes_on_where_it_stopped,
+        loses_progress: LosesProgress => a_consumer_goes_on_where_it_stopped,
         skips_what_was_there: SkipsWhatWasThere => wanted_messages_arrive_in_order,
         only_first_type: OnlyFirstType => wanted_messages_arrive_in_order,
         does_not_share: DoesNotShare => subscriptions_of_one_consumer_share,
@@ -317,16 +317,16 @@ mod wrong_dedup_stores {
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/dedup_store.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),
-    include_str!("../../src/testing/conformance/source/mod.rs"),
-    include_str!("../../src/testing/conformance/source/deploys.rs"),
+    include_str!("../../src/testing/conformance/subscriber/mod.rs"),
+    include_str!("../../src/testing/conformance/subscriber/deploys.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),
     include_str!("../../src/testing/conformance/store/delay.rs"),
     include_str!("../../src/testing/conformance/store/fetch.rs"),
-    include_str!("../../src/testing/conformance/store/hold.rs"),
+    include_str!("../../src/testing/conformance/store/block.rs"),
     include_str!("../../src/testing/conformance/store/lease.rs"),
-    include_str!("../../src/testing/conformance/store/park.rs"),
+    include_str!("../../src/testing/conformance/store/dead_letter.rs"),
     include_str!("../../src/testing/conformance/store/record.rs"),
     include_str!("../../src/testing/conformance/store/retention.rs"),
     include_str!("../../src/testing/conformance/store/settle.rs"),

@@ -182,13 +182,13 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
         leases,
         limit: 100.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
     };
     let due = store.fetch(request).await.unwrap().due;
     let settlements: Vec<Settlement> = due
         .iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),
@@ -204,12 +204,12 @@ async fn an_outbox_in_which_messages_wait_is_not_drained() {
     let store = MemoryStore::new();
     store.record([Probe::noted("a", 1)]).unwrap();
     let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: MINUTE,
         error: None,
         attempt: false,
     };
-    settle_all(&store, &leases, held).await;
+    settle_all(&store, &leases, blocked).await;
     assert_eq!(store.rows()[0].status, MessageStatus::Waiting);
     tokio::time::timeout(MINUTE, store.until_drained())
         .await

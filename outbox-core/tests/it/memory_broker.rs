@@ -5,7 +5,8 @@ use std::time::Duration;
 use outbox_core::testing::conformance::probe::{self, NOTED, OBSERVED};
 use outbox_core::testing::{DedupWindow, LogEntry, MemoryBroker};
 use outbox_core::{
-    ConsumerSpec, Delivery, FailureClass, Message, Publisher, Source, SourceError, StreamLog, Subscription,
+    ConsumerSpec, Delivery, FailureClass, Message, Publisher, StreamLog, Subscriber, SubscriberError,
+    Subscription,
 };
 use tokio::time::{advance, timeout};
 
@@ -44,7 +45,15 @@ async fn planned_refusals_store_nothing() {
     broker.set_down(true);
     assert_eq!(class_of(&broker, &message).await, FailureClass::Unknown);
     broker.clear_faults();
-    assert_eq!(broker.publisher().publish(&message).await.unwrap().position, 2);
+    assert_eq!(
+        broker
+            .publisher()
+            .publish(&message)
+            .await
+            .unwrap()
+            .stream_sequence,
+        2
+    );
     assert_eq!(broker.publishes(), 6);
 }
 
@@ -124,20 +133,20 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
         .publish(&probe::message(NOTED, "a", 1))
         .await
         .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let delivery = subscription.next().await.unwrap();
     broker.set_down(true);
     assert!(matches!(
         delivery.ack().await,
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
     assert!(matches!(
         subscription.next().await,
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
     assert!(matches!(
-        broker.source().subscribe(&spec("d")).await,
-        Err(SourceError::Interrupted { .. })
+        broker.subscriber().subscribe(&spec("d")).await,
+        Err(SubscriberError::Interrupted { .. })
     ));
     broker.set_down(false);
     let delivery = subscription.next().await.unwrap();
@@ -152,13 +161,13 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_a_wait() {
     let broker = MemoryBroker::new();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let waiting = tokio::spawn(async move { subscription.next().await.map(|_| ()) });
     advance(MINUTE).await;
     broker.set_down(true);
     assert!(matches!(
         waiting.await.unwrap(),
-        Err(SourceError::Interrupted { .. })
+        Err(SubscriberError::Interrupted { .. })
     ));
 }
 
@@ -170,7 +179,7 @@ async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
         .publish(&probe::message(NOTED, "a", 1))
         .await
         .unwrap();
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.duplicate_deliveries(1);
     broker.lose_consumer_acks(1);
     let mut counts = Vec::new();
@@ -203,13 +212,13 @@ async fn deliveries_can_be_doubled_and_acknowledgements_lost() {
 async fn foreign_messages_reach_consumers_as_they_are() {
     let broker = MemoryBroker::new();
     let headers = vec![("X-Foreign".to_owned(), "yes".to_owned())];
-    let position = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
+    let stream_sequence = broker.inject("events.probe.1.noted", headers.clone(), &b"\xff"[..]);
     let other = vec![("ce-type".to_owned(), OBSERVED.event_type())];
     broker.inject("events.probe.1.observed", other, &b""[..]);
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     let delivery = subscription.next().await.unwrap();
     assert_eq!(delivery.incoming().headers, headers);
-    assert_eq!(delivery.incoming().position, position);
+    assert_eq!(delivery.incoming().stream_sequence, stream_sequence);
     delivery.ack().await.unwrap();
     assert!(
         broker.is_idle("c"),
@@ -221,12 +230,12 @@ async fn foreign_messages_reach_consumers_as_they_are() {
 
 #[tokio::test]
 async fn consumers_that_cannot_work_are_refused() {
-    let source = MemoryBroker::new().source();
+    let subscriber = MemoryBroker::new().subscriber();
     for name in ["", "a.b", "a b", "ü", &"x".repeat(65)] {
         assert!(
             matches!(
-                source.subscribe(&spec(name)).await,
-                Err(SourceError::Configuration { .. })
+                subscriber.subscribe(&spec(name)).await,
+                Err(SubscriberError::Configuration { .. })
             ),
             "{name:?}"
         );
@@ -236,20 +245,20 @@ async fn consumers_that_cannot_work_are_refused() {
         ..spec("c")
     };
     assert!(matches!(
-        source.subscribe(&idle).await,
-        Err(SourceError::Configuration { .. })
+        subscriber.subscribe(&idle).await,
+        Err(SubscriberError::Configuration { .. })
     ));
 }
 
 #[tokio::test]
 async fn a_deleted_consumer_is_gone() {
     let broker = MemoryBroker::new();
-    let mut old = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut old = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.delete_consumer("c");
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
+    assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
     // A new consumer of the same name is another one.
-    broker.source().subscribe(&spec("c")).await.unwrap();
-    assert!(matches!(old.next().await, Err(SourceError::Gone { .. })));
+    broker.subscriber().subscribe(&spec("c")).await.unwrap();
+    assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
 
 #[test]
@@ -276,22 +285,22 @@ async fn lost_messages_are_gone_with_their_ids() {
     for message in &messages {
         broker.publisher().publish(message).await.unwrap();
     }
-    let mut subscription = broker.source().subscribe(&spec("c")).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     subscription.next().await.unwrap().ack().await.unwrap();
     let unacked = subscription.next().await.unwrap();
     broker.lose_tail(1);
     broker.forget(&[messages[1].id]);
-    let positions: Vec<u64> = broker.log().iter().map(|entry| entry.position).collect();
-    assert_eq!(positions, [1, 3]);
+    let stream_sequences: Vec<u64> = broker.log().iter().map(|entry| entry.stream_sequence).collect();
+    assert_eq!(stream_sequences, [1, 3]);
     unacked.ack().await.unwrap();
 
     let again = broker.publisher().publish(&messages[3]).await.unwrap();
-    assert_eq!((again.position, again.duplicate), (5, false));
+    assert_eq!((again.stream_sequence, again.duplicate), (5, false));
     assert!(broker.publisher().publish(&messages[2]).await.unwrap().duplicate);
     let mut left = Vec::new();
     while !broker.is_idle("c") {
         let delivery = subscription.next().await.unwrap();
-        left.push(delivery.incoming().position);
+        left.push(delivery.incoming().stream_sequence);
         delivery.ack().await.unwrap();
     }
     assert_eq!(left, [3, 5], "what was lost is not delivered");

@@ -1,7 +1,7 @@
-//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no hold is left over.
+//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no block is left over.
 //!
 //! A small relay does what the contract allows in random order, crashes included: it settles late what has to wait, forgets what it has in
-//! hand, and fails. The seed is in the message of a failure.
+//! flight, and fails. The seed is in the message of a failure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use fastrand::Rng;
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Aggregate, Backlog, Events, FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage,
-    OutboxAdmin, OutboxStore, OwnerId, Selection, Settlement, Verdict,
+    Aggregate, Backlog, Events, FetchRequest, Fetched, FetchedRow, Lease, NewMessage, OutboxAdmin,
+    OutboxStore, OwnerId, Selection, Settlement, Verdict, WaitingRequest,
 };
 use tokio::time::advance;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-/// What may be parked.
+/// What may become a dead letter.
 #[derive(Clone, Copy, PartialEq)]
-enum Parks {
+enum DeadLetters {
     Nothing,
     /// Messages that halt their aggregate until they are retried.
     Halting,
@@ -31,17 +31,17 @@ struct Random {
     rng: Rng,
     store: MemoryStore,
     leases: Vec<Lease>,
-    in_hand: Vec<FetchedRow>,
+    in_flight: Vec<FetchedRow>,
     /// What has to wait and is not settled yet.
     waits: Vec<Settlement>,
     published: HashMap<Aggregate, Vec<u64>>,
     recorded: usize,
     publishes: usize,
-    parks: Parks,
+    dead_letters: DeadLetters,
 }
 
 impl Random {
-    async fn new(seed: u64, parks: Parks) -> Self {
+    async fn new(seed: u64, dead_letters: DeadLetters) -> Self {
         let store = MemoryStore::new();
         let leases = store.acquire(OwnerId::fresh(), LONG, 64).await.unwrap();
         Self {
@@ -49,12 +49,12 @@ impl Random {
             rng: Rng::with_seed(seed),
             store,
             leases,
-            in_hand: Vec::new(),
+            in_flight: Vec::new(),
             waits: Vec::new(),
             published: HashMap::new(),
             recorded: 0,
             publishes: 0,
-            parks,
+            dead_letters,
         }
     }
 
@@ -74,26 +74,26 @@ impl Random {
     }
 
     async fn fetch(&mut self) {
-        let keys: Vec<i64> = self.in_hand.iter().map(|row| row.seq).collect();
+        let keys: Vec<i64> = self.in_flight.iter().map(|row| row.row_id).collect();
         let limit = self.rng.u32(1..5).try_into().unwrap();
         let fetched = if self.rng.bool() {
             let request = FetchRequest {
                 leases: &self.leases,
                 limit,
                 bytes: usize::MAX,
-                in_hand: &keys,
+                in_flight: &keys,
             };
             self.store.fetch(request).await
         } else {
-            let request = HeldRequest {
+            let request = WaitingRequest {
                 leases: &self.leases,
                 limit,
                 per_aggregate: self.rng.u32(1..3).try_into().unwrap(),
                 bytes: usize::MAX,
-                in_hand: &keys,
+                in_flight: &keys,
                 excluding: &[],
             };
-            self.store.fetch_held(request).await
+            self.store.fetch_waiting(request).await
         };
         let Fetched { due, waits, .. } = fetched.unwrap();
         assert!(
@@ -101,7 +101,7 @@ impl Random {
             "seed {}",
             self.seed
         );
-        self.in_hand.extend(due);
+        self.in_flight.extend(due);
         self.waits.extend(waits);
         // Usually at once, as the contract asks; sometimes the answer is late.
         if self.rng.u8(..4) != 0 {
@@ -114,24 +114,24 @@ impl Random {
         self.store.settle(&self.leases, &waits).await.unwrap();
     }
 
-    /// Decides about a message in hand that is the oldest of its aggregate, or unsequenced.
+    /// Decides about a message in flight that is the oldest of its aggregate, or unsequenced.
     async fn settle_one(&mut self) {
-        if self.in_hand.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
-        let any = self.rng.usize(..self.in_hand.len());
-        let aggregate = self.in_hand[any].aggregate.clone();
-        let oldest = self.in_hand.iter().position(|row| row.aggregate == aggregate);
-        let row = self.in_hand.remove(oldest.unwrap());
+        let any = self.rng.usize(..self.in_flight.len());
+        let aggregate = self.in_flight[any].aggregate.clone();
+        let oldest = self.in_flight.iter().position(|row| row.aggregate == aggregate);
+        let row = self.in_flight.remove(oldest.unwrap());
         let verdict = match self.rng.u8(..10) {
             0..=5 => Verdict::Published {
                 keep: self.rng.bool(),
             },
-            6 if self.parks != Parks::Nothing => Verdict::Parked {
+            6 if self.dead_letters != DeadLetters::Nothing => Verdict::Dead {
                 error: "refused".to_owned(),
-                halt: self.parks == Parks::Halting || self.rng.bool(),
+                halt: self.dead_letters == DeadLetters::Halting || self.rng.bool(),
             },
-            _ => Verdict::Held {
+            _ => Verdict::Blocked {
                 delay: Duration::from_secs(self.rng.u64(..10)),
                 error: Some("failed".to_owned()),
                 attempt: false,
@@ -140,7 +140,7 @@ impl Random {
         let goes_on = !row.sequenced
             || matches!(
                 verdict,
-                Verdict::Published { .. } | Verdict::Parked { halt: false, .. }
+                Verdict::Published { .. } | Verdict::Dead { halt: false, .. }
             );
         if matches!(verdict, Verdict::Published { .. }) {
             self.publishes += 1;
@@ -151,11 +151,11 @@ impl Random {
                 .extend(sequence);
         }
         if !goes_on {
-            self.in_hand
+            self.in_flight
                 .retain(|row| !row.sequenced || row.aggregate != aggregate);
         }
         let settlement = Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict,
@@ -174,17 +174,17 @@ impl Random {
             0 => {
                 self.store.retry(&Selection::all()).await.unwrap();
             }
-            1 if self.parks == Parks::Anything => {
+            1 if self.dead_letters == DeadLetters::Anything => {
                 self.store.skip(&Selection::all()).await.unwrap();
             }
             2 => {
-                let held = self.store.held(100.try_into().unwrap()).await.unwrap();
-                for held in held {
-                    self.store.resume(&held.aggregate).await.unwrap();
+                let blocked = self.store.blocked(100.try_into().unwrap()).await.unwrap();
+                for blocked in blocked {
+                    self.store.resume(&blocked.aggregate).await.unwrap();
                 }
             }
             _ => {
-                self.in_hand.clear();
+                self.in_flight.clear();
                 self.waits.clear();
             }
         }
@@ -221,19 +221,19 @@ impl Random {
     }
 }
 
-async fn run(parks: Parks) {
+async fn run(dead_letters: DeadLetters) {
     for seed in 0..150 {
-        let mut random = Random::new(seed, parks).await;
+        let mut random = Random::new(seed, dead_letters).await;
         for _ in 0..300 {
             random.step().await;
         }
         random.drain().await;
-        let held = random.store.held(100.try_into().unwrap()).await.unwrap();
-        assert_eq!(held, [], "seed {seed}: a hold is left over");
+        let blocked = random.store.blocked(100.try_into().unwrap()).await.unwrap();
+        assert_eq!(blocked, [], "seed {seed}: a block is left over");
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
-            if parks == Parks::Anything {
-                // What was parked may come late, by the operator's own decision.
+            if dead_letters == DeadLetters::Anything {
+                // What became a dead letter may come late, by the operator's own decision.
                 sequences.sort_unstable();
             }
             let expected: Vec<u64> = (1..=sequences.len() as u64).collect();
@@ -244,15 +244,15 @@ async fn run(parks: Parks) {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_or_overtaken_when_messages_fail() {
-    run(Parks::Nothing).await;
+    run(DeadLetters::Nothing).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_overtaken_when_messages_are_parked_and_retried() {
-    run(Parks::Halting).await;
+async fn nothing_is_lost_or_overtaken_when_dead_letters_are_retried() {
+    run(DeadLetters::Halting).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_when_messages_are_parked_skipped_and_retried() {
-    run(Parks::Anything).await;
+async fn nothing_is_lost_when_dead_letters_are_skipped_and_retried() {
+    run(DeadLetters::Anything).await;
 }

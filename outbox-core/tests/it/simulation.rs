@@ -106,8 +106,8 @@ fn purging_what_was_not_published_is_found() {
 }
 
 #[test]
-fn purging_what_was_given_up_is_found() {
-    is_found(Wrong::PurgesParked, &[Invariant::NoLoss]);
+fn purging_dead_letters_is_found() {
+    is_found(Wrong::PurgesDeadLetters, &[Invariant::NoLoss]);
 }
 
 #[test]

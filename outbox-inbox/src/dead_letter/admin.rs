@@ -23,10 +23,10 @@ const ROWS_MAX: usize = 1_000;
 /// Values in the list of a statement that writes: MariaDB turns 1,000 and more into a join, which need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
-/// The dead letters of a database: what consumers gave up, and what becomes of it.
+/// The dead letters of a database: what consumers could not handle, and what becomes of it.
 ///
 /// Works in any process that reaches the database, with inboxes running or not. Operations on a [`Selection`] take its rows in the order in which
-/// they were given up, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
+/// they were dead-lettered, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
 /// Dropping a future ends it after the transaction that runs.
 ///
 /// Rows that an inbox is trying again at this moment, or that another operator is changing, are left out and not counted.
@@ -79,7 +79,7 @@ impl DeadLetters {
         selection.check()?;
         let inbox = self.sql();
         let mut sql = inbox.sql(format!(
-            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, {}, payload, \
+            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, {}, payload, \
              error, attempts, status, {} AS created_micros FROM {}",
             headers_column(inbox.backend()),
             micros_of_created(inbox.backend()),
@@ -120,7 +120,7 @@ impl DeadLetters {
 
     /// Marks open ones to be tried again; returns how many it marked. A running inbox of the consumer takes them up soon, one that is started
     /// later at its start: those of one aggregate in the order of the stream, each once. Where the handler succeeds, its effect, the handled inbox row
-    /// and the deletion of the dead letter are one transaction; where it fails, the letter is open again, with the new error.
+    /// and the deletion of the dead letter are one transaction; where it fails, the dead letter is open again, with the new error.
     ///
     /// Later messages of the aggregate have usually been handled by then: a handler that must not see them in another order has to look.
     ///
@@ -208,15 +208,16 @@ async fn change_batch(
 ) -> Result<(u64, Option<After>), DbErr> {
     // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
     let mut sql = inbox.sql(format!(
-        "SELECT id, position, {} AS created_micros FROM {}",
+        "SELECT id, stream_sequence, {} AS created_micros FROM {}",
         micros_of_created(inbox.backend()),
         inbox.dead_letters()
     ));
     push_selection(&mut sql, inbox, selection);
     sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
     let rows = database.pool().query_all_raw(sql.statement()).await?;
-    let read =
-        |row: &QueryResult| Ok::<After, DbErr>((created_at(row)?, position(row)?, row.try_get("", "id")?));
+    let read = |row: &QueryResult| {
+        Ok::<After, DbErr>((created_at(row)?, stream_sequence(row)?, row.try_get("", "id")?))
+    };
     let page = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<Uuid> = page.iter().map(|(_, _, id)| *id).collect();
     let mut changed = 0;
@@ -291,7 +292,7 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
             .try_get::<Option<i64>>("", "sequence")?
             .map(i64::cast_unsigned),
         subject: row.try_get("", "subject")?,
-        position: position(row)?,
+        stream_sequence: stream_sequence(row)?,
         headers: read_headers(row)?,
         payload: row.try_get("", "payload")?,
         error: row.try_get("", "error")?,
@@ -320,8 +321,8 @@ fn read_name(row: &QueryResult, backend: DbBackend, column: &str) -> Result<Opti
         .transpose()
 }
 
-pub(super) fn position(row: &QueryResult) -> Result<u64, DbErr> {
-    Ok(row.try_get::<i64>("", "position")?.cast_unsigned())
+pub(super) fn stream_sequence(row: &QueryResult) -> Result<u64, DbErr> {
+    Ok(row.try_get::<i64>("", "stream_sequence")?.cast_unsigned())
 }
 
 fn created_at(row: &QueryResult) -> Result<OffsetDateTime, DbErr> {

@@ -1,9 +1,9 @@
-//! Dead letters: what a consumer gave up, with everything needed to understand it and to try again.
+//! Dead letters: messages that a consumer could not handle, with everything needed to understand them and to try again.
 //!
 //! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
 //! derived: from consumer and event id, or, for what is no message, from everything that was delivered (consumer,
-//! subject, position, headers, payload; the position alone would collide after a stream is created anew, and the bytes would be lost).
-//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is given up.
+//! subject, stream sequence, headers, payload; the stream sequence alone would collide after a stream is created anew, and the bytes would be lost).
+//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is dead-lettered.
 //!
 //! ```text
 //!               retry (operator)
@@ -35,16 +35,16 @@ use crate::handler::describe;
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
 pub(crate) use oversized::without_payload;
-pub(crate) use retry::StoredLetter;
+pub(crate) use retry::StoredDeadLetter;
 pub use selection::Selection;
 
-/// Something that a consumer gave up.
+/// A message that a consumer could not handle.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// Key of the row.
     pub id: Uuid,
-    /// The consumer that gave up.
+    /// The consumer that could not handle it.
     pub consumer: String,
     /// The event's id; `None` for what is no message of an outbox.
     pub event_id: Option<EventId>,
@@ -56,20 +56,20 @@ pub struct DeadLetter {
     pub sequence: Option<u64>,
     /// The subject it was published on, with NUL replaced; escaped and shortened if the database refuses it.
     pub subject: String,
-    /// Position in the stream when it was delivered.
-    pub position: u64,
+    /// Stream sequence under which it was delivered.
+    pub stream_sequence: u64,
     /// Headers as received.
     pub headers: Vec<(String, String)>,
     /// The payload as received. Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
-    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream at `position`.
+    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
     pub payload: Vec<u8>,
-    /// Why it was given up, the last time: at most 1,000 characters.
+    /// Why it was dead-lettered, the last time: at most 1,000 characters.
     pub error: String,
     /// Failed attempts; 0 if no handler ever ran.
     pub attempts: u32,
     /// Where it stands.
     pub status: DeadLetterStatus,
-    /// When it was given up, by the database's clock.
+    /// When it was dead-lettered, by the database's clock.
     pub created_at: OffsetDateTime,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Debug for DeadLetter {
             .field("aggregate", &self.aggregate)
             .field("sequence", &self.sequence)
             .field("subject", &self.subject)
-            .field("position", &self.position)
+            .field("stream_sequence", &self.stream_sequence)
             .field("payload_bytes", &self.payload.len())
             .field("error", &self.error)
             .field("attempts", &self.attempts)
@@ -110,7 +110,7 @@ const RETRY: i16 = 1;
 
 /// What becomes a dead letter.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Letter<'a> {
+pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
     /// `None`: it is no message.
     pub(crate) message: Option<&'a Message>,
@@ -120,14 +120,14 @@ pub(crate) struct Letter<'a> {
     pub(crate) attempts: u32,
 }
 
-impl<'a> Letter<'a> {
+impl<'a> NewDeadLetter<'a> {
     /// With what fits into the database, if that is less.
-    fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> Letter<'b>
+    fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> NewDeadLetter<'b>
     where
         'a: 'b,
     {
         match short {
-            Some((incoming, error)) => Letter {
+            Some((incoming, error)) => NewDeadLetter {
                 incoming,
                 error,
                 ..self
@@ -148,12 +148,12 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 
 /// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
 ///
-/// What the database refuses for its contents is written once more, [`Form::Plain`]: what was given up must be kept, whatever it holds, or it would
-/// be given up again without end.
+/// What the database refuses for its contents is written once more, [`Form::Plain`]: a dead letter must be kept, whatever it holds, or it would
+/// be dead-lettered again without end.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
     let short = oversized::shortened(db, letter, &headers_json(letter.incoming)?).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn insert(
 pub(crate) async fn insert_in(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
     let short = oversized::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
@@ -188,21 +188,21 @@ pub(crate) async fn insert_in(
     }
 }
 
-/// Whether the database refuses a letter for its contents. A statement that took too long says nothing of them.
+/// Whether the database refuses a dead letter for its contents. A statement that took too long says nothing of them.
 fn is_refusal(error: &DbErr) -> bool {
     trouble(error) == Trouble::Statement && !timed_out(error)
 }
 
-fn refused(letter: &Letter<'_>, error: &DbErr) {
+fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
     tracing::warn!(
         consumer = letter.consumer,
-        position = letter.incoming.position,
+        stream_sequence = letter.incoming.stream_sequence,
         error = %describe(error),
         "a dead letter was refused by the database; it is kept without what was read from it"
     );
 }
 
-/// How much of a letter is written.
+/// How much of a dead letter is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
@@ -214,14 +214,14 @@ async fn insert_as<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     id: Uuid,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
     form: Form,
 ) -> Result<bool, DbErr> {
     let incoming = letter.incoming;
     let headers = headers_json(incoming)?;
     let mut sql = inbox.sql("INSERT INTO ");
     sql.push(inbox.dead_letters()).push(
-        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, position, headers, payload, error, \
+        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, headers, payload, error, \
          attempts, status, created_at) VALUES (",
     );
     sql.bind(id)
@@ -247,7 +247,7 @@ async fn insert_as<C: ConnectionTrait>(
         Form::Plain => storable_error(&incoming.subject.escape_default().to_string()),
     })
     .push(", ");
-    sql.bind(incoming.position.cast_signed()).push(", ");
+    sql.bind(incoming.stream_sequence.cast_signed()).push(", ");
     sql.bind(match form {
         Form::Whole => headers,
         Form::Plain => escaped_json(&headers),
@@ -286,13 +286,13 @@ fn escaped_json(json: &str) -> String {
 /// Namespace of the keys. Stored, so it never changes.
 const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_c2b9);
 
-fn id(letter: &Letter<'_>, headers: &str) -> Uuid {
+fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
     match letter.message {
         Some(message) => id_of_message(letter.consumer, message.event_id.as_uuid()),
         None => derived(&[
             letter.consumer.as_bytes(),
             letter.incoming.subject.as_bytes(),
-            &letter.incoming.position.to_be_bytes(),
+            &letter.incoming.stream_sequence.to_be_bytes(),
             headers.as_bytes(),
             &letter.incoming.payload,
         ]),

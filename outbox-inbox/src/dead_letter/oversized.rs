@@ -2,16 +2,16 @@
 //!
 //! MySQL and MariaDB close the connection of whoever sends them more than `max_allowed_packet`. Their answer (1153, `08S01`) is of the class of lost connections,
 //! and gets lost itself if the client is still sending. So they are asked before.
-//! Invariant: what was given up is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
+//! Invariant: what was dead-lettered is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
 
 use bytes::Bytes;
 use outbox_core::Incoming;
 use outbox_core::store::storable_error;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement};
 
-use super::Letter;
+use super::NewDeadLetter;
 
-/// Stands among the headers of a letter without its payload; the value is the payload's length.
+/// Stands among the headers of a dead letter without its payload; the value is the payload's length.
 const OMITTED: &str = "outbox-payload-omitted";
 
 /// More than everything else in the statement takes: names, key, subject and error.
@@ -20,7 +20,7 @@ const REST_MAX: usize = 16 * 1024;
 /// What was delivered, without what does not fit, and an error that says so. `None`: all of it fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
-    letter: &Letter<'_>,
+    letter: &NewDeadLetter<'_>,
     headers: &str,
 ) -> Result<Option<(Incoming, String)>, DbErr> {
     if db.get_database_backend() != DbBackend::MySql {
@@ -49,24 +49,26 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     short.headers.push((OMITTED.to_owned(), bytes.to_string()));
     let error = format!(
         "{} The database takes {most} bytes at a time (max_allowed_packet). Given up because: {}",
-        text(bytes, incoming.position),
+        text(bytes, incoming.stream_sequence),
         letter.error
     );
     Ok(Some((short, storable_error(&error))))
 }
 
-/// Why a letter cannot be tried again: its payload is not there. `None`: it is.
+/// Why a dead letter cannot be tried again: its payload is not there. `None`: it is.
 pub(crate) fn without_payload(incoming: &Incoming) -> Option<String> {
     let (_, bytes) = incoming.headers.iter().find(|(name, _)| name == OMITTED)?;
     let bytes = bytes.parse().ok()?;
     incoming
         .payload
         .is_empty()
-        .then(|| text(bytes, incoming.position))
+        .then(|| text(bytes, incoming.stream_sequence))
 }
 
-fn text(bytes: usize, position: u64) -> String {
-    format!("The payload of {bytes} bytes could not be stored; it is at position {position} of the stream.")
+fn text(bytes: usize, stream_sequence: u64) -> String {
+    format!(
+        "The payload of {bytes} bytes could not be stored; it is at stream sequence {stream_sequence} of the stream."
+    )
 }
 
 #[cfg(test)]
@@ -87,8 +89,8 @@ mod tests {
                 ..incoming(7, b"")
             };
             let tx = test.begin().await;
-            let given_up = letter(Some(&message), &large);
-            assert!(insert_in(&tx, &test.sql, &given_up).await.unwrap());
+            let was_dead = letter(Some(&message), &large);
+            assert!(insert_in(&tx, &test.sql, &was_dead).await.unwrap());
             tx.commit().await.unwrap();
             let unreadable = letter(None, &large);
             if test.db.get_database_backend() == DbBackend::MySql {
@@ -104,14 +106,13 @@ mod tests {
             let all = all.list(&Selection::all(), 100).await.unwrap();
             assert_eq!(all.len(), 2);
             for stored in all {
-                assert_eq!(stored.position, 7);
+                assert_eq!(stored.stream_sequence, 7);
                 if test.db.get_database_backend() != DbBackend::MySql {
                     assert_eq!(stored.payload.len(), 17 * 1024 * 1024);
                     continue;
                 }
                 assert!(stored.payload.is_empty());
-                let expected =
-                    "The payload of 17825792 bytes could not be stored; it is at position 7 of the stream.";
+                let expected = "The payload of 17825792 bytes could not be stored; it is at stream sequence 7 of the stream.";
                 assert!(stored.error.starts_with(expected), "{}", stored.error);
                 assert!(stored.error.ends_with("declined"), "{}", stored.error);
                 let again = Incoming {

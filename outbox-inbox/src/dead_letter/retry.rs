@@ -2,23 +2,23 @@
 //!
 //! Invariant: a dead letter is tried by one process at a time, and it is gone if and only if its message is handled. Its lock is taken first in
 //! the handler's transaction, then the inbox row's; nobody else who holds both takes them the other way round, because whoever gives a message up
-//! finds its row failed, which it is not while its letter exists. Absent here: decoding and running.
+//! finds its row failed, which it is not while its dead letter exists. Absent here: decoding and running.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
-use super::admin::{headers_column, position, read_headers};
+use super::admin::{headers_column, read_headers, stream_sequence};
 use super::{OPEN, RETRY};
 use crate::dedup::sql::{InboxSql, Key, Status};
 
 /// A dead letter that is to be tried again.
 #[derive(Debug, Clone)]
-pub(crate) struct StoredLetter {
+pub(crate) struct StoredDeadLetter {
     pub(crate) id: Uuid,
     /// As it was delivered, to be decoded again, which may give another answer than the last time. The delivery count is 1: the attempts are counted in
-    /// the letter.
+    /// the dead letter.
     pub(crate) incoming: Incoming,
     /// Failed attempts so far.
     pub(crate) attempts: u32,
@@ -32,7 +32,7 @@ pub(crate) async fn due<C: ConnectionTrait>(
     consumer: &str,
     limit: u32,
     bytes: usize,
-) -> Result<Vec<StoredLetter>, DbErr> {
+) -> Result<Vec<StoredDeadLetter>, DbErr> {
     let mut sql = inbox.sql(format!(
         "SELECT CAST(LENGTH(payload) AS {}) AS bytes FROM {} WHERE consumer = ",
         match inbox.backend() {
@@ -42,7 +42,7 @@ pub(crate) async fn due<C: ConnectionTrait>(
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
         .bind(i64::from(limit));
     let (mut before, mut fit) = (0, 0_i64);
     for row in db.query_all_raw(sql.statement()).await? {
@@ -56,24 +56,24 @@ pub(crate) async fn due<C: ConnectionTrait>(
         return Ok(Vec::new());
     }
     let mut sql = inbox.sql(format!(
-        "SELECT id, subject, position, {}, payload, attempts FROM {} WHERE consumer = ",
+        "SELECT id, subject, stream_sequence, {}, payload, attempts FROM {} WHERE consumer = ",
         headers_column(inbox.backend()),
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY position LIMIT "))
+        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
         .bind(fit);
     let rows = db.query_all_raw(sql.statement()).await?;
     rows.iter()
         .map(|row| {
-            Ok(StoredLetter {
+            Ok(StoredDeadLetter {
                 id: row.try_get("", "id")?,
                 incoming: Incoming {
                     subject: row.try_get("", "subject")?,
                     headers: read_headers(row)?,
                     payload: row.try_get::<Vec<u8>>("", "payload")?.into(),
                     delivery_count: 1,
-                    position: position(row)?,
+                    stream_sequence: stream_sequence(row)?,
                 },
                 attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
             })
@@ -81,14 +81,14 @@ pub(crate) async fn due<C: ConnectionTrait>(
         .collect()
 }
 
-/// Takes a letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
-/// started again without end; the letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
+/// Takes a dead letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
+/// started again without end; the dead letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
 ///
-/// A crash after this: the letter is open, and its attempt counted.
+/// A crash after this: the dead letter is open, and its attempt counted.
 pub(crate) async fn begin<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
-    letter: &StoredLetter,
+    letter: &StoredDeadLetter,
 ) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
         "UPDATE {} SET status = {OPEN}, attempts = attempts + 1 WHERE id = ",
@@ -98,11 +98,11 @@ pub(crate) async fn begin<C: ConnectionTrait>(
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 
-/// Marks a letter again that [`begin`] took and whose handler has not run, because of a shutdown.
+/// Marks a dead letter again that [`begin`] took and whose handler has not run, because of a shutdown.
 pub(crate) async fn put_back<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
-    letter: &StoredLetter,
+    letter: &StoredDeadLetter,
 ) -> Result<(), DbErr> {
     let mut sql = inbox.sql(format!(
         "UPDATE {} SET status = {RETRY}, attempts = attempts - 1 WHERE id = ",
@@ -113,25 +113,25 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// What a letter and its message are to the transaction that wants to try them again.
+/// What a dead letter and its message are to the transaction that wants to try them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Its own. `given_up`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
+    /// Its own. `was_dead`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
     /// no such row.
-    Mine { given_up: bool },
+    Mine { was_dead: bool },
     /// The message was handled in another way.
     Handled,
-    /// Somebody else is trying the letter, or has handled or discarded it.
+    /// Somebody else is trying the dead letter, or has handled or discarded it.
     Gone,
 }
 
-/// Takes a letter and its message for the transaction: deletes the letter and makes the inbox row handled, whatever it was before. `message` is what
-/// the letter's bytes were decoded to. To end a letter whose message took effect, **commit** what this has done.
+/// Takes a dead letter and its message for the transaction: deletes the dead letter and makes the inbox row handled, whatever it was before. `message` is what
+/// the dead letter's bytes were decoded to. To end a dead letter whose message took effect, **commit** what this has done.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
     consumer: &str,
-    letter: &StoredLetter,
+    letter: &StoredDeadLetter,
     message: &Message,
 ) -> Result<Taken, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
@@ -154,7 +154,7 @@ pub(crate) async fn claim(
         id: message.event_id.as_uuid(),
     };
     if inbox.revive(tx, key).await? {
-        return Ok(Taken::Mine { given_up: true });
+        return Ok(Taken::Mine { was_dead: true });
     }
     // No row (what could not be decoded left none), one of a failed attempt, or a handled one. Primary key: waits for an open transaction with the
     // same key.
@@ -163,17 +163,17 @@ pub(crate) async fn claim(
             .insert(tx, key, Status::Handled, letter.attempts, None)
             .await?;
     Ok(match taken {
-        true => Taken::Mine { given_up: false },
+        true => Taken::Mine { was_dead: false },
         false => Taken::Handled,
     })
 }
 
-/// Records why a letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the
-/// handler's transaction, after that was rolled back. A crash before this: the letter is open with its old error.
+/// Records why a dead letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the
+/// handler's transaction, after that was rolled back. A crash before this: the dead letter is open with its old error.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
-    letter: &StoredLetter,
+    letter: &StoredDeadLetter,
     behind: Option<(&str, &Aggregate)>,
     error: &str,
 ) -> Result<(), DbErr> {
@@ -194,8 +194,8 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer));
-    sql.push(&format!(" AND status = {RETRY} AND position > "))
-        .bind(letter.incoming.position.cast_signed());
+    sql.push(&format!(" AND status = {RETRY} AND stream_sequence > "))
+        .bind(letter.incoming.stream_sequence.cast_signed());
     sql.push(" AND aggregate_type = ")
         .bind(inbox.name(Some(&aggregate.aggregate_type)));
     sql.push(" AND aggregate_id = ")
@@ -215,8 +215,8 @@ mod tests {
     #[tokio::test]
     async fn letters_are_read_as_far_as_there_is_room_for_them() {
         for test in TestDb::open_all().await {
-            for position in 1..=4 {
-                let incoming = incoming(position, b"0123456789");
+            for stream_sequence in 1..=4 {
+                let incoming = incoming(stream_sequence, b"0123456789");
                 let unreadable = letter(None, &incoming);
                 assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
             }
@@ -224,8 +224,15 @@ mod tests {
             assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 4);
             for (bytes, expected) in [(0, 1), (10, 1), (11, 2), (30, 3), (1_000, 4)] {
                 let found = due(&test.db, &test.sql, "billing", 10, bytes).await.unwrap();
-                let positions: Vec<_> = found.iter().map(|letter| letter.incoming.position).collect();
-                assert_eq!(positions, (1..=expected).collect::<Vec<_>>(), "{bytes} bytes");
+                let stream_sequences: Vec<_> = found
+                    .iter()
+                    .map(|letter| letter.incoming.stream_sequence)
+                    .collect();
+                assert_eq!(
+                    stream_sequences,
+                    (1..=expected).collect::<Vec<_>>(),
+                    "{bytes} bytes"
+                );
             }
         }
     }

@@ -28,13 +28,13 @@ pub struct Selection {
     pub event_type: Option<String>,
     /// Only those of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only those given up at this time or later.
+    /// Only those dead-lettered at this time or later.
     pub from: Option<OffsetDateTime>,
-    /// Only those given up before this time.
+    /// Only those dead-lettered before this time.
     pub until: Option<OffsetDateTime>,
     /// Only those that stand there.
     pub status: Option<DeadLetterStatus>,
-    /// Only those behind this one: time, position and key of it.
+    /// Only those behind this one: time, stream sequence and key of it.
     pub after: Option<(OffsetDateTime, u64, Uuid)>,
 }
 
@@ -77,14 +77,14 @@ impl Selection {
         self
     }
 
-    /// Only those given up at this time or later, by the database's clock.
+    /// Only those dead-lettered at this time or later, by the database's clock.
     #[must_use]
     pub fn from(mut self, time: OffsetDateTime) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Only those given up before this time, by the database's clock.
+    /// Only those dead-lettered before this time, by the database's clock.
     #[must_use]
     pub fn until(mut self, time: OffsetDateTime) -> Self {
         self.until = Some(time);
@@ -101,7 +101,7 @@ impl Selection {
     /// Only those behind this one: the last of a list, to go on behind it.
     #[must_use]
     pub fn after(mut self, last: &DeadLetter) -> Self {
-        self.after = Some((last.created_at, last.position, last.id));
+        self.after = Some((last.created_at, last.stream_sequence, last.id));
         self
     }
 
@@ -116,11 +116,11 @@ impl Selection {
     }
 }
 
-/// Time, position and key of a letter: its place in the [`ORDER`].
+/// Time, stream sequence and key of a dead letter: its place in the [`ORDER`].
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
 /// Oldest first. Index on (consumer, created_at); what is equal in it is sorted.
-pub(super) const ORDER: &str = " ORDER BY created_at, position, id";
+pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
 pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &Selection) {
     sql.push(" WHERE 1 = 1");
@@ -155,14 +155,14 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &Select
             push_time(sql, time);
         }
     }
-    if let Some((time, position, id)) = selection.after {
+    if let Some((time, stream_sequence, id)) = selection.after {
         // The first comparison is for the index, which row comparisons do not use everywhere.
         sql.push(" AND created_at >= ");
         push_time(sql, time);
-        sql.push(" AND (created_at, position, id) > (");
+        sql.push(" AND (created_at, stream_sequence, id) > (");
         push_time(sql, time);
         sql.push(", ")
-            .bind(position.cast_signed())
+            .bind(stream_sequence.cast_signed())
             .push(", ")
             .bind(id)
             .push(")");

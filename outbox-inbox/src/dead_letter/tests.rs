@@ -1,4 +1,4 @@
-//! Keys of letters, and the runtime's side of a retry on every database.
+//! Keys of dead letters, and the runtime's side of a retry on every database.
 
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};
@@ -8,13 +8,13 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
-pub(super) fn incoming(position: u64, payload: &'static [u8]) -> Incoming {
+pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {
     Incoming {
         subject: "events.x".to_owned(),
         headers: Vec::new(),
         payload: payload.into(),
         delivery_count: 1,
-        position,
+        stream_sequence,
     }
 }
 
@@ -35,10 +35,10 @@ pub(super) fn message() -> Message {
     }
 }
 
-const GIVEN_UP: Taken = Taken::Mine { given_up: true };
+const DEAD: Taken = Taken::Mine { was_dead: true };
 
 fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
-    let letter = Letter {
+    let letter = NewDeadLetter {
         consumer,
         message,
         incoming,
@@ -49,7 +49,7 @@ fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
 }
 
 #[test]
-fn a_letter_has_one_key_however_often_it_is_delivered() {
+fn a_dead_letter_has_one_key_however_often_it_is_delivered() {
     let (first, again) = (
         incoming(1, b"a"),
         Incoming {
@@ -68,8 +68,8 @@ fn a_letter_has_one_key_however_often_it_is_delivered() {
     );
 }
 
-pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> Letter<'a> {
-    Letter {
+pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -> NewDeadLetter<'a> {
+    NewDeadLetter {
         consumer: "billing",
         message,
         incoming,
@@ -78,8 +78,8 @@ pub(super) fn letter<'a>(message: Option<&'a Message>, incoming: &'a Incoming) -
     }
 }
 
-/// A message that was given up, at a position of the stream.
-async fn give_up(test: &TestDb, position: u64) -> Message {
+/// A message that was dead-lettered, with its stream sequence.
+async fn make_dead_letter(test: &TestDb, stream_sequence: u64) -> Message {
     let message = message();
     let (headers, payload) = codec::encode(&message, "test").received();
     let incoming = Incoming {
@@ -87,7 +87,7 @@ async fn give_up(test: &TestDb, position: u64) -> Message {
         headers,
         payload,
         delivery_count: 7,
-        position,
+        stream_sequence,
     };
     insert(&test.db, &test.sql, &letter(Some(&message), &incoming))
         .await
@@ -117,17 +117,17 @@ impl TestDb {
         DeadLetters::new(self.db.clone()).names(self.names.clone())
     }
 
-    async fn due(&self) -> Vec<StoredLetter> {
+    async fn due(&self) -> Vec<StoredDeadLetter> {
         retry::due(&self.db, &self.sql, "billing", 10, usize::MAX)
             .await
             .unwrap()
     }
 
-    async fn begin_retry(&self, letter: &StoredLetter) -> bool {
+    async fn begin_retry(&self, letter: &StoredDeadLetter) -> bool {
         retry::begin(&self.db, &self.sql, letter).await.unwrap()
     }
 
-    async fn fail(&self, letter: &StoredLetter, error: &str) {
+    async fn fail(&self, letter: &StoredDeadLetter, error: &str) {
         let behind = Aggregate::new("order", "1");
         retry::failed_again(&self.db, &self.sql, letter, Some(("billing", &behind)), error)
             .await
@@ -140,7 +140,7 @@ impl TestDb {
         row.map(|row| (row.status, row.attempts))
     }
 
-    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredLetter, message: &Message) -> Taken {
+    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredDeadLetter, message: &Message) -> Taken {
         retry::claim(tx, &self.sql, "billing", letter, message)
             .await
             .unwrap()
@@ -151,20 +151,23 @@ impl TestDb {
 async fn what_is_due_comes_in_the_order_of_the_stream() {
     for test in TestDb::open_all().await {
         let (late, early, open) = (
-            give_up(&test, 9).await,
-            give_up(&test, 2).await,
-            give_up(&test, 5).await,
+            make_dead_letter(&test, 9).await,
+            make_dead_letter(&test, 2).await,
+            make_dead_letter(&test, 5).await,
         );
         assert!(test.due().await.is_empty());
         let open_letter = test.letters().list(&Selection::all(), 10).await.unwrap();
-        let open_letter = open_letter.iter().find(|letter| letter.position == 5).unwrap();
+        let open_letter = open_letter
+            .iter()
+            .find(|letter| letter.stream_sequence == 5)
+            .unwrap();
         assert_eq!(open_letter.event_id, Some(open.event_id));
         assert_eq!(test.letters().retry(&Selection::all()).await.unwrap(), 3);
         let selection = Selection::ids([open_letter.id]);
         assert_eq!(test.letters().cancel_retry(&selection).await.unwrap(), 1);
         let due = test.due().await;
-        let positions: Vec<_> = due.iter().map(|letter| letter.incoming.position).collect();
-        assert_eq!(positions, [2, 9]);
+        let stream_sequences: Vec<_> = due.iter().map(|letter| letter.incoming.stream_sequence).collect();
+        assert_eq!(stream_sequences, [2, 9]);
         for (letter, expected) in due.iter().zip([early, late]) {
             let decoded = codec::decode(&letter.incoming.headers, letter.incoming.payload.clone());
             assert_eq!(decoded.unwrap(), expected);
@@ -174,20 +177,20 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
 }
 
 #[tokio::test]
-async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
+async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
         // The handler fails, or the process ends.
         tx.rollback().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
         assert_eq!(test.due().await.len(), 1);
 
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
@@ -206,7 +209,7 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_letter() {
 #[tokio::test]
 async fn a_retry_that_fails_again_is_open_with_the_new_error() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert!(test.begin_retry(&letter).await);
@@ -234,10 +237,10 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
 
 /// A retry that fails must not be overtaken by those behind it in its aggregate.
 #[tokio::test]
-async fn letters_behind_one_that_fails_again_are_not_tried() {
+async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
     for test in TestDb::open_all().await {
-        for position in [1, 2, 3] {
-            give_up(&test, position).await;
+        for stream_sequence in [1, 2, 3] {
+            make_dead_letter(&test, stream_sequence).await;
         }
         test.letters().retry(&Selection::all()).await.unwrap();
         let second = test.due().await.remove(1);
@@ -245,7 +248,7 @@ async fn letters_behind_one_that_fails_again_are_not_tried() {
         test.fail(&second, "again").await;
         let due = test.due().await;
         assert_eq!(due.len(), 1);
-        assert_eq!(due[0].incoming.position, 1);
+        assert_eq!(due[0].incoming.stream_sequence, 1);
     }
 }
 
@@ -253,7 +256,7 @@ async fn letters_behind_one_that_fails_again_are_not_tried() {
 #[tokio::test]
 async fn what_was_cancelled_or_discarded_is_not_tried() {
     for test in TestDb::open_all().await {
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert_eq!(test.letters().cancel_retry(&Selection::all()).await.unwrap(), 1);
@@ -275,20 +278,20 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
 
 /// Two processes look at the same time; neither waits for the other's handler, and operators wait for none. (SQLite has one writer.)
 #[tokio::test]
-async fn two_processes_do_not_try_one_letter_at_a_time() {
+async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() == DbBackend::Sqlite {
             continue;
         }
-        let message = give_up(&test, 1).await;
-        let other = give_up(&test, 2).await;
+        let message = make_dead_letter(&test, 1).await;
+        let other = make_dead_letter(&test, 2).await;
         test.letters().retry(&Selection::all()).await.unwrap();
         let letters = test.due().await;
         let running = test.begin().await;
-        assert_eq!(test.claim(&running, &letters[0], &message).await, GIVEN_UP);
+        assert_eq!(test.claim(&running, &letters[0], &message).await, DEAD);
         let second = test.begin().await;
         assert_eq!(test.claim(&second, &letters[0], &message).await, Taken::Gone);
-        assert_eq!(test.claim(&second, &letters[1], &other).await, GIVEN_UP);
+        assert_eq!(test.claim(&second, &letters[1], &other).await, DEAD);
         for change in [
             test.letters().retry(&Selection::all()).await,
             test.letters().cancel_retry(&Selection::all()).await,
@@ -342,7 +345,7 @@ async fn what_was_unreadable_can_be_handled_later() {
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         let taken = test.claim(&tx, &letter, &message).await;
-        assert_eq!(taken, Taken::Mine { given_up: false });
+        assert_eq!(taken, Taken::Mine { was_dead: false });
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
@@ -354,7 +357,7 @@ async fn what_was_unreadable_can_be_handled_later() {
 async fn the_view_is_readable() {
     for test in TestDb::open_all().await {
         let backend = test.db.get_database_backend();
-        let message = give_up(&test, 1).await;
+        let message = make_dead_letter(&test, 1).await;
         let bytes = incoming(2, &[0, 159, 146, 150]);
         insert(&test.db, &test.sql, &letter(None, &bytes)).await.unwrap();
         let json = Incoming {
@@ -368,8 +371,8 @@ async fn the_view_is_readable() {
             ""
         };
         let sql = format!(
-            "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, position FROM {} ORDER BY position",
-            test.names.table(backend, "inbox_given_up")
+            "SELECT id{text} AS id, event_id{text} AS event_id, consumer, payload, status, stream_sequence FROM {} ORDER BY stream_sequence",
+            test.names.table(backend, "inbox_dead_letters_readable")
         );
         let rows = test
             .db
@@ -390,9 +393,9 @@ async fn the_view_is_readable() {
     }
 }
 
-/// Whatever was delivered, and whatever was read from it: given up, it is kept.
+/// Whatever was delivered, and whatever was read from it: dead-lettered, it is kept.
 #[tokio::test]
-async fn a_letter_that_the_database_refuses_is_kept_plain() {
+async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
     for test in TestDb::open_all().await {
         let too_long = "\u{fc}".repeat(70_000);
         let ids = ["a\0b".to_owned(), "x".repeat(5_000), too_long.clone()];
@@ -417,9 +420,9 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
                 headers: vec![("n\0\u{fc}\u{1f600}".to_owned(), "v\0\u{7f}".to_owned())],
                 payload: message.payload.clone(),
                 delivery_count: 1,
-                position: u64::MAX,
+                stream_sequence: u64::MAX,
             };
-            let letter = |message| Letter {
+            let letter = |message| NewDeadLetter {
                 consumer: "billing",
                 message,
                 incoming: &incoming,
@@ -440,24 +443,24 @@ async fn a_letter_that_the_database_refuses_is_kept_plain() {
             assert_eq!(all.len(), letters);
             for stored in &all[letters - 2..] {
                 assert_eq!(stored.headers, incoming.headers);
-                assert_eq!((stored.position, stored.attempts), (u64::MAX, 3));
+                assert_eq!((stored.stream_sequence, stored.attempts), (u64::MAX, 3));
                 assert_eq!(stored.payload, [0, 159]);
             }
         }
     }
 }
 
-/// The row is locked, which says nothing of the letter: written plain, it would lose what was read from it.
+/// The row is locked, which says nothing of the dead letter: written plain, it would lose what was read from it.
 #[tokio::test]
-async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
+async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
     for test in TestDb::open_all().await {
         if test.db.get_database_backend() != DbBackend::Postgres {
             continue;
         }
         let (message, incoming) = (message(), incoming(1, b"a"));
-        let given_up = letter(Some(&message), &incoming);
+        let was_dead = letter(Some(&message), &incoming);
         let (first, second) = (test.begin().await, test.begin().await);
-        assert!(insert_in(&first, &test.sql, &given_up).await.unwrap());
+        assert!(insert_in(&first, &test.sql, &was_dead).await.unwrap());
         second
             .execute_unprepared("SET LOCAL statement_timeout = '400ms'")
             .await
@@ -466,7 +469,7 @@ async fn a_letter_is_not_kept_plain_because_of_a_timeout() {
             tokio::time::sleep(std::time::Duration::from_millis(600)).await;
             first.rollback().await.unwrap();
         };
-        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &given_up), end);
+        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &was_dead), end);
         assert!(timed_out(&outcome.unwrap_err()));
         second.rollback().await.unwrap();
     }

@@ -3,7 +3,7 @@
 //! One row per (consumer, event), whatever the strategy, and only once something has gone wrong. It is written outside the handler's transaction, or
 //! it would roll back with it. The good path pays nothing: a first delivery is counted when it has failed, a later one before it
 //! runs, so that a handler that takes the process with it reaches its limit as well (after one run more, since the first was not
-//! written down). Invariant: the dead letter is in the transaction that gives up. Absent here: when to try again.
+//! written down). Invariant: the dead letter is written in the transaction that makes the row dead. Absent here: when to try again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use sea_orm::{DatabaseTransaction, DbErr};
 use super::claim::Claimant;
 use super::sql::{InboxSql, Key, Status};
 use crate::database::{Database, roll_back};
-use crate::dead_letter::{self, Letter};
+use crate::dead_letter::{self, NewDeadLetter};
 
 /// The attempts at one event of one consumer.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ pub(crate) enum Start {
     Attempt(u32),
     /// It was handled.
     Handled,
-    /// It was given up.
-    GivenUp,
+    /// It was dead-lettered.
+    Dead,
     /// All attempts are used up, and the last one left no word: the last error that is known, if any.
     Exhausted {
         attempts: u32,
@@ -63,7 +63,7 @@ pub(crate) enum Failure {
     Retry { attempts: u32 },
     /// It is a dead letter now.
     Buried { attempts: u32 },
-    /// Somebody else handled it or gave it up meanwhile.
+    /// Somebody else handled or dead-lettered it meanwhile.
     Done,
 }
 
@@ -88,7 +88,7 @@ impl Attempts<'_> {
             // A crash here costs this attempt: it was counted and did not run.
             return Ok(match self.sql.row(db, key).await? {
                 Some(row) if row.status == Status::Handled => Start::Handled,
-                Some(row) if row.status == Status::Dead => Start::GivenUp,
+                Some(row) if row.status == Status::Dead => Start::Dead,
                 Some(row) if counted => Start::Attempt(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
                     // Deliveries of one message that start at the same moment in several processes are each counted. None of them must be
@@ -125,7 +125,7 @@ impl Attempts<'_> {
         &self,
         count: Count,
         fatal: bool,
-        letter: &Letter<'_>,
+        letter: &NewDeadLetter<'_>,
         claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let tx = self.database.begin().await?;
@@ -148,7 +148,7 @@ impl Attempts<'_> {
         tx: &DatabaseTransaction,
         count: Count,
         fatal: bool,
-        letter: &Letter<'_>,
+        letter: &NewDeadLetter<'_>,
         claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
         let (key, add) = (self.key(), count == Count::Add);
@@ -179,7 +179,7 @@ impl Attempts<'_> {
         }
         // A dead letter may be tried again, so there is none of a message that took effect.
         if let Some(claimant) = claimant
-            && !claimant.give_up(tx).await?
+            && !claimant.dead_letter(tx).await?
         {
             self.sql.claim(tx, key).await?;
             return Ok(Failure::Done);
@@ -187,7 +187,7 @@ impl Attempts<'_> {
         if !self.sql.bury(tx, key, letter.error).await? {
             return Ok(Failure::Done);
         }
-        dead_letter::insert_in(tx, self.sql, &Letter { attempts, ..*letter }).await?;
+        dead_letter::insert_in(tx, self.sql, &NewDeadLetter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
     }
 }

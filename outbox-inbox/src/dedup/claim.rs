@@ -29,8 +29,8 @@ pub(crate) enum Claim {
     Mine,
     /// It took effect before.
     Done,
-    /// It was given up.
-    GivenUp,
+    /// It was dead-lettered.
+    Dead,
     /// It failed before: count the attempt, then claim again.
     CountFirst,
     /// Messages of its aggregate are missing before it, from this number on. `failing`: one of them is being tried again.
@@ -67,12 +67,12 @@ impl Claimant<'_> {
             Strategy::Sequence { .. } => {
                 let Some(place) = self.place() else {
                     return Err(DbErr::Custom(
-                        "a message without a sequence has no position".to_owned(),
+                        "a message without a sequence has no place in its aggregate".to_owned(),
                     ));
                 };
                 Ok(turned(place.claim(tx, gaps).await?))
             }
-            Strategy::Natural | Strategy::Constraint(_) | Strategy::Store => {
+            Strategy::Natural | Strategy::Constraint(_) | Strategy::External => {
                 if tx.get_database_backend() != DbBackend::Postgres {
                     tx.execute_unprepared(&format!("SAVEPOINT {ALIVE}")).await?;
                 }
@@ -93,18 +93,18 @@ impl Claimant<'_> {
         })
     }
 
-    /// Takes the message of a dead letter for the transaction, after its inbox row was. `given_up`: that row said so, so it did not take effect.
+    /// Takes the message of a dead letter for the transaction, after its inbox row was. `was_dead`: that row said so, so it did not take effect.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
-        given_up: bool,
+        was_dead: bool,
         gaps: Gaps,
     ) -> Result<Claim, DbErr> {
         match self.strategy {
             Strategy::MessageId => Ok(Claim::Mine),
             Strategy::Sequence { .. } => match self.place() {
                 None => Ok(Claim::Mine),
-                Some(place) => Ok(turned(place.claim_again(tx, given_up, gaps).await?)),
+                Some(place) => Ok(turned(place.claim_again(tx, was_dead, gaps).await?)),
             },
             _ => self.claim(tx, false, gaps).await,
         }
@@ -129,7 +129,7 @@ impl Claimant<'_> {
                 Some(place) => place.still_holds(tx).await,
                 None => Ok(true),
             },
-            Strategy::Natural | Strategy::Constraint(_) | Strategy::Store => {
+            Strategy::Natural | Strategy::Constraint(_) | Strategy::External => {
                 let statement = match tx.get_database_backend() {
                     DbBackend::Postgres => "SELECT 1".to_owned(),
                     _ => format!("RELEASE SAVEPOINT {ALIVE}"),
@@ -167,21 +167,21 @@ impl Claimant<'_> {
         }
     }
 
-    /// The message is given up: those behind it need not wait for it. False, and nothing has changed: it took effect, as far as the strategy can
+    /// The message is dead-lettered: those behind it need not wait for it. False, and nothing has changed: it took effect, as far as the strategy can
     /// tell. [`Strategy::MessageId`] has said so with the row that the caller holds; the strategies without rows cannot tell.
-    pub(super) async fn give_up(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
+    pub(super) async fn dead_letter(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::Sequence { .. } => match self.place() {
                 Some(place) => place.pass(tx).await,
                 None => Ok(true),
             },
-            // Another copy may take effect beside this; the letter that is then written ends without an effect, because it is asked again.
+            // Another copy may take effect beside this; the dead letter that is then written ends without an effect, because it is asked again.
             Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
             _ => Ok(true),
         }
     }
 
-    /// Its place in its aggregate, if the strategy keeps positions.
+    /// Its place in its aggregate, if the strategy keeps sequences.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         matches!(self.strategy, Strategy::Sequence { .. }).then_some(())?;
         Some(Place {
@@ -211,7 +211,7 @@ impl Claimant<'_> {
 fn over(row: Option<&Row>) -> Claim {
     match row.map(|row| row.status) {
         Some(Status::Handled) => Claim::Done,
-        Some(Status::Dead) => Claim::GivenUp,
+        Some(Status::Dead) => Claim::Dead,
         // Failed before; or purged in between, which counting sorts out.
         Some(Status::Failed) | None => Claim::CountFirst,
     }

@@ -7,7 +7,7 @@
 //!                 claim (insert)                    the row's states:
 //!   no row ───────────────────────────► handled       0 failed   will be tried again
 //!     │ failure, or a start that counts    ▲           1 handled  for good
-//!     ▼                                    │ claim     2 dead     given up, see the dead letters
+//!     ▼                                    │ claim     2 dead     dead-lettered, see the dead letters
 //!   failed ────────────────────────────────┘
 //!     │ ▲ failure
 //!     │ └──┘
@@ -20,28 +20,28 @@
 //! | how a counted delivery ends | row |
 //! |---|---|
 //! | handled in a transaction | handled, by its commit |
-//! | handled without one (`natural`, `store`) | handled, by a statement after the run, before the acknowledgement |
+//! | handled without one (`natural`, `external`) | handled, by a statement after the run, before the acknowledgement |
 //! | a duplicate: the claim, the store or the handler's constraint says so; another process was first | handled, by a statement after the rollback |
 //! | failed, panicked, timed out | failed, with the attempt and its error; the message comes again |
-//! | attempts used up, or fatal | dead, with the letter, unless the strategy knows of an effect: then handled |
+//! | attempts used up, or fatal | dead, with the dead letter, unless the strategy knows of an effect: then handled |
 //! | interrupted, blocked, runs elsewhere | failed, still counted for this delivery; the message comes again |
 //! | shutdown, given back unrun | failed, the attempt taken back; the message comes again |
-//! | given up or discarded meanwhile | dead |
+//! | dead-lettered or discarded meanwhile | dead |
 //! | its process ends | as it was; the next delivery finds out and ends it |
 //!
 //! So a failed row always has a delivery that nobody has acknowledged. One case is left: a slow first delivery, which has written no row, is acknowledged while
 //! the process that got it again has counted it and is killed; that row stays failed until it expires, and means nothing.
 //!
 //! Invariant: `handled` is written in the transaction of the effect, or later by who knows of the effect; everything else only outside of it. A row becomes
-//! `dead` only after the strategy was asked, in the transaction that passes the message's position: that is how a retry of strategy `sequence` tells a
-//! number that was given up from one that took effect. Absent here: running handlers.
+//! `dead` only after the strategy was asked, in the transaction that passes the message's sequence: that is how a retry of strategy `sequence` tells a
+//! number that was dead-lettered from one that took effect. Absent here: running handlers.
 
 pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod constraint;
 pub(crate) mod key;
-mod positions;
 pub(crate) mod sequence;
+mod sequences;
 pub(crate) mod sql;
 
 #[cfg(test)]

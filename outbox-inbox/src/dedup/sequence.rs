@@ -18,7 +18,7 @@
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DbErr};
 
-use super::positions::{Position, PositionKey};
+use super::sequences::{SequenceKey, SequenceState};
 use super::sql::InboxSql;
 
 /// Most ranges that are remembered as missing per aggregate.
@@ -48,7 +48,7 @@ pub(crate) enum Gaps {
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Ours: the transaction holds the position, and its lock until the end.
+    /// Ours: the transaction holds the sequence, and its lock until the end.
     Mine,
     /// It, or a later one, was done.
     Stale,
@@ -59,8 +59,8 @@ pub(crate) enum Turn {
 }
 
 impl Place<'_> {
-    fn key(&self) -> PositionKey<'_> {
-        PositionKey {
+    fn key(&self) -> SequenceKey<'_> {
+        SequenceKey {
             consumer: self.consumer,
             aggregate: self.aggregate,
         }
@@ -70,11 +70,11 @@ impl Place<'_> {
     ///
     /// [`Gaps::Accept`] does not jump over a message that is known to fail, nor if too many ranges are missing already: `Early` again.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, tx: &C, gaps: Gaps) -> Result<Turn, DbErr> {
-        let first = Position {
+        let first = SequenceState {
             last: self.sequence,
-            ..Position::default()
+            ..SequenceState::default()
         };
-        let insert = || self.sql.insert_position(tx, self.key(), &first);
+        let insert = || self.sql.insert_sequence(tx, self.key(), &first);
         let advance = || {
             self.sql
                 .advance(tx, self.key(), self.sequence, gaps == Gaps::Ignore)
@@ -88,8 +88,8 @@ impl Place<'_> {
             return Ok(Turn::Mine);
         }
         let mut turn = Turn::Mine;
-        self.change(tx, |position| {
-            turn = self.turn(position, gaps);
+        self.change(tx, |state| {
+            turn = self.turn(state, gaps);
             turn == Turn::Mine
         })
         .await?;
@@ -97,18 +97,18 @@ impl Place<'_> {
     }
 
     /// Takes the turn for a dead letter that is tried again. A number that was passed took effect, unless it is one of the missing, or was passed
-    /// because it was given up: `given_up`, which its inbox row remembers, since positions do not. It is not missing any more then.
+    /// because it was dead-lettered: `was_dead`, which its inbox row remembers, since sequences do not. It is not missing any more then.
     pub(crate) async fn claim_again<C: ConnectionTrait>(
         &self,
         tx: &C,
-        given_up: bool,
+        was_dead: bool,
         gaps: Gaps,
     ) -> Result<Turn, DbErr> {
         let mut turn = Turn::Mine;
-        self.change(tx, |position| {
-            turn = if self.sequence > position.last {
-                self.turn(position, gaps)
-            } else if position.missing.remove(self.sequence) || given_up {
+        self.change(tx, |state| {
+            turn = if self.sequence > state.last {
+                self.turn(state, gaps)
+            } else if state.missing.remove(self.sequence) || was_dead {
                 Turn::Mine
             } else {
                 Turn::Stale
@@ -122,74 +122,72 @@ impl Place<'_> {
     /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed and that made the database roll
     /// back. One look-up by primary key.
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
-        let position = self.sql.position(tx, self.key(), false).await?;
-        Ok(position.is_some_and(|position| {
-            self.sequence <= position.last && !position.missing.contains(self.sequence)
-        }))
+        let state = self.sql.sequence_state(tx, self.key(), false).await?;
+        Ok(state.is_some_and(|state| self.sequence <= state.last && !state.missing.contains(self.sequence)))
     }
 
     /// Remembers that this message failed and will be tried again, so that later ones wait for it instead of calling it a gap. The smallest
     /// number counts. A mark that was not renewed for a day is ignored: its message does not come again.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
-        let marked = Position {
+        let marked = SequenceState {
             failing: Some(self.sequence),
-            ..Position::default()
+            ..SequenceState::default()
         };
         // A row may appear between the two statements, so that neither finds what it needs; it is there the second time.
         let _ = self.sql.mark_failing(tx, self.key(), self.sequence).await?
-            || self.sql.insert_position(tx, self.key(), &marked).await?
+            || self.sql.insert_sequence(tx, self.key(), &marked).await?
             || self.sql.mark_failing(tx, self.key(), self.sequence).await?;
         Ok(())
     }
 
-    /// Goes on without this message, which is given up: its dead letter is in the same transaction. Earlier ones that are missing are
+    /// Goes on without this message; its dead letter is written in the same transaction. Earlier ones that are missing are
     /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
     /// instead of being dropped). Returns false, and changes nothing, if the number took effect; to know that, it waits for a transaction that
-    /// holds the position.
+    /// holds the sequence.
     pub(crate) async fn pass<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
         let mut passed = true;
-        self.change(tx, |position| {
-            passed = self.sequence > position.last || position.missing.contains(self.sequence);
-            if self.sequence <= position.last {
+        self.change(tx, |state| {
+            passed = self.sequence > state.last || state.missing.contains(self.sequence);
+            if self.sequence <= state.last {
                 return false;
             }
-            position.missing.push(position.last + 1..=self.sequence - 1);
-            if position.missing.len() > MISSING_MAX {
-                position.missing.join_closest();
+            state.missing.push(state.last + 1..=self.sequence - 1);
+            if state.missing.len() > MISSING_MAX {
+                state.missing.join_closest();
             }
-            self.go_on(position);
+            self.go_on(state);
             true
         })
         .await?;
         Ok(passed)
     }
 
-    /// Whose turn it is at this position, which goes on if it is ours.
-    fn turn(&self, position: &mut Position, gaps: Gaps) -> Turn {
-        let expected = position.last + 1;
+    /// Decides whose turn it is, and advances the state if it is ours.
+    fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Turn {
+        let expected = state.last + 1;
         if self.sequence < expected {
-            let late = gaps != Gaps::Ignore && position.missing.contains(self.sequence);
+            let late = gaps != Gaps::Ignore && state.missing.contains(self.sequence);
             return if late { Turn::Late } else { Turn::Stale };
         }
-        if let Some(failing) = position.failing.filter(|failing| *failing < self.sequence) {
+        if let Some(failing) = state.failing.filter(|failing| *failing < self.sequence) {
             let expected = if gaps == Gaps::Ignore { failing } else { expected };
             let failing = true;
             return Turn::Early { expected, failing };
         }
         if self.sequence > expected && gaps != Gaps::Ignore {
-            if gaps == Gaps::Wait || position.missing.len() >= MISSING_MAX {
+            if gaps == Gaps::Wait || state.missing.len() >= MISSING_MAX {
                 let failing = false;
                 return Turn::Early { expected, failing };
             }
-            position.missing.push(expected..=self.sequence - 1);
+            state.missing.push(expected..=self.sequence - 1);
         }
-        self.go_on(position);
+        self.go_on(state);
         Turn::Mine
     }
 
-    fn go_on(&self, position: &mut Position) {
-        position.last = self.sequence;
-        position.failing = position.failing.filter(|failing| *failing > self.sequence);
+    fn go_on(&self, state: &mut SequenceState) {
+        state.last = self.sequence;
+        state.failing = state.failing.filter(|failing| *failing > self.sequence);
     }
 
     /// Changes the row, or makes it, if `change` says so. Looks without a lock first: most who come here change nothing, and must not wait
@@ -197,23 +195,23 @@ impl Place<'_> {
     async fn change<C: ConnectionTrait>(
         &self,
         tx: &C,
-        mut change: impl FnMut(&mut Position) -> bool,
+        mut change: impl FnMut(&mut SequenceState) -> bool,
     ) -> Result<(), DbErr> {
         let mut locked = false;
         loop {
-            let found = self.sql.position(tx, self.key(), locked).await?;
+            let found = self.sql.sequence_state(tx, self.key(), locked).await?;
             let exists = found.is_some();
-            let mut position = found.unwrap_or_default();
-            if !change(&mut position) {
+            let mut state = found.unwrap_or_default();
+            if !change(&mut state) {
                 return Ok(());
             }
             if !exists {
-                if self.sql.insert_position(tx, self.key(), &position).await? {
+                if self.sql.insert_sequence(tx, self.key(), &state).await? {
                     return Ok(());
                 }
                 // Somebody else made the row meanwhile, and rows are never deleted.
             } else if locked {
-                return self.sql.set_position(tx, self.key(), &position).await;
+                return self.sql.set_sequence(tx, self.key(), &state).await;
             }
             locked = exists;
         }

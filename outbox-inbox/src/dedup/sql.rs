@@ -15,7 +15,7 @@ use uuid::Uuid;
 const FAILED: i16 = 0;
 /// Took effect.
 const HANDLED: i16 = 1;
-/// Given up.
+/// Dead-lettered.
 pub(crate) const DEAD: i16 = 2;
 
 /// State of an inbox row.
@@ -62,7 +62,7 @@ pub(crate) struct InboxSql {
     backend: DbBackend,
     messages: String,
     pub(super) dead_letters: String,
-    pub(super) positions: String,
+    pub(super) sequences: String,
     keep_secs: i64,
 }
 
@@ -72,7 +72,7 @@ impl InboxSql {
             backend,
             messages: names.table(backend, "inbox_messages"),
             dead_letters: names.table(backend, "inbox_dead_letters"),
-            positions: names.table(backend, "inbox_positions"),
+            sequences: names.table(backend, "inbox_sequences"),
             keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
         }
     }

@@ -54,7 +54,7 @@ impl<'a> HandlerContext<'a> {
     }
 
     /// The transaction that commits together with the inbox row. Always there for arguments with
-    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL); otherwise the strategies `natural` and `store` go without.
+    /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL); otherwise the strategies `natural` and `external` go without.
     #[must_use]
     pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
         self.recorded.in_doubt.store(true, Ordering::Relaxed);

@@ -10,7 +10,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a handler failed. Everything it wrote through its transaction is rolled back.
 ///
-/// `?` turns any error into a retryable one; [`HandlerError::fatal`] gives up at once. So that `?` works on every error type this
+/// `?` turns any error into a retryable one; [`HandlerError::fatal`] makes the message a dead letter at once. So that `?` works on every error type this
 /// type does not implement [`Error`] itself; [`HandlerError::source`] has the cause.
 ///
 /// ```

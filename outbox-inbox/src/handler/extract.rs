@@ -29,7 +29,7 @@ use super::registration::Requirement;
 pub trait FromContext<'a>: Sized {
     /// What the application must provide; checked at the start.
     const REQUIRES: Option<Requirement> = None;
-    /// Whether it needs [`HandlerContext::transaction`]. Handlers of the strategies `natural` and `store` run without a transaction
+    /// Whether it needs [`HandlerContext::transaction`]. Handlers of the strategies `natural` and `external` run without a transaction
     /// unless an argument asks for it.
     const TRANSACTIONAL: bool = false;
 

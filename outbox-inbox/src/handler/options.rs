@@ -19,7 +19,7 @@ use super::error::HandlerError;
 /// | [`Natural`](Self::Natural) | doing it twice is the same as doing it once (`SET status = 'paid'`, upserts) | nothing | nothing |
 /// | [`Key`](Self::Key) | different events mean the same thing to do (two producers, one order number) | as `MessageId` | as `MessageId` |
 /// | [`Constraint`](Self::Constraint) | the handler's own table has a unique key already | nothing on the good path | as long as the handler's row |
-/// | [`Store`](Self::Store) | the effect lives outside the service's database | two calls of the store | as long as the store keeps it |
+/// | [`External`](Self::External) | the effect lives outside the service's database | two calls of the store | as long as the store keeps it |
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -52,7 +52,7 @@ pub enum Strategy {
     Constraint(&'static [&'static str]),
     /// A [`DedupStore`](crate::DedupStore) outside the service's database. Weaker: a crash between the effect and its record lets
     /// it happen again.
-    Store,
+    External,
 }
 
 impl Strategy {

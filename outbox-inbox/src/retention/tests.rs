@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::*;
 use crate::database::{Trouble, trouble};
-use crate::dead_letter::{self, DeadLetters, Letter, Selection};
+use crate::dead_letter::{self, DeadLetters, NewDeadLetter, Selection};
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
@@ -71,7 +71,7 @@ async fn only_what_has_expired_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_dead_row_stays_as_long_as_its_letter() {
+async fn a_dead_row_stays_as_long_as_its_dead_letter() {
     for test in TestDb::open_all().await {
         let id = MessageId::from(Uuid::from_u128(7));
         let message = Message {
@@ -92,9 +92,9 @@ async fn a_dead_row_stays_as_long_as_its_letter() {
             headers: Vec::new(),
             payload: Default::default(),
             delivery_count: 1,
-            position: 1,
+            stream_sequence: 1,
         };
-        let letter = Letter {
+        let letter = NewDeadLetter {
             consumer: "billing",
             message: Some(&message),
             incoming: &incoming,
@@ -104,7 +104,7 @@ async fn a_dead_row_stays_as_long_as_its_letter() {
         dead_letter::insert(&test.db, &test.sql, &letter).await.unwrap();
         assert_eq!(letter.id().unwrap(), id_of_message("billing", id.as_uuid()));
         test.insert_row(7, Status::Dead).await;
-        // One whose letter was discarded, of the same consumer.
+        // One whose dead letter was discarded, of the same consumer.
         test.insert_row(8, Status::Dead).await;
         test.expire(7).await;
         test.expire(8).await;

@@ -1,7 +1,7 @@
-//! What is done with one message, by what it is: handled, given up, skipped, or put off.
+//! Decides what happens to one message: run its handler, dead-letter it, skip it, or try it later.
 //!
 //! Invariants: what is not the handler's fault uses no attempt; a message that may have failed before, perhaps with its process, is counted before it runs.
-//! Absent here: the run itself ([`super::pass`]), failures ([`super::fail`]), and several messages in one transaction ([`super::batch`]).
+//! Absent here: the run itself ([`super::run`]), failures ([`super::fail`]), and several messages in one transaction ([`super::batch`]).
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::call::text_of_unfinished;
 use super::consumer::{Consumer, Stop};
 use super::fail::TROUBLE;
-use super::item::{Handling, Item, Route};
-use super::pass::{Pass, pass_of, runs_in_transaction};
+use super::routed::{Handling, Route, RoutedMessage};
+use super::run::{RunOutcome, outcome_of, runs_in_transaction};
 use crate::config::{UnknownVersion, Unreadable};
-use crate::dead_letter::{self, Letter, retry};
+use crate::dead_letter::{self, NewDeadLetter, retry};
 use crate::dedup::attempts::{Count, Start};
 use crate::dedup::claim::Claimant;
 use crate::dedup::key;
@@ -30,50 +30,64 @@ const INTERRUPTIONS_MAX: u32 = 5;
 
 impl Consumer {
     /// Handles a message once. Run it in a task that nobody aborts.
-    pub(crate) async fn handle(&self, incoming: &Incoming, item: &mut Item, stop: &Stop) -> Handling {
-        if let Some(letter) = item.letter.clone()
-            && !item.memory.begun
+    pub(crate) async fn handle(
+        &self,
+        incoming: &Incoming,
+        routed: &mut RoutedMessage,
+        stop: &Stop,
+    ) -> Handling {
+        if let Some(letter) = routed.letter.clone()
+            && !routed.memory.begun
         {
             match retry::begin(self.shared.database.pool(), &self.shared.sql, &letter).await {
-                Ok(true) => item.memory.begun = true,
+                Ok(true) => routed.memory.begun = true,
                 Ok(false) => return Handling::Skipped,
-                Err(error) => return self.later(item, &describe(&error)),
+                Err(error) => return self.later(routed, &describe(&error)),
             }
         }
-        if let Some(letter) = item.letter.clone()
+        if let Some(letter) = routed.letter.clone()
             && let Some(error) = dead_letter::without_payload(&letter.incoming)
         {
-            let message = item.message.as_ref().ok().cloned();
+            let message = routed.message.as_ref().ok().cloned();
             return self
-                .letter_failed(item, &letter, message.as_deref(), &error, stop)
+                .letter_failed(routed, &letter, message.as_deref(), &error, stop)
                 .await;
         }
-        let message = match &item.message {
+        let message = match &routed.message {
             Ok(message) => message.clone(),
             Err(error) => {
                 let error = error.to_string();
-                return self.unreadable_message(incoming, item, &error, stop).await;
+                return self.unreadable_message(incoming, routed, &error, stop).await;
             }
         };
-        let handling = match item.route.clone() {
+        let handling = match routed.route.clone() {
             Route::Handler { handler, upcast_to } => {
-                self.attempt(incoming, item, &message, &handler, upcast_to, stop)
+                self.attempt(incoming, routed, &message, &handler, upcast_to, stop)
                     .await
             }
-            Route::UnknownVersion => self.unknown_version(incoming, item, &message, stop).await,
-            Route::UnknownEvent => self.unknown_event(incoming, item, &message, stop).await,
-            Route::NotWanted | Route::Unreadable if item.letter.is_some() => {
+            Route::UnknownVersion => self.unknown_version(incoming, routed, &message, stop).await,
+            Route::UnknownEvent => self.unknown_event(incoming, routed, &message, stop).await,
+            Route::NotWanted | Route::Unreadable if routed.letter.is_some() => {
                 let error = format!(
                     "event `{}` has no handler in consumer `{}`",
                     message.event_type, self.name
                 );
-                self.failed(incoming, item, &message, None, Count::Nothing, true, &error, stop)
-                    .await
+                self.failed(
+                    incoming,
+                    routed,
+                    &message,
+                    None,
+                    Count::Nothing,
+                    true,
+                    &error,
+                    stop,
+                )
+                .await
             }
-            Route::NotWanted | Route::Unreadable => self.not_wanted(item, &message).await,
+            Route::NotWanted | Route::Unreadable => self.not_wanted(routed, &message).await,
         };
         if handling == Handling::Returned {
-            self.take_back(item, &message).await;
+            self.take_back(routed, &message).await;
         }
         handling
     }
@@ -81,19 +95,19 @@ impl Consumer {
     async fn unreadable_message(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         error: &str,
         stop: &Stop,
     ) -> Handling {
-        let (subject, position) = (&incoming.subject, incoming.position);
-        if let Some(letter) = item.letter.clone() {
-            return self.letter_failed(item, &letter, None, error, stop).await;
+        let (subject, stream_sequence) = (&incoming.subject, incoming.stream_sequence);
+        if let Some(letter) = routed.letter.clone() {
+            return self.letter_failed(routed, &letter, None, error, stop).await;
         }
         if self.shared.config.unreadable == Unreadable::Retry {
             tracing::warn!(
                 consumer = self.name,
                 subject,
-                position,
+                stream_sequence,
                 error,
                 "not a message, tried again later"
             );
@@ -105,7 +119,7 @@ impl Consumer {
             tracing::warn!(
                 consumer = self.name,
                 subject,
-                position,
+                stream_sequence,
                 error,
                 "not a message, ignored"
             );
@@ -114,34 +128,34 @@ impl Consumer {
         tracing::error!(
             consumer = self.name,
             subject,
-            position,
+            stream_sequence,
             error,
             "not a message, kept as a dead letter"
         );
-        self.keep_unreadable(incoming, item, error, stop).await
+        self.keep_unreadable(incoming, routed, error, stop).await
     }
 
     /// Keeps what is no message as a dead letter.
     pub(super) async fn keep_unreadable(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         error: &str,
         stop: &Stop,
     ) -> Handling {
         let error = storable_error(error);
-        let letter = Letter {
+        let letter = NewDeadLetter {
             consumer: self.name,
             message: None,
             incoming,
             error: &error,
             attempts: 0,
         };
-        // A crash after this and before the acknowledgement: it comes again, and the letter is there already.
+        // A crash after this and before the acknowledgement: it comes again, and the dead letter is there already.
         let insert = || dead_letter::insert(self.shared.database.pool(), &self.shared.sql, &letter);
-        match self.until_done(item, insert, stop).await {
+        match self.until_done(routed, insert, stop).await {
             Ok(_) => {
-                self.given_up(&letter).await;
+                self.tell_dead_letter(&letter).await;
                 Handling::DeadLettered
             }
             Err(handling) => handling,
@@ -151,7 +165,7 @@ impl Consumer {
     async fn unknown_version(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         stop: &Stop,
     ) -> Handling {
@@ -160,23 +174,23 @@ impl Consumer {
             message.event_type, message.event_version, self.name
         );
         match self.shared.config.unknown_version {
-            UnknownVersion::Retry if item.letter.is_none() => {
+            UnknownVersion::Retry if routed.letter.is_none() => {
                 let what = format!("{} version {}", message.event_type, message.event_version);
-                return self.send_back(incoming, item, message, &what).await;
+                return self.send_back(incoming, routed, message, &what).await;
             }
-            UnknownVersion::Ignore if item.letter.is_none() => {
+            UnknownVersion::Ignore if routed.letter.is_none() => {
                 tracing::warn!(event_id = %message.event_id, %error, "ignored");
-                return self.not_wanted(item, message).await;
+                return self.not_wanted(routed, message).await;
             }
             _ => {}
         }
-        if let Some(handling) = self.wait_for_turn(item, message, None).await {
+        if let Some(handling) = self.wait_for_turn(routed, message, None).await {
             return handling;
         }
-        let claimant = self.keeper_of_position(message);
+        let claimant = self.keeper_of_sequence(message);
         self.failed(
             incoming,
-            item,
+            routed,
             message,
             claimant.as_ref(),
             Count::Nothing,
@@ -187,23 +201,23 @@ impl Consumer {
         .await
     }
 
-    /// Acknowledges what nobody asked for. Where positions are kept it still counts.
-    pub(super) async fn not_wanted(&self, item: &mut Item, message: &Arc<Message>) -> Handling {
+    /// Acknowledges what nobody asked for. Where sequences are kept it still counts.
+    pub(super) async fn not_wanted(&self, routed: &mut RoutedMessage, message: &Arc<Message>) -> Handling {
         tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
         let keeper = self
-            .keeper_of_position(message)
-            .filter(|_| self.keeps_positions());
+            .keeper_of_sequence(message)
+            .filter(|_| self.keeps_sequences());
         let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
             return Handling::Skipped;
         };
         // One statement that commits by itself. A crash after it: the message comes again, and its number is passed already.
         match place
-            .claim(self.shared.database.pool(), self.gaps(item, None))
+            .claim(self.shared.database.pool(), self.gaps(routed, None))
             .await
         {
-            Ok(Turn::Early { expected, failing }) => self.early(item, message, None, expected, failing),
+            Ok(Turn::Early { expected, failing }) => self.early(routed, message, None, expected, failing),
             Ok(_) => Handling::Skipped,
-            Err(error) => self.later(item, &describe(&error)),
+            Err(error) => self.later(routed, &describe(&error)),
         }
     }
 
@@ -211,7 +225,7 @@ impl Consumer {
     async fn attempt(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         handler: &Arc<Registration>,
         upcast_to: Option<u32>,
@@ -220,30 +234,30 @@ impl Consumer {
         let prepared = self.prepare(message, handler, upcast_to);
         let claimant = match &prepared {
             Ok((_, id)) => Some(self.claimant(message, handler.options.strategy, *id)),
-            // It cannot be handled; it is given up when its turn has come.
-            Err(_) => match self.wait_for_turn(item, message, Some(handler)).await {
+            // It cannot be handled; it is dead-lettered when its turn has come.
+            Err(_) => match self.wait_for_turn(routed, message, Some(handler)).await {
                 Some(handling) => return handling,
-                None => self.keeper_of_position(message),
+                None => self.keeper_of_sequence(message),
             },
         };
         let ready = prepared.as_ref().map(|(input, _)| input);
-        let pass = self
-            .counted_pass(item, message, handler, ready, claimant.as_ref(), stop)
+        let outcome = self
+            .counted_run(routed, message, handler, ready, claimant.as_ref(), stop)
             .await;
-        let count = item.memory.counted.map_or(Count::Add, Count::Counted);
-        let pass = match pass {
-            Pass::TimedOut(error) if self.shared.database.responds().await => {
-                Pass::Failed { error, fatal: false }
+        let count = routed.memory.counted.map_or(Count::Add, Count::Counted);
+        let outcome = match outcome {
+            RunOutcome::TimedOut(error) if self.shared.database.responds().await => {
+                RunOutcome::Failed { error, fatal: false }
             }
-            Pass::TimedOut(error) => Pass::Interrupted(error),
-            pass => pass,
+            RunOutcome::TimedOut(error) => RunOutcome::Interrupted(error),
+            outcome => outcome,
         };
-        let (count, fatal, error) = match pass {
-            Pass::Handled { result } => {
+        let (count, fatal, error) = match outcome {
+            RunOutcome::Handled { result } => {
                 // Without a transaction nothing has ended the row that was counted. A crash before it: the message comes again, and may run again.
-                if item.memory.counted.is_some() && !runs_in_transaction(item, handler) {
+                if routed.memory.counted.is_some() && !runs_in_transaction(routed, handler) {
                     let end = async || self.attempts(message, None).end().await;
-                    if let Err(handling) = self.until_done(item, end, stop).await {
+                    if let Err(handling) = self.until_done(routed, end, stop).await {
                         return handling;
                     }
                 }
@@ -255,78 +269,80 @@ impl Consumer {
                 });
                 return Handling::Handled;
             }
-            Pass::Duplicate => return self.duplicate(item, message, handler, claimant.as_ref()).await,
-            Pass::GivenUp => return Handling::Duplicate,
-            Pass::Early { expected, failing } => {
-                return self.early(item, message, Some(handler), expected, failing);
+            RunOutcome::Duplicate => {
+                return self.duplicate(routed, message, handler, claimant.as_ref()).await;
             }
-            Pass::Failed { error, fatal } => (count, fatal, error),
-            Pass::Exhausted { attempts, error } => (Count::Counted(attempts), true, error),
-            Pass::Interrupted(error) | Pass::TimedOut(error) => {
-                item.memory.interruptions += 1;
-                if item.memory.interruptions <= INTERRUPTIONS_MAX {
-                    return self.later(item, &error);
+            RunOutcome::Dead => return Handling::Duplicate,
+            RunOutcome::Early { expected, failing } => {
+                return self.early(routed, message, Some(handler), expected, failing);
+            }
+            RunOutcome::Failed { error, fatal } => (count, fatal, error),
+            RunOutcome::Exhausted { attempts, error } => (Count::Counted(attempts), true, error),
+            RunOutcome::Interrupted(error) | RunOutcome::TimedOut(error) => {
+                routed.memory.interruptions += 1;
+                if routed.memory.interruptions <= INTERRUPTIONS_MAX {
+                    return self.later(routed, &error);
                 }
-                item.memory.interruptions = 0;
+                routed.memory.interruptions = 0;
                 (count, false, error)
             }
-            Pass::Blocked(error) => return self.later(item, &error),
-            Pass::Busy(retry_after) => return Handling::Later { retry_after },
-            Pass::CountFirst => {
+            RunOutcome::NotStarted(error) => return self.later(routed, &error),
+            RunOutcome::Busy(retry_after) => return Handling::Later { retry_after },
+            RunOutcome::CountFirst => {
                 let retry_after = TROUBLE.min;
                 return Handling::Later { retry_after };
             }
-            Pass::Gone => return Handling::Skipped,
-            Pass::Stopped => return Handling::Returned,
+            RunOutcome::Gone => return Handling::Skipped,
+            RunOutcome::Stopped => return Handling::Returned,
         };
         let claimant = claimant.as_ref();
-        self.failed(incoming, item, message, claimant, count, fatal, &error, stop)
+        self.failed(incoming, routed, message, claimant, count, fatal, &error, stop)
             .await
     }
 
     /// Runs the handler once, counted first if it may have failed before. `ready`: its input, or why there is none.
-    async fn counted_pass(
+    async fn counted_run(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         handler: &Registration,
         ready: Result<&Arc<Message>, &HandlerError>,
         claimant: Option<&Claimant<'_>>,
         stop: &Stop,
-    ) -> Pass {
+    ) -> RunOutcome {
         let mut redo = true;
         loop {
-            if item.memory.count_first && item.memory.counted.is_none() {
+            if routed.memory.count_first && routed.memory.counted.is_none() {
                 if let (Ok(_), Some(claimant)) = (ready, claimant)
-                    && let Some(pass) = self.ask(item, handler, claimant).await
+                    && let Some(outcome) = self.ask(routed, handler, claimant).await
                 {
-                    return pass;
+                    return outcome;
                 }
                 match self.attempts(message, Some(handler)).start().await {
-                    Ok(Start::Attempt(attempt)) => item.memory.counted = Some(attempt),
-                    Ok(Start::Handled) => return Pass::Duplicate,
-                    Ok(Start::GivenUp) => return Pass::GivenUp,
+                    Ok(Start::Attempt(attempt)) => routed.memory.counted = Some(attempt),
+                    Ok(Start::Handled) => return RunOutcome::Duplicate,
+                    Ok(Start::Dead) => return RunOutcome::Dead,
                     Ok(Start::Exhausted { attempts, last_error }) => {
                         let error = text_of_unfinished(attempts, last_error.as_deref());
-                        return Pass::Exhausted { attempts, error };
+                        return RunOutcome::Exhausted { attempts, error };
                     }
-                    Ok(Start::Running) => return Pass::Busy(self.timeout(Some(handler))),
-                    Err(error) => return Pass::Blocked(describe(&error)),
+                    Ok(Start::Running) => return RunOutcome::Busy(self.timeout(Some(handler))),
+                    Err(error) => return RunOutcome::NotStarted(describe(&error)),
                 }
             }
-            let pass = match (ready, claimant) {
-                (Ok(input), Some(claimant)) => self.pass(item, input, handler, claimant, stop).await,
-                (Err(error), _) => pass_of(error),
+            let outcome = match (ready, claimant) {
+                (Ok(input), Some(claimant)) => self.run(routed, input, handler, claimant, stop).await,
+                (Err(error), _) => outcome_of(error),
                 // What has an input has a claimant.
-                (Ok(_), None) => return Pass::Duplicate,
+                (Ok(_), None) => return RunOutcome::Duplicate,
             };
-            match pass {
-                // The attempts of a letter are counted in the letter.
-                Pass::CountFirst if redo && item.letter.is_none() => {
-                    item.memory.count_first = true;
+            match outcome {
+                // The attempts of a dead letter are counted in the dead letter.
+                RunOutcome::CountFirst if redo && routed.letter.is_none() => {
+                    routed.memory.count_first = true;
                     redo = false;
                 }
-                pass => return pass,
+                outcome => return outcome,
             }
         }
     }

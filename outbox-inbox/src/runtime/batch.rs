@@ -10,8 +10,8 @@ use sea_orm::DatabaseTransaction;
 
 use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
-use super::item::{Handling, Item, Route};
-use super::pass::{Pass, needs_transaction};
+use super::routed::{Handling, Route, RoutedMessage};
+use super::run::{RunOutcome, needs_transaction};
 use crate::database::roll_back;
 use crate::dedup::claim::{Claim, Claimant, claim_all};
 use crate::dedup::sequence::Gaps;
@@ -29,18 +29,18 @@ impl Consumer {
     /// Handles messages of one handler together, none of which has failed before. `None`: handle them one by one; nothing has happened.
     pub(super) async fn handle_together(
         &self,
-        items: &[(&Incoming, &Item)],
+        items: &[(&Incoming, &RoutedMessage)],
         handler: &Arc<Registration>,
         stop: &Stop,
     ) -> Option<Vec<Handling>> {
         let options = &handler.options;
         // A store is asked for one message at a time; and what a duplicate leads to is decided one by one.
-        if matches!(options.strategy, Strategy::Store) || options.on_duplicate != OnDuplicate::Skip {
+        if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
             return None;
         }
         let members: Vec<Member<'_>> = items
             .iter()
-            .map(|(_, item)| self.member(item, handler))
+            .map(|(_, routed)| self.member(routed, handler))
             .collect::<Option<_>>()?;
         if matches!(options.strategy, Strategy::Natural) && !needs_transaction(handler) {
             let mine: Vec<_> = members.iter().collect();
@@ -51,7 +51,7 @@ impl Consumer {
         let tx = self.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &members, handler, stop).await {
             Some((mine, effects, recorded)) => match self.commit(tx, &recorded, None).await {
-                Pass::Handled { .. } => Some(self.done(&members, &mine, effects)),
+                RunOutcome::Handled { .. } => Some(self.done(&members, &mine, effects)),
                 // Whether it is committed may be unknown. One by one they find out.
                 _ => None,
             },
@@ -62,9 +62,9 @@ impl Consumer {
         }
     }
 
-    fn member<'a>(&'a self, item: &'a Item, handler: &Registration) -> Option<Member<'a>> {
-        let message = item.message.as_ref().ok()?;
-        let Route::Handler { upcast_to, .. } = &item.route else {
+    fn member<'a>(&'a self, routed: &'a RoutedMessage, handler: &Registration) -> Option<Member<'a>> {
+        let message = routed.message.as_ref().ok()?;
+        let Route::Handler { upcast_to, .. } = &routed.route else {
             return None;
         };
         let (input, id) = self.prepare(message, handler, *upcast_to).ok()?;
@@ -131,7 +131,7 @@ impl Consumer {
             }
             mine.push(match member.claimant.claim(tx, false, gaps).await.ok()? {
                 Claim::Mine => true,
-                Claim::Done | Claim::GivenUp => false,
+                Claim::Done | Claim::Dead => false,
                 Claim::CountFirst | Claim::Early { .. } | Claim::Late => return None,
             });
         }

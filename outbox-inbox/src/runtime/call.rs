@@ -1,6 +1,6 @@
 //! Calls a handler: with its surroundings, within its time, and with its panics caught.
 //!
-//! Invariant: however the handler ends, this ends with a [`Pass`]; nothing of the handler is used after a panic. Absent here: beginning and ending the
+//! Invariant: however the handler ends, this ends with a [`RunOutcome`]; nothing of the handler is used after a panic. Absent here: beginning and ending the
 //! transaction.
 
 use std::panic::AssertUnwindSafe;
@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::consumer::{Consumer, Stop};
 use super::fail::TROUBLE;
-use super::item::Item;
-use super::pass::{ERROR, Pass, pass_of, runs_in_transaction};
+use super::routed::RoutedMessage;
+use super::run::{ERROR, RunOutcome, outcome_of, runs_in_transaction};
 use crate::dedup::claim::Claimant;
 use crate::dedup::constraint;
 use crate::handler::{
@@ -71,7 +71,7 @@ impl Consumer {
         transaction: Option<&DatabaseTransaction>,
         recorded: &Recorded,
         stop: &Stop,
-    ) -> Result<Effect, Pass> {
+    ) -> Result<Effect, RunOutcome> {
         let context = HandlerContext {
             messages,
             consumer: self.name,
@@ -91,18 +91,18 @@ impl Consumer {
             biased;
             outcome = call => match outcome {
                 Ok(Ok(effect)) => Ok(effect),
-                Ok(Err(error)) => Err(pass_of_handler(handler, &error)),
-                Err(panic) => Err(Pass::Failed {
+                Ok(Err(error)) => Err(outcome_of_handler(handler, &error)),
+                Err(panic) => Err(RunOutcome::Failed {
                     error: format!("handler panicked: {}", text_of(&*panic)),
                     fatal: false,
                 }),
             },
-            () = stop.hard.cancelled() => Err(Pass::Stopped),
+            () = stop.hard.cancelled() => Err(RunOutcome::Stopped),
         };
         let ran = match &outcome {
             Ok(_) => Ran::Handled,
-            Err(Pass::Stopped) => Ran::Stopped,
-            Err(Pass::Interrupted(_)) => Ran::Interrupted,
+            Err(RunOutcome::Stopped) => Ran::Stopped,
+            Err(RunOutcome::Interrupted(_)) => Ran::Interrupted,
             Err(_) => Ran::Failed,
         };
         telemetry::ran(self.name, &messages[0].event_type, ran, started.elapsed());
@@ -116,7 +116,7 @@ impl Consumer {
         message: &Message,
         events: Events,
         recorded: &Recorded,
-    ) -> Result<(), Pass> {
+    ) -> Result<(), RunOutcome> {
         if events.is_empty() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Consumer {
             Ok::<_, HandlerError>(())
         };
         let outcome = context_of(message).scope(record).await;
-        outcome.map_err(|error| pass_of(&error))
+        outcome.map_err(|error| outcome_of(&error))
     }
 
     /// Publishes again what a handler recorded the first time: 16 bytes per message.
@@ -162,17 +162,17 @@ impl Consumer {
     }
 
     /// Runs the handler under a claim in a store outside the database.
-    pub(super) async fn pass_with_store(
+    pub(super) async fn run_externally(
         &self,
-        item: &Item,
+        routed: &RoutedMessage,
         input: &Arc<Message>,
         handler: &Registration,
         claimant: &Claimant<'_>,
         stop: &Stop,
-    ) -> Pass {
+    ) -> RunOutcome {
         let Some(store) = &self.shared.store else {
             // Checked at the start.
-            return Pass::Blocked("there is no deduplication store".to_owned());
+            return RunOutcome::NotStarted("there is no deduplication store".to_owned());
         };
         let key = DedupKey::new(self.name, claimant.message.event_id);
         let lease = self.timeout(Some(handler)) + STORE_LEASE_MARGIN;
@@ -180,26 +180,26 @@ impl Consumer {
         // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
         let token = match store.claim(&key, lease).await {
             Ok(StoreClaim::Mine(token)) => token,
-            Ok(StoreClaim::Done) => return Pass::Duplicate,
-            Ok(StoreClaim::InProgress) => return Pass::Busy(lease / 4),
-            Err(error) => return Pass::Blocked(describe(&error)),
+            Ok(StoreClaim::Done) => return RunOutcome::Duplicate,
+            Ok(StoreClaim::InProgress) => return RunOutcome::Busy(lease / 4),
+            Err(error) => return RunOutcome::NotStarted(describe(&error)),
         };
-        let pass = if runs_in_transaction(item, handler) {
-            self.pass_in_transaction(item, input, handler, claimant, stop)
+        let outcome = if runs_in_transaction(routed, handler) {
+            self.run_in_transaction(routed, input, handler, claimant, stop)
                 .await
         } else {
             let recorded = Recorded::default();
-            let attempt = item.memory.counted.unwrap_or(1);
+            let attempt = routed.memory.counted.unwrap_or(1);
             let messages = std::slice::from_ref(input);
             match self.call(messages, handler, attempt, None, &recorded, stop).await {
-                Ok(effect) => Pass::Handled {
+                Ok(effect) => RunOutcome::Handled {
                     result: effect.result,
                 },
-                Err(pass) => pass,
+                Err(outcome) => outcome,
             }
         };
-        let closed = match pass {
-            Pass::Handled { .. } | Pass::Duplicate => {
+        let closed = match outcome {
+            RunOutcome::Handled { .. } | RunOutcome::Duplicate => {
                 let complete = || store.complete(&key, token, self.shared.config.keep);
                 until_completed(complete, claimed + lease, stop).await
             }
@@ -220,7 +220,7 @@ impl Consumer {
                 "the deduplication store was not told; the message may take effect again"
             ),
         }
-        pass
+        outcome
     }
 }
 
@@ -252,17 +252,17 @@ where
     }
 }
 
-fn pass_of_handler(handler: &Registration, error: &HandlerError) -> Pass {
+fn outcome_of_handler(handler: &Registration, error: &HandlerError) -> RunOutcome {
     if let Strategy::Constraint(names) = handler.options.strategy
         && !error.is_fatal()
         && guard(ERROR, || constraint::violated(error.source(), names)).unwrap_or_default()
     {
-        return Pass::Duplicate;
+        return RunOutcome::Duplicate;
     }
     if error.source().is::<TimedOut>() {
-        return Pass::TimedOut(error.to_string());
+        return RunOutcome::TimedOut(error.to_string());
     }
-    pass_of(error)
+    outcome_of(error)
 }
 
 /// Follow-up events of one message pass on its correlation and trace, and name it as their cause. Those of a batch have no single cause.

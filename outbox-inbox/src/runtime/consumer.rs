@@ -11,11 +11,11 @@ use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
 use tokio_util::sync::CancellationToken;
 
-use super::item::{Item, Route};
 use super::report::Tally;
+use super::routed::{Route, RoutedMessage};
 use crate::config::InboxConfig;
 use crate::database::Database;
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::Claimant;
 use crate::dedup::sql::InboxSql;
@@ -172,33 +172,33 @@ impl Consumer {
     }
 
     /// Finds out what a delivery is, and whose.
-    pub(crate) fn item(&self, incoming: &Incoming) -> Item {
+    pub(crate) fn routed(&self, incoming: &Incoming) -> RoutedMessage {
         match codec::decode(&incoming.headers, incoming.payload.clone()) {
             Ok(message) => {
                 let route = self.route(&message);
-                Item::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
+                RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
             }
             Err(error) => self.unreadable(error),
         }
     }
 
     /// How the handler of a message fares.
-    pub(super) fn health_of(&self, item: &Item) -> Option<Arc<HandlerHealth>> {
-        match &item.route {
+    pub(super) fn health_of(&self, routed: &RoutedMessage) -> Option<Arc<HandlerHealth>> {
+        match &routed.route {
             Route::Handler { handler, .. } => self.health.get(handler.handler).cloned(),
             _ => None,
         }
     }
 
     /// What a dead letter is, decoded again.
-    pub(super) fn item_of(&self, letter: Arc<StoredLetter>) -> Item {
-        let mut item = self.item(&letter.incoming);
-        item.letter = Some(letter);
-        item
+    pub(super) fn routed_letter(&self, letter: Arc<StoredDeadLetter>) -> RoutedMessage {
+        let mut routed = self.routed(&letter.incoming);
+        routed.letter = Some(letter);
+        routed
     }
 
-    fn unreadable(&self, error: DecodeError) -> Item {
-        Item::new(Err(error), Route::Unreadable, false)
+    fn unreadable(&self, error: DecodeError) -> RoutedMessage {
+        RoutedMessage::new(Err(error), Route::Unreadable, false)
     }
 
     fn route(&self, message: &Message) -> Route {
@@ -224,14 +224,14 @@ impl Consumer {
         }
     }
 
-    /// Whether messages that it has no handler for still count up the position of their aggregate.
-    pub(super) fn keeps_positions(&self) -> bool {
+    /// Whether messages that it has no handler for still count up the sequence of their aggregate.
+    pub(super) fn keeps_sequences(&self) -> bool {
         self.whole_aggregates
     }
 
     /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing waits for it, and it waits for nothing.
-    pub(super) fn stands_alone(&self, item: &Item) -> bool {
-        matches!(item.route, Route::NotWanted) && !self.numbered
+    pub(super) fn stands_alone(&self, routed: &RoutedMessage) -> bool {
+        matches!(routed.route, Route::NotWanted) && !self.numbered
     }
 
     /// The place in its aggregate of a message that is for others to handle.

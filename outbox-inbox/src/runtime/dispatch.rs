@@ -1,9 +1,9 @@
 //! The loop of one consumer: receives, keeps the lanes, starts jobs, and keeps the broker informed.
 //!
-//! Invariants: memory is bounded ([`super::room`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
+//! Invariants: memory is bounded ([`super::capacity`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
 //! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it; trouble of the
-//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::room`]),
-//! the end ([`super::wind_up`]).
+//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::capacity`]),
+//! the end ([`super::shutdown`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::retry::Backoff;
-use outbox_core::{Delivery, Source, SourceError, Subscription};
+use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
+use super::capacity::to_f64;
 use super::consumer::{Consumer, Stop, batch_max};
-use super::feed::{DeliveryOf, Feed, Received};
+use super::deliveries::{Deliveries, DeliveryOf, Received};
 use super::idle::Idle;
-use super::item::{Handling, Item};
 use super::job::{self, Ended, InFlight, Origin};
 use super::lanes::{LaneKey, Lanes, Queue, RECEIVED_MIN};
-use super::letters;
 use super::predecessors::Predecessors;
+use super::retries;
 use super::returning::{Left, Returning};
-use super::room::to_f64;
+use super::routed::{Handling, RoutedMessage};
 use super::slots::{MEAN_WEIGHT, Slots};
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::handler::{Order, describe};
 use crate::panics::guard_async;
 use crate::telemetry;
@@ -46,24 +46,24 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
 /// The loop of one consumer.
-pub(super) struct Dispatcher<S: Source> {
-    source: Arc<S>,
+pub(super) struct Dispatcher<S: Subscriber> {
+    subscriber: Arc<S>,
     pub(super) consumer: Arc<Consumer>,
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
-    pub(super) feed: Feed<S>,
+    pub(super) deliveries: Deliveries<S>,
     failures: u32,
     /// Time of waiting for deliveries that `lanes` has not been told of.
     waited: Duration,
     heard_at: Instant,
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
-    /// Everything that has no answer yet, by ticket.
+    /// Everything that has no answer yet, by local id.
     pub(super) unanswered: HashMap<u64, Origin<DeliveryOf<S>>>,
     /// What is on its way back to the broker. No longer among `unanswered`.
     pub(super) returning: Returning<DeliveryOf<S>>,
     /// What `unanswered` takes in memory.
     pub(super) bytes: usize,
-    tickets: u64,
+    last_local_id: u64,
     pub(super) jobs: usize,
     pub(super) slots: Slots,
     /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
@@ -73,9 +73,9 @@ pub(super) struct Dispatcher<S: Source> {
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
     /// Dead letters that were found.
-    pub(super) letters: (
-        mpsc::UnboundedSender<Vec<StoredLetter>>,
-        mpsc::UnboundedReceiver<Vec<StoredLetter>>,
+    pub(super) retries: (
+        mpsc::UnboundedSender<Vec<StoredDeadLetter>>,
+        mpsc::UnboundedReceiver<Vec<StoredDeadLetter>>,
     ),
     /// Stop when all are idle; and this consumer's index.
     idle: Option<(Arc<Idle>, usize)>,
@@ -88,9 +88,9 @@ pub(super) struct JobEnded<D> {
     took: Duration,
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     pub(super) fn new(
-        source: Arc<S>,
+        subscriber: Arc<S>,
         consumer: Arc<Consumer>,
         subscription: Option<S::Subscription>,
         stop: Stop,
@@ -99,23 +99,23 @@ impl<S: Source> Dispatcher<S> {
     ) -> Self {
         let (end, ended) = mpsc::unbounded_channel();
         let concurrency = consumer.shared.config.concurrency;
-        let feed = match subscription {
-            Some(subscription) => Feed::Open(subscription),
-            None => Feed::Paused(Instant::now() + TROUBLE.min, None),
+        let deliveries = match subscription {
+            Some(subscription) => Deliveries::Open(subscription),
+            None => Deliveries::Paused(Instant::now() + TROUBLE.min, None),
         };
         Self {
-            source,
+            subscriber,
             consumer,
             stop,
             tasks,
-            feed,
+            deliveries,
             failures: 0,
             waited: Duration::ZERO,
             heard_at: Instant::now(),
             lanes: Lanes::default(),
             unanswered: HashMap::new(),
             returning: Returning::default(),
-            tickets: 0,
+            last_local_id: 0,
             bytes: 0,
             jobs: 0,
             slots: Slots::new(concurrency),
@@ -124,7 +124,7 @@ impl<S: Source> Dispatcher<S> {
             ended,
             end,
             progress: None,
-            letters: mpsc::unbounded_channel(),
+            retries: mpsc::unbounded_channel(),
             idle,
         }
     }
@@ -137,8 +137,8 @@ impl<S: Source> Dispatcher<S> {
         let mut progress = every(self.consumer.progress_interval());
         let mut watch = every(SILENCE_MAX);
         // At once, so that a process that starts takes up what was marked while none ran.
-        let mut letters = interval(letters::EVERY);
-        letters.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut retries = interval(retries::EVERY);
+        retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.lanes.receives_for(std::mem::take(&mut self.waited));
             self.start_jobs();
@@ -149,26 +149,30 @@ impl<S: Source> Dispatcher<S> {
                 Some(ended) = self.ended.recv() => self.job_ended(ended),
                 _ = progress.tick() => self.tell_progress(),
                 _ = watch.tick() => self.watch(has_room).await,
-                _ = letters.tick(), if has_room => self.look_for_letters(),
-                Some(found) = self.letters.1.recv() => self.accept_letters(found),
+                _ = retries.tick(), if has_room => self.poll_retries(),
+                Some(found) = self.retries.1.recv() => self.accept_retries(found),
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
-                () = until(self.predecessors.next_look()) => self.look_for_predecessors(),
+                () = until(self.predecessors.next_poll()) => self.poll_predecessors(),
                 Some(found) = self.predecessors.found() => self.accept_predecessors(&found),
-                received = self.feed.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
+                received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
             }
         }
-        self.wind_up(progress).await;
+        self.shut_down(progress).await;
     }
 
     /// Starts jobs as long as there are slots and messages that may run.
     fn start_jobs(&mut self) {
         while self.jobs < self.consumer.shared.config.concurrency {
             let from = self.next_queue();
-            let max =
-                |in_flight: &InFlight<_>| in_flight.item.batchable().map_or(1, |handler| batch_max(handler));
+            let max = |in_flight: &InFlight<_>| {
+                in_flight
+                    .routed
+                    .batchable()
+                    .map_or(1, |handler| batch_max(handler))
+            };
             let together = |first: &InFlight<_>, next: &InFlight<_>| match (
-                first.item.batchable(),
-                next.item.batchable(),
+                first.routed.batchable(),
+                next.routed.batchable(),
             ) {
                 (Some(first), Some(next)) => Arc::ptr_eq(first, next),
                 _ => false,
@@ -222,7 +226,7 @@ impl<S: Source> Dispatcher<S> {
     }
 
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
-        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.held());
+        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
         self.jobs -= 1;
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),
@@ -241,12 +245,12 @@ impl<S: Source> Dispatcher<S> {
     fn lane_ended(&mut self, lane: Ended<DeliveryOf<S>>) {
         let now = Instant::now();
         self.predecessors.forget(&lane.key);
-        for (ticket, handling) in lane.over {
-            let letter = matches!(self.unanswered.get(&ticket), Some(Origin::Letter(_)));
+        for (local_id, handling) in lane.over {
+            let letter = matches!(self.unanswered.get(&local_id), Some(Origin::DeadLetter(_)));
             if letter && handling == Handling::DeadLettered {
-                self.forget_letters(&lane.key, now);
+                self.forget_retries(&lane.key, now);
             }
-            self.answered(ticket);
+            self.answered(local_id);
             self.consumer.shared.tally.count(handling);
         }
         let Some((in_flight, handling)) = lane.stopped else {
@@ -263,7 +267,7 @@ impl<S: Source> Dispatcher<S> {
             self.give_back(back, retry_after);
             return;
         }
-        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_positions() {
+        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_sequences() {
             self.predecessors.await_those_of(&lane.key, now);
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
@@ -271,8 +275,8 @@ impl<S: Source> Dispatcher<S> {
     }
 
     /// The broker has an answer, or will have one that is under way.
-    pub(super) fn answered(&mut self, ticket: u64) {
-        if let Some(origin) = self.unanswered.remove(&ticket) {
+    pub(super) fn answered(&mut self, local_id: u64) {
+        if let Some(origin) = self.unanswered.remove(&local_id) {
             self.bytes -= origin.bytes();
         }
     }
@@ -281,11 +285,11 @@ impl<S: Source> Dispatcher<S> {
         match received {
             Received::Subscribed(subscription) => {
                 self.heard_at = Instant::now();
-                self.feed = Feed::Open(subscription);
+                self.deliveries = Deliveries::Open(subscription);
             }
             Received::Resume(subscription) => {
-                self.feed = match subscription {
-                    Some(subscription) => Feed::Open(subscription),
+                self.deliveries = match subscription {
+                    Some(subscription) => Deliveries::Open(subscription),
                     None => self.subscribe(None),
                 };
             }
@@ -294,7 +298,7 @@ impl<S: Source> Dispatcher<S> {
                 self.accept(delivery);
                 // What has arrived with it is taken at once.
                 while self.has_room()
-                    && let Feed::Open(subscription) = &mut self.feed
+                    && let Deliveries::Open(subscription) = &mut self.deliveries
                 {
                     match subscription.next().now_or_never() {
                         Some(Ok(delivery)) => self.accept(delivery),
@@ -319,14 +323,14 @@ impl<S: Source> Dispatcher<S> {
         }
         self.consumer.shared.tally.received();
         telemetry::received(self.consumer.name);
-        let item = self.consumer.item(delivery.incoming());
+        let routed = self.consumer.routed(delivery.incoming());
         let deliveries = delivery.incoming().delivery_count;
-        let (key, mut in_flight) = self.enter(Origin::Broker(Arc::new(delivery)), item);
+        let (key, mut in_flight) = self.enter(Origin::Broker(Arc::new(delivery)), routed);
         // If no other process had it meanwhile, what was known of it holds.
-        if let Some(awaited) = self.lanes.came_back(&key, in_flight.rank)
+        if let Some(awaited) = self.lanes.came_back(&key, in_flight.order_key)
             && awaited.deliveries + 1 == deliveries
         {
-            in_flight.item.memory = awaited.memory;
+            in_flight.routed.memory = awaited.memory;
         }
         self.lanes.push(key, in_flight, Instant::now());
     }
@@ -334,47 +338,49 @@ impl<S: Source> Dispatcher<S> {
     pub(super) fn enter(
         &mut self,
         origin: Origin<DeliveryOf<S>>,
-        item: Item,
+        routed: RoutedMessage,
     ) -> (LaneKey, InFlight<DeliveryOf<S>>) {
-        self.tickets += 1;
-        let ticket = self.tickets;
+        self.last_local_id += 1;
+        let local_id = self.last_local_id;
         self.bytes += origin.bytes();
-        self.unanswered.insert(ticket, origin.clone());
-        let key = self.lane_of(&item);
-        let rank = self.number_of(&key, &item).unwrap_or(origin.incoming().position);
-        let health = self.consumer.health_of(&item);
+        self.unanswered.insert(local_id, origin.clone());
+        let key = self.lane_of(&routed);
+        let order_key = self
+            .number_of(&key, &routed)
+            .unwrap_or(origin.incoming().stream_sequence);
+        let health = self.consumer.health_of(&routed);
         let in_flight = InFlight {
-            ticket,
-            rank,
+            local_id,
+            order_key,
             origin,
-            item,
+            routed,
             health,
         };
         (key, in_flight)
     }
 
     /// Where numbers are waited for, they are the order, whatever that of the stream: one must not wait behind those that wait for it.
-    fn number_of(&self, key: &LaneKey, item: &Item) -> Option<u64> {
-        match (key, &item.message) {
-            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_positions() => message.sequence,
+    fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
+        match (key, &routed.message) {
+            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
             _ => None,
         }
     }
 
-    pub(super) fn lane_of(&self, item: &Item) -> LaneKey {
-        match (self.consumer.order, &item.message) {
+    pub(super) fn lane_of(&self, routed: &RoutedMessage) -> LaneKey {
+        match (self.consumer.order, &routed.message) {
             (Order::Strict, _) => LaneKey::All,
-            (Order::Aggregate, Ok(message)) if !self.consumer.stands_alone(item) => {
+            (Order::Aggregate, Ok(message)) if !self.consumer.stands_alone(routed) => {
                 LaneKey::Aggregate(message.aggregate.clone())
             }
-            _ => LaneKey::Alone(self.tickets),
+            _ => LaneKey::Alone(self.last_local_id),
         }
     }
 
     /// Gives deliveries back beside the loop, because the database may have to be asked: nothing else would be kept alive meanwhile.
     pub(super) fn give_back(&mut self, in_flight: Vec<InFlight<DeliveryOf<S>>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
-            self.answered(in_flight.ticket);
+            self.answered(in_flight.local_id);
         }
         let (consumer, stop) = (self.consumer.clone(), self.stop.clone());
         let (left, task) = self.returning.give_back(in_flight, wait, consumer, stop);
@@ -399,7 +405,7 @@ impl<S: Source> Dispatcher<S> {
     /// Opens a subscription anew that has fallen silent. One too many costs nothing.
     async fn watch(&mut self, has_room: bool) {
         let silent = has_room && self.heard_at.elapsed() >= SILENCE_MAX;
-        let Feed::Open(subscription) = &mut self.feed else {
+        let Deliveries::Open(subscription) = &mut self.deliveries else {
             return;
         };
         if !silent {
@@ -414,14 +420,15 @@ impl<S: Source> Dispatcher<S> {
                 backlog,
                 "nothing has come for long, subscribes again"
             );
-            let feed = std::mem::replace(&mut self.feed, Feed::Paused(Instant::now(), None));
-            self.feed = self.subscribe(feed.close());
+            let deliveries =
+                std::mem::replace(&mut self.deliveries, Deliveries::Paused(Instant::now(), None));
+            self.deliveries = self.subscribe(deliveries.close());
         }
     }
 
     async fn ask_whether_idle(&mut self) {
         let Some((idle, index)) = &self.idle else { return };
-        let Feed::Open(subscription) = &mut self.feed else {
+        let Deliveries::Open(subscription) = &mut self.deliveries else {
             return;
         };
         let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0;
@@ -437,34 +444,34 @@ impl<S: Source> Dispatcher<S> {
 
     /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
     /// back.
-    fn subscribe(&self, before: Option<S::Subscription>) -> Feed<S> {
-        let (source, spec) = (self.source.clone(), self.consumer.spec());
-        Feed::Subscribing(Box::pin(async move {
+    fn subscribe(&self, before: Option<S::Subscription>) -> Deliveries<S> {
+        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
+        Deliveries::Subscribing(Box::pin(async move {
             if let Some(mut before) = before {
                 for delivery in before.stop().await {
                     Origin::Broker(Arc::new(delivery)).give_back(Duration::ZERO).await;
                 }
             }
-            source.subscribe(&spec).await
+            subscriber.subscribe(&spec).await
         }))
     }
 
-    fn trouble(&mut self, error: &SourceError) {
+    fn trouble(&mut self, error: &SubscriberError) {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
-        let feed = std::mem::replace(&mut self.feed, Feed::Paused(until, None));
+        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
         match error {
-            SourceError::Configuration { .. } => {
+            SubscriberError::Configuration { .. } => {
                 tracing::error!(consumer, error = %text, ?pause, "consumer cannot be set up, tried again");
             }
-            SourceError::Gone { .. } => {
+            SubscriberError::Gone { .. } => {
                 tracing::warn!(consumer, error = %text, ?pause, "subscription is over, subscribes again");
             }
             _ => {
                 tracing::warn!(consumer, error = %text, ?pause, "broker trouble, consumer pauses");
-                if let Feed::Open(subscription) = feed {
-                    self.feed = Feed::Paused(until, Some(subscription));
+                if let Deliveries::Open(subscription) = deliveries {
+                    self.deliveries = Deliveries::Paused(until, Some(subscription));
                 }
             }
         }

@@ -11,8 +11,8 @@ use sea_orm::DbErr;
 
 use super::call::STORE_LEASE_MARGIN;
 use super::consumer::Consumer;
-use super::item::{Handling, Item};
-use super::pass::Pass;
+use super::routed::{Handling, RoutedMessage};
+use super::run::RunOutcome;
 use crate::database::roll_back;
 use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::Claimant;
@@ -23,11 +23,11 @@ impl Consumer {
     /// Asks the strategy whether the message may run now, and leaves no trace. `None`: it may, or the strategy cannot tell.
     pub(super) async fn ask(
         &self,
-        item: &Item,
+        routed: &RoutedMessage,
         handler: &Registration,
         claimant: &Claimant<'_>,
-    ) -> Option<Pass> {
-        if matches!(claimant.strategy, Strategy::Store) {
+    ) -> Option<RunOutcome> {
+        if matches!(claimant.strategy, Strategy::External) {
             return self.ask_store(handler, claimant).await;
         }
         if !claimant.can_tell() {
@@ -35,14 +35,14 @@ impl Consumer {
         }
         let tx = match self.shared.database.begin().await {
             Ok(tx) => tx,
-            Err(error) => return Some(Pass::Blocked(describe(&error))),
+            Err(error) => return Some(RunOutcome::NotStarted(describe(&error))),
         };
-        let claim = self.claim(&tx, item, handler, claimant).await;
+        let claim = self.claim(&tx, routed, handler, claimant).await;
         roll_back(tx).await;
-        claim.filter(|claim| !matches!(claim, Pass::CountFirst))
+        claim.filter(|claim| !matches!(claim, RunOutcome::CountFirst))
     }
 
-    async fn ask_store(&self, handler: &Registration, claimant: &Claimant<'_>) -> Option<Pass> {
+    async fn ask_store(&self, handler: &Registration, claimant: &Claimant<'_>) -> Option<RunOutcome> {
         let store = self.shared.store.as_ref()?;
         let key = DedupKey::new(self.name, claimant.message.event_id);
         let lease = self.timeout(Some(handler)) + STORE_LEASE_MARGIN;
@@ -50,22 +50,22 @@ impl Consumer {
             // Counting may take longer than the lease has to spare, so the run claims anew. A crash before the release, or one that is lost: the next
             // claim waits for the end of the lease.
             Ok(StoreClaim::Mine(token)) => store.release(&key, token).await.map(|()| None),
-            Ok(StoreClaim::Done) => Ok(Some(Pass::Duplicate)),
-            Ok(StoreClaim::InProgress) => Ok(Some(Pass::Busy(lease / 4))),
+            Ok(StoreClaim::Done) => Ok(Some(RunOutcome::Duplicate)),
+            Ok(StoreClaim::InProgress) => Ok(Some(RunOutcome::Busy(lease / 4))),
             Err(error) => Err(error),
         };
-        answer.unwrap_or_else(|error| Some(Pass::Blocked(describe(&error))))
+        answer.unwrap_or_else(|error| Some(RunOutcome::NotStarted(describe(&error))))
     }
 
     /// A message that took effect before is acknowledged, and does what its handler asks for.
     pub(super) async fn duplicate(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         handler: &Registration,
         claimant: Option<&Claimant<'_>>,
     ) -> Handling {
-        if let Err(handling) = self.end(item, message).await {
+        if let Err(handling) = self.end(routed, message).await {
             return handling;
         }
         let wanted = handler.options.on_duplicate;
@@ -77,7 +77,7 @@ impl Consumer {
         };
         let row = match claimant.row(self.shared.database.pool()).await {
             Ok(row) => row,
-            Err(error) => return self.later(item, &describe(&error)),
+            Err(error) => return self.later(routed, &describe(&error)),
         };
         let Some(row) = row else {
             return Handling::Duplicate;
@@ -97,7 +97,7 @@ impl Consumer {
                 let ids = row.follow_ups.unwrap_or_default();
                 // A crash in the middle: some are published once more than others. They are the same events, which consumers know.
                 if let Err(error) = self.reemit(&ids).await {
-                    return self.later(item, &error);
+                    return self.later(routed, &error);
                 }
             }
         }
@@ -105,18 +105,18 @@ impl Consumer {
     }
 
     /// Ends what is kept of a message that took effect: its dead letter, or the row of its attempts.
-    pub(super) async fn end(&self, item: &mut Item, message: &Message) -> Result<(), Handling> {
-        let ended = match item.letter.clone() {
+    pub(super) async fn end(&self, routed: &mut RoutedMessage, message: &Message) -> Result<(), Handling> {
+        let ended = match routed.letter.clone() {
             Some(letter) => self.end_letter(&letter, message).await,
             // Only what may have failed before can have a row that says so.
-            None if item.memory.count_first => self.attempts(message, None).end().await,
+            None if routed.memory.count_first => self.attempts(message, None).end().await,
             None => Ok(()),
         };
         // A crash before this: what is done is found out again, by the next delivery or the next retry.
-        ended.map_err(|error| self.later(item, &describe(&error)))
+        ended.map_err(|error| self.later(routed, &describe(&error)))
     }
 
-    async fn end_letter(&self, letter: &retry::StoredLetter, message: &Message) -> Result<(), DbErr> {
+    async fn end_letter(&self, letter: &retry::StoredDeadLetter, message: &Message) -> Result<(), DbErr> {
         let tx = self.shared.database.begin().await?;
         match retry::claim(&tx, &self.shared.sql, self.name, letter, message).await {
             Ok(Taken::Mine { .. } | Taken::Handled) => tx.commit().await,

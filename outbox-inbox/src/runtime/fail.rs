@@ -1,4 +1,4 @@
-//! What happens to a message that failed: it is written down, and tried again or given up.
+//! What happens to a message that failed: it is written down, and tried again or dead-lettered.
 //!
 //! Invariants: a failure is recorded after the rollback and outside of it; what the database prevents uses no attempt; whoever wants to know is told after the
 //! commit. Absent here: counting ([`crate::dedup::attempts`]).
@@ -12,13 +12,13 @@ use outbox_core::{Incoming, Message};
 use sea_orm::DbErr;
 
 use super::consumer::{Consumer, Stop};
-use super::item::{Handling, Item, Route};
+use super::routed::{Handling, Route, RoutedMessage};
 use crate::config::Unreadable;
-use crate::dead_letter::{Letter, StoredLetter, retry};
+use crate::dead_letter::{NewDeadLetter, StoredDeadLetter, retry};
 use crate::dedup::attempts::{Count, Failure};
 use crate::dedup::claim::Claimant;
 use crate::handler::describe;
-use crate::hook::GivenUp;
+use crate::hook::DeadDelivery;
 
 /// Waits while the database is in trouble.
 pub(super) const TROUBLE: Backoff = Backoff {
@@ -35,7 +35,7 @@ impl Consumer {
     pub(super) async fn failed(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         claimant: Option<&Claimant<'_>>,
         count: Count,
@@ -43,32 +43,32 @@ impl Consumer {
         error: &str,
         stop: &Stop,
     ) -> Handling {
-        if let Some(letter) = item.letter.clone() {
+        if let Some(letter) = routed.letter.clone() {
             return self
-                .letter_failed(item, &letter, Some(message), error, stop)
+                .letter_failed(routed, &letter, Some(message), error, stop)
                 .await;
         }
         let error = storable_error(error);
-        let letter = Letter {
+        let letter = NewDeadLetter {
             consumer: self.name,
             message: Some(message),
             incoming,
             error: &error,
             attempts: 0,
         };
-        let handler = match &item.route {
+        let handler = match &routed.route {
             Route::Handler { handler, .. } => Some(handler.clone()),
             _ => None,
         };
         let attempts = self.attempts(message, handler.as_deref());
         let (id, event_type) = (message.event_id, &message.event_type);
         let fail = || attempts.fail(count, fatal, &letter, claimant);
-        let failure = match self.until_done(item, fail, stop).await {
+        let failure = match self.until_done(routed, fail, stop).await {
             Ok(failure) => failure,
             Err(handling) => return handling,
         };
-        item.memory.counted = None;
-        item.memory.count_first = true;
+        routed.memory.counted = None;
+        routed.memory.count_first = true;
         match failure {
             Failure::Retry { attempts } => {
                 let backoff = handler.and_then(|handler| handler.options.backoff);
@@ -78,12 +78,12 @@ impl Consumer {
                 Handling::Failed { retry_after }
             }
             Failure::Buried { attempts } => {
-                tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "given up, kept as a dead letter");
-                self.given_up(&Letter { attempts, ..letter }).await;
+                tracing::error!(consumer = self.name, event_id = %id, %event_type, attempts, %error, "kept as a dead letter");
+                self.tell_dead_letter(&NewDeadLetter { attempts, ..letter }).await;
                 Handling::DeadLettered
             }
             Failure::Done => match handler {
-                Some(handler) => self.duplicate(item, message, &handler, claimant).await,
+                Some(handler) => self.duplicate(routed, message, &handler, claimant).await,
                 None => Handling::Duplicate,
             },
         }
@@ -93,18 +93,18 @@ impl Consumer {
     pub(super) async fn panicked(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         error: &str,
         stop: &Stop,
     ) -> Handling {
-        let Ok(message) = item.message.as_ref().map(Arc::clone) else {
-            return self.unreadable_panicked(incoming, item, error, stop).await;
+        let Ok(message) = routed.message.as_ref().map(Arc::clone) else {
+            return self.unreadable_panicked(incoming, routed, error, stop).await;
         };
-        let claimant = self.keeper_of_position(&message);
-        let count = item.memory.counted.map_or(Count::Add, Count::Counted);
+        let claimant = self.keeper_of_sequence(&message);
+        let count = routed.memory.counted.map_or(Count::Add, Count::Counted);
         self.failed(
             incoming,
-            item,
+            routed,
             &message,
             claimant.as_ref(),
             count,
@@ -120,17 +120,19 @@ impl Consumer {
     async fn unreadable_panicked(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         error: &str,
         stop: &Stop,
     ) -> Handling {
-        if let Some(letter) = item.letter.clone() {
-            return self.letter_failed(item, &letter, None, error, stop).await;
+        if let Some(letter) = routed.letter.clone() {
+            return self.letter_failed(routed, &letter, None, error, stop).await;
         }
         let config = &self.shared.config;
-        let tries = incoming.delivery_count.saturating_add(item.memory.panics.into());
+        let tries = incoming
+            .delivery_count
+            .saturating_add(routed.memory.panics.into());
         if tries < config.attempts_max.into() {
-            item.memory.panics += 1;
+            routed.memory.panics += 1;
             let tries = u32::try_from(tries).unwrap_or(u32::MAX);
             return Handling::Later {
                 retry_after: config.backoff.delay(tries, &mut fastrand::Rng::new()),
@@ -139,7 +141,7 @@ impl Consumer {
         match config.unreadable {
             Unreadable::Ignore => Handling::Skipped,
             Unreadable::DeadLetter | Unreadable::Retry => {
-                self.keep_unreadable(incoming, item, error, stop).await
+                self.keep_unreadable(incoming, routed, error, stop).await
             }
         }
     }
@@ -147,8 +149,8 @@ impl Consumer {
     /// A dead letter failed again: it stays, and so do those behind it in its aggregate.
     pub(super) async fn letter_failed(
         &self,
-        item: &mut Item,
-        letter: &StoredLetter,
+        routed: &mut RoutedMessage,
+        letter: &StoredDeadLetter,
         message: Option<&Message>,
         error: &str,
         stop: &Stop,
@@ -163,18 +165,18 @@ impl Consumer {
                 error,
             )
         };
-        match self.until_done(item, write, stop).await {
+        match self.until_done(routed, write, stop).await {
             Ok(()) => {
                 tracing::error!(consumer = self.name, letter = %letter.id, %error, "a dead letter failed again");
                 let error = storable_error(error);
-                let given_up = GivenUp {
+                let dead = DeadDelivery {
                     consumer: self.name,
                     incoming: &letter.incoming,
                     message,
                     error: &error,
                     attempts: letter.attempts + 1,
                 };
-                self.shared.hooks.given_up(given_up, letter.id).await;
+                self.shared.hooks.dead_letter(dead, letter.id).await;
                 Handling::DeadLettered
             }
             Err(handling) => handling,
@@ -182,27 +184,27 @@ impl Consumer {
     }
 
     /// Tells who wants to know. The record is committed.
-    pub(super) async fn given_up(&self, letter: &Letter<'_>) {
+    pub(super) async fn tell_dead_letter(&self, letter: &NewDeadLetter<'_>) {
         let Ok(id) = letter.id() else { return };
-        let given_up = GivenUp {
+        let dead = DeadDelivery {
             consumer: self.name,
             incoming: letter.incoming,
             message: letter.message,
             error: letter.error,
             attempts: letter.attempts,
         };
-        self.shared.hooks.given_up(given_up, id).await;
+        self.shared.hooks.dead_letter(dead, id).await;
     }
 
     /// Gives a message back that was not handled. An attempt that was counted for it did not happen.
-    pub(super) async fn take_back(&self, item: &mut Item, message: &Message) {
-        if let Some(letter) = &item.letter
-            && std::mem::take(&mut item.memory.begun)
+    pub(super) async fn take_back(&self, routed: &mut RoutedMessage, message: &Message) {
+        if let Some(letter) = &routed.letter
+            && std::mem::take(&mut routed.memory.begun)
             && let Err(error) = retry::put_back(self.shared.database.pool(), &self.shared.sql, letter).await
         {
             tracing::warn!(letter = %letter.id, %error, "a dead letter stays open that was to be tried again");
         }
-        if item.memory.counted.take().is_some()
+        if routed.memory.counted.take().is_some()
             && let Err(error) = self.attempts(message, None).take_back().await
         {
             tracing::debug!(event_id = %message.event_id, %error, "an attempt stays counted that did not happen");
@@ -210,10 +212,10 @@ impl Consumer {
     }
 
     /// The database is in trouble, which is nobody's fault here.
-    pub(super) fn later(&self, item: &mut Item, error: &str) -> Handling {
-        item.memory.troubles += 1;
-        let retry_after = TROUBLE.delay(item.memory.troubles, &mut fastrand::Rng::new());
-        let event_id = item
+    pub(super) fn later(&self, routed: &mut RoutedMessage, error: &str) -> Handling {
+        routed.memory.database_failures += 1;
+        let retry_after = TROUBLE.delay(routed.memory.database_failures, &mut fastrand::Rng::new());
+        let event_id = routed
             .message
             .as_ref()
             .map(|message| message.event_id.as_uuid())
@@ -226,7 +228,7 @@ impl Consumer {
     /// could not be written down is found out once more.
     pub(super) async fn until_done<T, F>(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         mut write: impl FnMut() -> F,
         stop: &Stop,
     ) -> Result<T, Handling>
@@ -249,6 +251,6 @@ impl Consumer {
                 return Err(Handling::Returned);
             }
         }
-        Err(self.later(item, "a failure could not be written down"))
+        Err(self.later(routed, "a failure could not be written down"))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::{
-    Catalogue, CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, Source, SourceError,
+    Catalogue, CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, Subscriber, SubscriberError,
 };
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
@@ -23,7 +23,7 @@ use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{StateMap, describe};
-use crate::hook::{GivenUp, Handled, Hooks};
+use crate::hook::{DeadDelivery, Handled, Hooks};
 use crate::layer::Middleware;
 use crate::panics::guard_async;
 use crate::preflight;
@@ -42,7 +42,7 @@ const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// Runs the handlers of this program over a source of messages.
+/// Runs the handlers of this program on the messages of a subscriber.
 ///
 /// ```
 /// # use outbox_core::testing::MemoryBroker;
@@ -50,14 +50,14 @@ const TROUBLE: Backoff = Backoff {
 /// # async fn demo(db: sea_orm::DatabaseConnection, broker: MemoryBroker) -> Result<(), InboxError> {
 /// # struct Mailer;
 /// let shutdown = outbox_core::shutdown::on_signals();
-/// let report = Inbox::new(db, broker.source()).state(Mailer).run(shutdown).await?;
+/// let report = Inbox::new(db, broker.subscriber()).state(Mailer).run(shutdown).await?;
 /// println!("handled {} messages", report.handled);
 /// # Ok(())
 /// # }
 /// ```
 pub struct Inbox<S> {
     db: DatabaseConnection,
-    source: Arc<S>,
+    subscriber: Arc<S>,
     state: StateMap,
     router: Option<Router>,
     consumers: Option<Vec<String>>,
@@ -98,14 +98,14 @@ pub enum InboxError {
     Tables(#[source] DbErr),
     /// The deduplication store cannot work as it is set up.
     #[error("deduplication store cannot be used")]
-    Store(#[source] DedupStoreError),
+    DedupStore(#[source] DedupStoreError),
     /// The broker cannot serve a consumer as it is set up.
     #[error("consumer `{consumer}` cannot be set up")]
-    Source {
+    Subscriber {
         /// The consumer.
         consumer: &'static str,
         /// The broker's reason.
-        source: SourceError,
+        source: SubscriberError,
     },
     /// A consumer panicked outside of its messages. All others were stopped as in a shutdown; start the inbox again.
     #[error("consumer `{consumer}` cannot go on: {reason}")]
@@ -117,15 +117,15 @@ pub enum InboxError {
     },
 }
 
-impl<S: Source> Inbox<S> {
+impl<S: Subscriber> Inbox<S> {
     /// An inbox with all linked handlers ([`Router::registered`]) and the default configuration.
     ///
     /// `db` is the database that the handlers' effects go to. Its pool should have at least
     /// [`InboxConfig::concurrency`] connections per consumer, or handlers wait for one another.
-    pub fn new(db: DatabaseConnection, source: S) -> Self {
+    pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
         Self {
             db,
-            source: Arc::new(source),
+            subscriber: Arc::new(subscriber),
             state: StateMap::new(),
             router: None,
             consumers: None,
@@ -195,7 +195,7 @@ impl<S: Source> Inbox<S> {
         self
     }
 
-    /// Sets where handlers of the strategy [`store`](crate::Strategy::Store) are deduplicated.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
     #[must_use]
     pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
@@ -211,10 +211,10 @@ impl<S: Source> Inbox<S> {
         self
     }
 
-    /// Calls a function after each message that was given up, and each dead letter that was tried again and failed again, under the conditions of
+    /// Calls a function after each message that was dead-lettered, and each dead letter that was tried again and failed again, under the conditions of
     /// [`Self::on_handled`].
     #[must_use]
-    pub fn on_dead_letter(mut self, hook: impl Fn(GivenUp<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
@@ -279,7 +279,7 @@ impl<S: Source> Inbox<S> {
         let mut dispatchers = Vec::with_capacity(consumers.len());
         for (index, consumer) in consumers.iter().enumerate() {
             dispatchers.push(Dispatcher::new(
-                self.source.clone(),
+                self.subscriber.clone(),
                 consumer.clone(),
                 self.subscribe(consumer, &stop).await?,
                 stop.clone(),
@@ -359,7 +359,7 @@ impl<S: Source> Inbox<S> {
 
     /// Looks at the stream and the deduplication store. What cannot be reached now is not waited for: it is checked again at the next start.
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
-        match stop.soft.run_until_cancelled(self.source.facts()).await {
+        match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
                 let (problem, warning) = preflight::stream(&facts, router.handlers(), &self.config);
                 if let Some(warning) = warning {
@@ -382,7 +382,7 @@ impl<S: Source> Inbox<S> {
                 }
                 Ok(())
             }
-            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::Store(error)),
+            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::DedupStore(error)),
             Err(error) => {
                 tracing::warn!(error = %describe(&error), "the deduplication store cannot be reached yet");
                 Ok(())
@@ -446,12 +446,12 @@ impl<S: Source> Inbox<S> {
     ) -> Result<Option<S::Subscription>, InboxError> {
         match stop
             .soft
-            .run_until_cancelled(self.source.subscribe(&consumer.spec()))
+            .run_until_cancelled(self.subscriber.subscribe(&consumer.spec()))
             .await
         {
             None => Ok(None),
             Some(Ok(subscription)) => Ok(Some(subscription)),
-            Some(Err(source @ SourceError::Configuration { .. })) => Err(InboxError::Source {
+            Some(Err(source @ SubscriberError::Configuration { .. })) => Err(InboxError::Subscriber {
                 consumer: consumer.name,
                 source,
             }),

@@ -12,9 +12,9 @@ use outbox_core::{Delivery, Incoming};
 use tracing::Instrument as _;
 
 use super::consumer::{Consumer, HandlerHealth, Stop};
-use super::item::{Handling, Item, Route};
 use super::lanes::{LaneKey, Queue, Queued};
-use crate::dead_letter::StoredLetter;
+use super::routed::{Handling, Route, RoutedMessage};
+use crate::dead_letter::StoredDeadLetter;
 use crate::panics::{guard, guard_async};
 use crate::telemetry;
 
@@ -25,22 +25,22 @@ const PANICKED: &str = "the inbox, or what it called for this message,";
 #[derive(Debug)]
 pub(super) struct InFlight<D> {
     /// Number of the message in this process.
-    pub(super) ticket: u64,
+    pub(super) local_id: u64,
     /// Its place in its lane.
-    pub(super) rank: u64,
+    pub(super) order_key: u64,
     pub(super) origin: Origin<D>,
-    pub(super) item: Item,
+    pub(super) routed: RoutedMessage,
     /// Of its handler, if it has one.
     pub(super) health: Option<Arc<HandlerHealth>>,
 }
 
 impl<D: Delivery> Queued for InFlight<D> {
-    fn rank(&self) -> u64 {
-        self.rank
+    fn order_key(&self) -> u64 {
+        self.order_key
     }
 
     fn queue(&self) -> Queue {
-        if self.item.has_failed() {
+        if self.routed.has_failed() {
             Queue::Retries
         } else if self.health.as_ref().is_some_and(|health| health.is_failing()) {
             Queue::Doubtful
@@ -53,10 +53,10 @@ impl<D: Delivery> Queued for InFlight<D> {
 impl<D> Clone for InFlight<D> {
     fn clone(&self) -> Self {
         Self {
-            ticket: self.ticket,
-            rank: self.rank,
+            local_id: self.local_id,
+            order_key: self.order_key,
             origin: self.origin.clone(),
-            item: self.item.clone(),
+            routed: self.routed.clone(),
             health: self.health.clone(),
         }
     }
@@ -69,7 +69,7 @@ impl<D> InFlight<D> {
         match handling {
             Handling::Handled => health.succeeded(),
             Handling::Failed { .. } | Handling::DeadLettered => health.failed(),
-            Handling::Later { .. } if self.item.memory.interruptions > 0 => health.failed(),
+            Handling::Later { .. } if self.routed.memory.interruptions > 0 => health.failed(),
             _ => {}
         }
     }
@@ -80,14 +80,14 @@ impl<D> InFlight<D> {
 pub(super) enum Origin<D> {
     Broker(Arc<D>),
     /// A dead letter that is tried again. Its row says everything.
-    Letter(Arc<StoredLetter>),
+    DeadLetter(Arc<StoredDeadLetter>),
 }
 
 impl<D> Clone for Origin<D> {
     fn clone(&self) -> Self {
         match self {
             Self::Broker(delivery) => Self::Broker(delivery.clone()),
-            Self::Letter(letter) => Self::Letter(letter.clone()),
+            Self::DeadLetter(letter) => Self::DeadLetter(letter.clone()),
         }
     }
 }
@@ -96,7 +96,7 @@ impl<D: Delivery> Origin<D> {
     pub(super) fn incoming(&self) -> &Incoming {
         match self {
             Self::Broker(delivery) => delivery.incoming(),
-            Self::Letter(letter) => &letter.incoming,
+            Self::DeadLetter(letter) => &letter.incoming,
         }
     }
 
@@ -115,7 +115,7 @@ impl<D: Delivery> Origin<D> {
             && let Err(error) = delivery.ack().await
         {
             // Normal in an outage of the broker: the message comes again, and its row says what became of it.
-            tracing::debug!(%error, position = delivery.incoming().position, "acknowledgement was lost");
+            tracing::debug!(%error, stream_sequence = delivery.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 
@@ -145,7 +145,7 @@ pub(super) struct Ended<D> {
     pub(super) key: Arc<LaneKey>,
     /// Those the broker can forget; it has been told.
     pub(super) over: Vec<(u64, Handling)>,
-    /// The highest rank among them.
+    /// The highest order key among them.
     pub(super) over_to: u64,
     /// The one that did not end.
     pub(super) stopped: Option<(InFlight<D>, Handling)>,
@@ -177,7 +177,7 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             };
             // A recorder of metrics is the application's.
             if let Err(error) = guard("recorder of metrics", || {
-                report(consumer, &in_flight.item, handling)
+                report(consumer, &in_flight.routed, handling)
             }) {
                 tracing::error!(consumer = consumer.name, %error, "what became of a message was not counted");
             }
@@ -188,15 +188,15 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
                 }
-                lane.over.push((in_flight.ticket, handling));
+                lane.over.push((in_flight.local_id, handling));
             } else if handling.is_final() {
                 // A crash before the answer arrives: the message comes again, and its row says what became of it.
                 let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
                 }
-                lane.over.push((in_flight.ticket, handling));
-                lane.over_to = lane.over_to.max(in_flight.rank);
+                lane.over.push((in_flight.local_id, handling));
+                lane.over_to = lane.over_to.max(in_flight.order_key);
             } else {
                 lane.stopped = Some((in_flight, handling));
             }
@@ -214,7 +214,7 @@ pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
     };
     let lanes = taken.into_iter().map(|(key, mut items)| {
         for in_flight in &mut items {
-            in_flight.item.memory.count_first = true;
+            in_flight.routed.memory.count_first = true;
         }
         let mut items = items.into_iter();
         Ended {
@@ -229,16 +229,18 @@ pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
 }
 
 async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Stop) -> Option<Vec<Handling>> {
-    let members: Vec<(&Incoming, &Item)> = taken
+    let members: Vec<(&Incoming, &RoutedMessage)> = taken
         .iter()
         .flat_map(|(_, items)| items)
-        .map(|in_flight| (in_flight.origin.incoming(), &in_flight.item))
+        .map(|in_flight| (in_flight.origin.incoming(), &in_flight.routed))
         .collect();
     if members.len() < 2 {
         return None;
     }
     let handler = members[0].1.batchable()?;
-    let messages = members.iter().filter_map(|(_, item)| item.message.as_ref().ok());
+    let messages = members
+        .iter()
+        .filter_map(|(_, routed)| routed.message.as_ref().ok());
     let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
     let handling = consumer.handle_together(&members, handler, stop).instrument(span);
     // The runtime's own code panicking must not take the lanes with it.
@@ -256,7 +258,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
         let incoming = in_flight.origin.incoming();
         consumer
-            .panicked(incoming, &mut in_flight.item, &panic, stop)
+            .panicked(incoming, &mut in_flight.routed, &panic, stop)
             .await
     });
     failing.await.unwrap_or(Handling::Later {
@@ -265,24 +267,24 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 }
 
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
-    if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.item.route, &in_flight.origin) {
+    if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || delivery.is_asked_for()).await {
             // Nobody knows: it goes back, as what somebody has asked for.
-            Ok(Ok(true)) | Err(_) => in_flight.item.route = Route::UnknownEvent,
+            Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return consumer.unknown_wishes(&error),
         }
     }
-    let span = telemetry::handle_span(consumer.name, in_flight.item.message.as_deref().ok());
+    let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
     consumer
-        .handle(in_flight.origin.incoming(), &mut in_flight.item, stop)
+        .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)
         .instrument(span)
         .await
 }
 
 /// Counts what became of a message.
-fn report(consumer: &Consumer, item: &Item, handling: Handling) {
-    let event_type = match (&item.message, &item.route) {
+fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
+    let event_type = match (&routed.message, &routed.route) {
         (Err(_), _) => telemetry::UNREADABLE,
         (_, Route::UnknownVersion) => telemetry::UNKNOWN_VERSION,
         (_, Route::NotWanted) => telemetry::NOT_ASKED_FOR,
@@ -290,14 +292,14 @@ fn report(consumer: &Consumer, item: &Item, handling: Handling) {
     };
     match handling {
         Handling::Handled => {
-            let lag = item.message.as_deref().map(telemetry::lag).unwrap_or_default();
+            let lag = routed.message.as_deref().map(telemetry::lag).unwrap_or_default();
             telemetry::handled(consumer.name, event_type, lag);
         }
         Handling::Duplicate => telemetry::duplicate(consumer.name, event_type),
         Handling::Failed { .. } => telemetry::retried(consumer.name, event_type),
         Handling::DeadLettered => telemetry::dead_letter(consumer.name, event_type),
         // A dead letter that somebody else has dealt with meanwhile.
-        Handling::Skipped if item.letter.is_some() => {}
+        Handling::Skipped if routed.letter.is_some() => {}
         Handling::Skipped => telemetry::skipped(consumer.name, event_type),
         Handling::SentBack { .. } => telemetry::sent_back(consumer.name, event_type),
         Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}

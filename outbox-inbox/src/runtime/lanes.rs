@@ -10,9 +10,9 @@
 //! | `Blocked` | may not run before a time: it failed, or others before it are awaited |
 //! | `Nowhere` | is running, or there is none |
 //!
-//! Invariants: the items of a lane leave it in the order of their ranks, and none leaves while another one runs or the lane is blocked; an item that
+//! Invariants: the items of a lane leave it in order, and none leaves while another one runs or the lane is blocked; an item that
 //! arrives late comes before those that wait already; an item that went back to the broker comes before everything behind it, also if the broker
-//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::room`]), and running anything.
+//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::capacity`]), and running anything.
 
 mod awaited;
 mod lane;
@@ -35,7 +35,7 @@ const BATCH_LOOKS: usize = 64;
 pub(super) enum LaneKey {
     /// Messages of one aggregate.
     Aggregate(Aggregate),
-    /// A message that nothing waits for; its ticket.
+    /// A message that nothing waits for; its local id.
     Alone(u64),
     /// Everything.
     All,
@@ -44,7 +44,7 @@ pub(super) enum LaneKey {
 /// What stands in a lane.
 pub(super) trait Queued {
     /// Its place among those of its lane.
-    fn rank(&self) -> u64;
+    fn order_key(&self) -> u64;
 
     /// Where its lane waits for a slot, once it may run.
     fn queue(&self) -> Queue;
@@ -79,7 +79,7 @@ pub(super) struct Lanes<T> {
     /// By [`Queue`], each in the order in which its lanes came.
     queues: [VecDeque<Arc<LaneKey>>; 3],
     /// Blocked lanes by the end of it.
-    blocked: Timers,
+    block_ends: Timers,
     /// Empty lanes that await items, by when they can be forgotten.
     awaiting: Timers,
     /// How long this process has received.
@@ -88,7 +88,7 @@ pub(super) struct Lanes<T> {
     timers: u64,
     waiting: usize,
     set_aside: usize,
-    held: usize,
+    blocked: usize,
 }
 
 impl<T> Default for Lanes<T> {
@@ -96,13 +96,13 @@ impl<T> Default for Lanes<T> {
         Self {
             lanes: HashMap::new(),
             queues: Default::default(),
-            blocked: BTreeMap::new(),
+            block_ends: BTreeMap::new(),
             awaiting: BTreeMap::new(),
             received: Duration::ZERO,
             timers: 0,
             waiting: 0,
             set_aside: 0,
-            held: 0,
+            blocked: 0,
         }
     }
 }
@@ -114,7 +114,7 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(&key) else {
             return;
         };
-        let behind = |other: &&T| other.rank() > item.rank();
+        let behind = |other: &&T| other.order_key() > item.order_key();
         let at = lane.queue.len() - lane.queue.iter().rev().take_while(behind).count();
         lane.queue.insert(at, item);
         self.waiting += 1;
@@ -127,17 +127,17 @@ impl<T: Queued> Lanes<T> {
     }
 
     /// Notes that an item went back to the broker.
-    pub(super) fn expect_back(&mut self, key: LaneKey, rank: u64, awaited: Awaited, now: Instant) {
+    pub(super) fn expect_back(&mut self, key: LaneKey, order_key: u64, awaited: Awaited, now: Instant) {
         let key = self.lane(key);
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.awaited.insert(rank, awaited);
+            lane.awaited.insert(order_key, awaited);
         }
         self.settle(&key, now);
     }
 
     /// An item arrives: what is known of it, if it was here before. Call [`Self::push`] next.
-    pub(super) fn came_back(&mut self, key: &LaneKey, rank: u64) -> Option<Awaited> {
-        self.lanes.get_mut(key)?.awaited.remove(&rank)
+    pub(super) fn came_back(&mut self, key: &LaneKey, order_key: u64) -> Option<Awaited> {
+        self.lanes.get_mut(key)?.awaited.remove(&order_key)
     }
 
     /// Takes the first item that may run, and with it others that may run in the same transaction, at most `max(&first)` in all. The
@@ -186,7 +186,7 @@ impl<T: Queued> Lanes<T> {
             room -= 1;
             while room > 0
                 && let Some(next) = lane.queue.front()
-                && !lane.awaits_before(next.rank())
+                && !lane.awaits_before(next.order_key())
                 && together(first.unwrap_or(&items[0]), next)
                 && let Some(next) = lane.queue.pop_front()
             {
@@ -218,7 +218,7 @@ impl<T: Queued> Lanes<T> {
         self.waiting += back.len();
         for item in back.into_iter().rev() {
             // Usually at the front, unless an earlier one came meanwhile.
-            let before = |other: &&T| other.rank() < item.rank();
+            let before = |other: &&T| other.order_key() < item.order_key();
             let at = lane.queue.iter().take_while(before).count();
             lane.queue.insert(at, item);
         }
@@ -242,7 +242,7 @@ impl<T: Queued> Lanes<T> {
                 .first_key_value()
                 .map(|((until, _), key)| (*until, key.clone()))
         };
-        while let Some((until, key)) = [first(&self.blocked), first(&self.awaiting)]
+        while let Some((until, key)) = [first(&self.block_ends), first(&self.awaiting)]
             .into_iter()
             .flatten()
             .min_by_key(|(until, _)| *until)
@@ -255,29 +255,29 @@ impl<T: Queued> Lanes<T> {
     /// When [`Self::release`] has something to do.
     pub(super) fn next_release(&self) -> Option<Instant> {
         let first = |timers: &Timers| timers.first_key_value().map(|((until, _), _)| *until);
-        [first(&self.blocked), first(&self.awaiting)]
+        [first(&self.block_ends), first(&self.awaiting)]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Rank of the first item that waits in a lane.
-    pub(super) fn first_rank(&self, key: &LaneKey) -> Option<u64> {
-        self.lanes.get(key)?.queue.front().map(Queued::rank)
+    /// Order key of the first item that waits in a lane.
+    pub(super) fn first_order_key(&self, key: &LaneKey) -> Option<u64> {
+        self.lanes.get(key)?.queue.front().map(Queued::order_key)
     }
 
-    /// Rank of the first item of a lane that is blocked.
-    pub(super) fn blocked_rank(&self, key: &LaneKey) -> Option<u64> {
+    /// Order key of the first item of a lane that is blocked.
+    pub(super) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
-        lane.queue.front().map(Queued::rank)
+        lane.queue.front().map(Queued::order_key)
     }
 
     /// Takes items out of memory that cost least time there: a whole lane that is blocked until `far` or longer; or the later half of the longest lane that
     /// is set aside, or of any lane if `any`; or the lane that is set aside and comes last. `None`: there is none.
     pub(super) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
-            .blocked
+            .block_ends
             .last_key_value()
             .map(|((until, _), key)| (*until, key.clone()));
         if let Some((until, key)) = &last
@@ -291,7 +291,7 @@ impl<T: Queued> Lanes<T> {
                 .saturating_sub(usize::from(lane.running.is_none()))
         };
         // Without lanes of several items there is no need to look at each.
-        let lanes_aside = self.suspects() + self.blocked.len();
+        let lanes_aside = self.suspects() + self.block_ends.len();
         let longest = (any || self.set_aside > lanes_aside)
             .then(|| {
                 let candidates = self.lanes.iter().filter(|(_, lane)| any || lane.set_aside > 0);
@@ -363,8 +363,8 @@ impl<T: Queued> Lanes<T> {
     }
 
     /// Items that wait in blocked lanes.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked
     }
 
     /// Items that wait, for whatever.
@@ -417,9 +417,9 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let (set_aside, held) = lane.counts();
+        let (set_aside, blocked) = lane.counts();
         self.set_aside = self.set_aside + set_aside - std::mem::replace(&mut lane.set_aside, set_aside);
-        self.held = self.held + held - std::mem::replace(&mut lane.held, held);
+        self.blocked = self.blocked + blocked - std::mem::replace(&mut lane.blocked, blocked);
         if lane.queue.is_empty() && lane.running.is_none() && lane.awaited.is_empty() {
             self.lanes.remove(key);
         }
@@ -434,7 +434,7 @@ impl<T: Queued> Lanes<T> {
                 Place::Queue(queue)
             }
             Due::Blocked(until) => {
-                self.blocked.insert((until, self.timers), key.clone());
+                self.block_ends.insert((until, self.timers), key.clone());
                 Place::Blocked((until, self.timers))
             }
             Due::Awaiting(until) => {
@@ -448,7 +448,7 @@ impl<T: Queued> Lanes<T> {
         match place {
             Place::Nowhere => {}
             Place::Queue(queue) => remove(&mut self.queues[queue as usize], key),
-            Place::Blocked(timer) => drop(self.blocked.remove(&timer)),
+            Place::Blocked(timer) => drop(self.block_ends.remove(&timer)),
             Place::Awaiting(timer) => drop(self.awaiting.remove(&timer)),
         }
     }

@@ -13,26 +13,26 @@
 mod attempt;
 mod batch;
 mod call;
+mod capacity;
 mod consumer;
+mod deliveries;
 mod dispatch;
 mod duplicate;
 mod fail;
-mod feed;
 mod idle;
 mod inbox;
-mod item;
 mod job;
 mod lanes;
-mod letters;
-mod pass;
 mod predecessors;
 mod report;
+mod retries;
 mod returning;
-mod room;
+mod routed;
+mod run;
+mod sequencing;
+mod shutdown;
 mod slots;
-mod turn;
 mod unknown;
-mod wind_up;
 
 pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
@@ -41,6 +41,6 @@ pub use report::InboxReport;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
-    item::Handling,
     report::Tally,
+    routed::Handling,
 };

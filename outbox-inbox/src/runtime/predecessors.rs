@@ -1,15 +1,15 @@
 //! Finds out when messages that wait for those before them in their aggregate may run, where another process handles those (strategy `sequence`).
 //!
-//! One statement looks at the positions of many aggregates, every few milliseconds while something moves. Without it each message would begin a
+//! One statement looks at the sequences of many aggregates, every few milliseconds while something moves. Without it each message would begin a
 //! transaction again and again, and an aggregate whose messages are spread over processes would go on at the pace of those polls. Invariant: a look only ends
-//! a wait, the claim decides; a look that fails costs time. Not here: the positions ([`crate::dedup::sequence`]), and how long a gap is waited for
-//! ([`super::turn`]).
+//! a wait, the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
+//! ([`super::sequencing`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Source;
+use outbox_core::Subscriber;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(super) struct Predecessors {
     known: HashSet<Arc<LaneKey>>,
     pause: Duration,
     /// `None` while a look is under way, or nothing waits.
-    next_look: Option<Instant>,
+    next_poll: Option<Instant>,
     is_looking: bool,
     found: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
 }
@@ -45,7 +45,7 @@ impl Default for Predecessors {
             lanes: VecDeque::new(),
             known: HashSet::new(),
             pause: LOOK_MIN,
-            next_look: None,
+            next_poll: None,
             is_looking: false,
             found: mpsc::unbounded_channel(),
         }
@@ -62,7 +62,7 @@ impl Predecessors {
             self.pause = LOOK_MIN;
             if !self.is_looking {
                 let soon = now + LOOK_MIN;
-                self.next_look = Some(self.next_look.map_or(soon, |next| next.min(soon)));
+                self.next_poll = Some(self.next_poll.map_or(soon, |next| next.min(soon)));
             }
         }
     }
@@ -72,8 +72,8 @@ impl Predecessors {
         self.known.remove(key);
     }
 
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.next_look
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        self.next_poll
     }
 
     /// What a look has found. Cancel-safe.
@@ -82,13 +82,16 @@ impl Predecessors {
     }
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// After a number took effect: whether the next one in the lane comes too early, because other processes have those between them, and until when it does not
     /// claim its turn then.
     pub(super) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
-        let is_numbered = self.consumer.keeps_positions() && matches!(**key, LaneKey::Aggregate(_));
+        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
         // Nothing took effect that tells where the aggregate is.
-        let next = self.lanes.first_rank(key).filter(|_| is_numbered && done > 0)?;
+        let next = self
+            .lanes
+            .first_order_key(key)
+            .filter(|_| is_numbered && done > 0)?;
         (next > done + 1).then(|| {
             self.predecessors.await_those_of(key, now);
             now + LOOK_MAX
@@ -96,9 +99,9 @@ impl<S: Source> Dispatcher<S> {
     }
 
     /// Looks how far the aggregates have come that something waits for, beside the loop.
-    pub(super) fn look_for_predecessors(&mut self) {
+    pub(super) fn poll_predecessors(&mut self) {
         let waiting = &mut self.predecessors;
-        waiting.next_look = None;
+        waiting.next_poll = None;
         let known = &waiting.known;
         waiting.lanes.retain(|key| known.contains(key));
         if waiting.lanes.is_empty() {
@@ -116,16 +119,16 @@ impl<S: Source> Dispatcher<S> {
             });
             let aggregates: Vec<_> = aggregates.collect();
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            let positions = match sql.last_sequences(pool, consumer.name, &aggregates).await {
-                Ok(positions) => positions,
+            let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+                Ok(sequences) => sequences,
                 Err(error) => {
-                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "positions cannot be read");
+                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
                     Default::default()
                 }
             };
             let come_to = |key: Arc<LaneKey>| {
                 let last = match &*key {
-                    LaneKey::Aggregate(aggregate) => positions.get(aggregate).copied(),
+                    LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
                     _ => None,
                 };
                 // Nobody has begun.
@@ -146,8 +149,8 @@ impl<S: Source> Dispatcher<S> {
                 // It ran meanwhile. If it is blocked now, it is for another reason.
                 continue;
             }
-            match self.lanes.blocked_rank(key) {
-                Some(rank) if rank > last + 1 => {}
+            match self.lanes.blocked_order_key(key) {
+                Some(order_key) if order_key > last + 1 => {}
                 Some(_) => {
                     self.lanes.unblock(key, now);
                     over.insert(key.clone());
@@ -166,6 +169,6 @@ impl<S: Source> Dispatcher<S> {
         } else {
             (2 * waiting.pause).min(LOOK_MAX)
         };
-        waiting.next_look = (!waiting.lanes.is_empty()).then(|| now + waiting.pause);
+        waiting.next_poll = (!waiting.lanes.is_empty()).then(|| now + waiting.pause);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::item::Handling;
+use super::routed::Handling;
 
 /// What an inbox did from its start to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ use super::item::Handling;
 pub struct InboxReport {
     /// Messages that took effect.
     pub handled: u64,
-    /// Deliveries of messages that had been handled or given up before.
+    /// Deliveries of messages that had been handled or dead-lettered before.
     pub duplicates: u64,
     /// Attempts that failed; the messages are tried again.
     pub failed: u64,

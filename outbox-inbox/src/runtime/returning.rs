@@ -14,13 +14,13 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Stop};
 use super::job::{InFlight, Origin};
-use super::wind_up::{ANSWERS_MAX, BOOKS_MAX};
+use super::shutdown::{ANSWERS_MAX, CORRECTIONS_MAX};
 use crate::panics::guard_async;
 
 /// When deliveries left for the broker. Empty until then.
 pub(super) type Left = Arc<OnceLock<Instant>>;
 
-/// Deliveries on their way back, by ticket.
+/// Deliveries on their way back, by local id.
 #[derive(Debug)]
 pub(super) struct Returning<D> {
     tasks: TaskTracker,
@@ -52,19 +52,21 @@ impl<D: Delivery> Returning<D> {
         stop: Stop,
     ) -> (Left, impl Future<Output = ()> + Send + use<D>) {
         let (origins, left) = (self.origins.clone(), Left::default());
-        let own = in_flight.iter().map(|item| (item.ticket, item.origin.clone()));
+        let own = in_flight
+            .iter()
+            .map(|routed| (routed.local_id, routed.origin.clone()));
         origins.lock().unwrap_or_else(PoisonError::into_inner).extend(own);
         let leaves = left.clone();
         let task = self.tasks.track_future(async move {
             let late = async {
                 stop.soft.cancelled().await;
-                sleep(BOOKS_MAX).await;
+                sleep(CORRECTIONS_MAX).await;
             };
             tokio::select! {
                 () = take_back(&consumer, &mut in_flight) => {}
                 () = late => tracing::debug!(consumer = consumer.name, "attempts stay counted that did not happen"),
             }
-            for InFlight { ticket, origin, .. } in in_flight {
+            for InFlight { local_id, origin, .. } in in_flight {
                 // Whoever stops here leaves the message to the others.
                 let wait = if stop.soft.is_cancelled() { Duration::ZERO } else { wait };
                 let told = guard_async("broker's driver", || origin.give_back(wait)).await;
@@ -72,7 +74,7 @@ impl<D: Delivery> Returning<D> {
                     tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
                 }
                 let mut origins = origins.lock().unwrap_or_else(PoisonError::into_inner);
-                origins.remove(&ticket);
+                origins.remove(&local_id);
             }
             let _ = leaves.set(Instant::now());
         });
@@ -85,7 +87,7 @@ impl<D: Delivery> Returning<D> {
         tasks.close();
         async move {
             // What takes longer comes again after `ack_wait`.
-            let _ = timeout(BOOKS_MAX + ANSWERS_MAX, tasks.wait()).await;
+            let _ = timeout(CORRECTIONS_MAX + ANSWERS_MAX, tasks.wait()).await;
         }
     }
 }
@@ -94,15 +96,15 @@ impl<D: Delivery> Returning<D> {
 async fn take_back<D>(consumer: &Consumer, in_flight: &mut [InFlight<D>]) {
     let recorded = in_flight
         .iter_mut()
-        .filter(|in_flight| in_flight.item.memory.is_recorded());
-    let books = recorded.filter_map(|in_flight| {
-        let message = in_flight.item.message.as_ref().ok()?.clone();
-        let item = &mut in_flight.item;
+        .filter(|in_flight| in_flight.routed.memory.is_recorded());
+    let corrections = recorded.filter_map(|in_flight| {
+        let message = in_flight.routed.message.as_ref().ok()?.clone();
+        let routed = &mut in_flight.routed;
         Some(guard_async("database's driver", async move || {
-            consumer.take_back(item, &message).await
+            consumer.take_back(routed, &message).await
         }))
     });
-    for outcome in join_all(books).await {
+    for outcome in join_all(corrections).await {
         if let Err(error) = outcome {
             tracing::error!(consumer = consumer.name, %error, "an attempt stays counted that did not happen");
         }

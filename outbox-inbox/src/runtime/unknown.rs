@@ -6,10 +6,10 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use outbox_core::{Incoming, Message, SourceError};
+use outbox_core::{Incoming, Message, SubscriberError};
 
 use super::consumer::{Consumer, Stop};
-use super::item::{Handling, Item};
+use super::routed::{Handling, RoutedMessage};
 use crate::config::UnknownEvent;
 use crate::dedup::attempts::Count;
 use crate::dedup::claim::Claimant;
@@ -26,13 +26,13 @@ impl Consumer {
     pub(super) async fn unknown_event(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         stop: &Stop,
     ) -> Handling {
         let event_type = &message.event_type;
         match self.shared.config.unknown_event {
-            UnknownEvent::Retry => self.send_back(incoming, item, message, event_type).await,
+            UnknownEvent::Retry => self.send_back(incoming, routed, message, event_type).await,
             UnknownEvent::Skip => {
                 if self.is_new(event_type) {
                     tracing::warn!(
@@ -41,20 +41,20 @@ impl Consumer {
                         "event type has no handler here, although another version of the program has asked for it: its messages are skipped, as configured"
                     );
                 }
-                self.not_wanted(item, message).await
+                self.not_wanted(routed, message).await
             }
             UnknownEvent::DeadLetter => {
-                if let Some(handling) = self.wait_for_turn(item, message, None).await {
+                if let Some(handling) = self.wait_for_turn(routed, message, None).await {
                     return handling;
                 }
                 let error = format!(
                     "event `{event_type}` has no handler here, another version of consumer `{}` has asked for it",
                     self.name
                 );
-                let keeper = self.keeper_of_position(message);
+                let keeper = self.keeper_of_sequence(message);
                 self.failed(
                     incoming,
-                    item,
+                    routed,
                     message,
                     keeper.as_ref(),
                     Count::Nothing,
@@ -71,7 +71,7 @@ impl Consumer {
     pub(super) async fn send_back(
         &self,
         incoming: &Incoming,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Message,
         what: &str,
     ) -> Handling {
@@ -81,7 +81,7 @@ impl Consumer {
         if let Some(place) = keeper.as_ref().and_then(Claimant::place)
             && let Err(error) = place.note_failing(self.shared.database.pool()).await
         {
-            return self.later(item, &describe(&error));
+            return self.later(routed, &describe(&error));
         }
         if self.is_new(what) {
             tracing::warn!(
@@ -99,7 +99,7 @@ impl Consumer {
     }
 
     /// The broker could not say whether somebody has asked for a message: it must not be acknowledged.
-    pub(super) fn unknown_wishes(&self, error: &SourceError) -> Handling {
+    pub(super) fn unknown_wishes(&self, error: &SubscriberError) -> Handling {
         tracing::warn!(consumer = self.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
         Handling::Later {
             retry_after: ASK_AGAIN_AFTER,

@@ -75,7 +75,7 @@ fn inbox<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
     orders: &Orders,
-) -> Inbox<outbox_core::testing::MemorySource> {
+) -> Inbox<outbox_core::testing::MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
         .config(one_by_one())
         .state(orders.clone())
@@ -313,7 +313,7 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     let running: Vec<_> = [test.db.clone(), test.connect_again().await]
         .into_iter()
         .map(|db| {
-            let inbox = Inbox::new(db, broker.source())
+            let inbox = Inbox::new(db, broker.subscriber())
                 .router(Router::new().handler::<H>())
                 .config(config.clone())
                 .state(orders.clone());
@@ -354,7 +354,7 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(5, Rule::Wait);
     publish(&broker, 10, 1).await;
-    let inbox = Inbox::new(test.connect_again().await, broker.source())
+    let inbox = Inbox::new(test.connect_again().await, broker.subscriber())
         .router(Router::new().handler::<H>())
         .config(one_by_one().attempts_max(1))
         .state(orders.clone());
@@ -418,7 +418,7 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     publish(&broker, 10, 1).await;
     let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
     crash_after(move || async move {
-        let inbox = Inbox::new(connect().await, broker_there.source())
+        let inbox = Inbox::new(connect().await, broker_there.subscriber())
             .router(Router::new().handler::<H>())
             .config(quick().concurrency(1))
             .state(orders_there.clone());

@@ -27,7 +27,7 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
             .build()
             .unwrap();
         runtime.block_on(async move {
-            let inbox = Inbox::new(connect().await, broker.source())
+            let inbox = Inbox::new(connect().await, broker.subscriber())
                 .router(Router::new().handler::<book>())
                 .config(quick())
                 .state(crashing.clone());
@@ -66,7 +66,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
 /// C12, and C2 on the way: a message that ends the process each time reaches its limit. The first delivery leaves no count, each later one
 /// is counted before it runs.
-async fn a_message_that_ends_the_process_is_given_up(test: TestDb) {
+async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {
         let script = Script::new([], Step::Hang);
@@ -133,7 +133,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
             .handler::<lost_natural>()
             .handler::<lost_constraint>()
     };
-    let beside = Inbox::new(test.connect_again().await, broker.source())
+    let beside = Inbox::new(test.connect_again().await, broker.subscriber())
         .router(router())
         .config(quick().concurrency(1))
         .state(Orders::default());
@@ -143,7 +143,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         broker.lose_consumer_acks(8);
         let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
         crash_after(move || async move {
-            let inbox = Inbox::new(connect().await, broker.source())
+            let inbox = Inbox::new(connect().await, broker.subscriber())
                 .router(router())
                 .config(quick())
                 .state(orders.clone());
@@ -176,13 +176,13 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
 
 on_every_backend!(without memory:
     a_crash_before_the_commit_leaves_nothing,
-    a_message_that_ends_the_process_is_given_up,
+    a_message_that_ends_the_process_becomes_a_dead_letter,
     kills_leave_no_row_of_a_handled_message_failed,
 );
 
 /// C1: delivered and not begun. Nobody answers, so it comes again.
 async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
-    use outbox_core::{ConsumerSpec, Source as _, Subscription as _};
+    use outbox_core::{ConsumerSpec, Subscriber as _, Subscription as _};
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
     let spec = ConsumerSpec {
@@ -195,7 +195,7 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
         in_flight_max: 10,
         prefetch: 10,
     };
-    let mut subscription = broker.source().subscribe(&spec).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
     drop(subscription.next().await.unwrap());
     drop(subscription);
     let script = Script::ok();

@@ -75,12 +75,12 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     assert_eq!(test.effects("books", 5).await, 1);
 
     let mut letters = dead_letters(&test.db, "books").await.unwrap();
-    letters.sort_by_key(|letter| letter.position);
-    let start = |position: usize, error: &str| {
+    letters.sort_by_key(|letter| letter.stream_sequence);
+    let start = |stream_sequence: usize, error: &str| {
         assert!(
-            letters[position].error.starts_with(error),
+            letters[stream_sequence].error.starts_with(error),
             "{:?}",
-            letters[position]
+            letters[stream_sequence]
         );
     };
     assert_eq!(letters.len(), 5);
@@ -214,7 +214,7 @@ async fn policies_can_be_changed(test: TestDb) {
         headers: Vec::new(),
         payload: b"x".to_vec().into(),
         delivery_count: 1,
-        position: 1,
+        stream_sequence: 1,
     };
     assert_eq!(
         harness.deliver_raw::<book>(foreign.clone()).await.unwrap(),

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySource, MemorySubscription};
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use outbox_core::{
-    ConsumerSpec, DomainEvent as _, NewMessage, Source, SourceError, StreamFacts, Subscription,
+    ConsumerSpec, DomainEvent as _, NewMessage, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, Handler, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
@@ -72,8 +72,8 @@ fn inbox<H: Handler>(
     broker: &MemoryBroker,
     orders: &Orders,
     config: InboxConfig,
-) -> Inbox<MemorySource> {
-    Inbox::new(db, broker.source())
+) -> Inbox<MemorySubscriber> {
+    Inbox::new(db, broker.subscriber())
         .router(Router::new().handler::<H>())
         .config(config)
         .state(orders.clone())
@@ -151,7 +151,7 @@ async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
 }
 
 /// One fails and waits for its next attempt for longer than `ack_wait`, another waits behind it: the broker is told of both.
-async fn held_messages_are_not_delivered_again(test: TestDb) {
+async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     put(&broker, &numbered(1, 1)).await;
@@ -175,7 +175,7 @@ async fn held_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2]);
 }
 
-async fn a_shutdown_returns_what_is_held_and_what_waits_behind_it(test: TestDb) {
+async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     for line in 1..=5 {
@@ -269,7 +269,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
         in_flight_max: 10,
         prefetch: 10,
     };
-    let mut subscription = broker.source().subscribe(&spec).await.unwrap();
+    let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
     drop(subscription.next().await.unwrap());
     drop(subscription);
     for line in 2..=4 {
@@ -368,7 +368,7 @@ fn booked(number: u64) -> outbox_core::Message {
 
 on_every_backend!(
     without_order_a_failed_message_goes_back_and_others_go_on,
-    a_shutdown_returns_what_is_held_and_what_waits_behind_it,
+    a_shutdown_returns_what_is_blocked_and_what_waits_behind_it,
     what_another_process_lost_is_not_overtaken,
     a_gap_that_never_fills_is_accepted,
     other_types_of_the_aggregate_leave_no_gap,
@@ -380,15 +380,15 @@ on_every_backend!(without memory:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn held_messages_are_kept_alive() {
+async fn blocked_messages_are_kept_alive() {
     let test = TestDb::open(Backend::SqliteMemory, "held").await.unwrap();
-    held_messages_are_not_delivered_again(test).await;
+    blocked_messages_are_not_delivered_again(test).await;
 }
 
-/// A source whose first subscription never hears anything, as after a failure that nobody reports.
+/// A subscriber whose first subscription never hears anything, as after a failure that nobody reports.
 #[derive(Debug)]
 struct Silent {
-    source: MemorySource,
+    subscriber: MemorySubscriber,
     subscriptions: Arc<AtomicU32>,
     stopped: Arc<AtomicU32>,
 }
@@ -399,10 +399,10 @@ struct SilentSubscription {
     stopped: Arc<AtomicU32>,
 }
 
-impl Source for Silent {
+impl Subscriber for Silent {
     type Subscription = SilentSubscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<SilentSubscription, SourceError> {
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<SilentSubscription, SubscriberError> {
         let silent = self.subscriptions.fetch_add(1, Ordering::SeqCst) == 0;
         if !silent {
             assert_eq!(
@@ -414,28 +414,28 @@ impl Source for Silent {
             tokio::time::resume();
         }
         Ok(SilentSubscription {
-            subscription: self.source.subscribe(consumer).await?,
+            subscription: self.subscriber.subscribe(consumer).await?,
             silent,
             stopped: self.stopped.clone(),
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
-        self.source.facts().await
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.subscriber.facts().await
     }
 }
 
 impl Subscription for SilentSubscription {
     type Delivery = MemoryDelivery;
 
-    async fn next(&mut self) -> Result<MemoryDelivery, SourceError> {
+    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
         if self.silent {
             std::future::pending::<()>().await;
         }
         self.subscription.next().await
     }
 
-    async fn backlog(&mut self) -> Result<u64, SourceError> {
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         self.subscription.backlog().await
     }
 
@@ -444,7 +444,7 @@ impl Subscription for SilentSubscription {
         self.subscription.stop().await
     }
 
-    async fn flush(&mut self) -> Result<(), SourceError> {
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
         self.subscription.flush().await
     }
 }
@@ -459,7 +459,7 @@ async fn a_silent_subscription_is_opened_anew() {
     let inbox = Inbox::new(
         test.db.clone(),
         Silent {
-            source: broker.source(),
+            subscriber: broker.subscriber(),
             subscriptions: subscriptions.clone(),
             stopped: Arc::default(),
         },

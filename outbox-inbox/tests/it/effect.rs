@@ -171,7 +171,7 @@ async fn two_inboxes_share_a_consumer(test: TestDb) {
     let script = Script::ok();
     let router = Router::new().handler::<book>();
     let first = test.inbox(&broker, router.clone()).state(script.clone());
-    let second = outbox_inbox::Inbox::new(test.connect_again().await, broker.source())
+    let second = outbox_inbox::Inbox::new(test.connect_again().await, broker.subscriber())
         .router(router)
         .config(quick())
         .state(script.clone());

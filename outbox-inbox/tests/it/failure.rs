@@ -68,7 +68,7 @@ async fn a_copy_of_a_failed_message_is_another_attempt(test: TestDb) {
 }
 
 /// G5: a handler that panics each time reaches its limit, and everything else flows.
-async fn a_panicking_message_is_given_up_and_others_flow(test: TestDb) {
+async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let poison = publish(&broker, &placed(0)).await;
     for order in 1..20 {
@@ -247,7 +247,7 @@ on_every_backend!(
     a_failure_rolls_back_and_is_tried_again,
     five_failures_are_five_attempts,
     a_copy_of_a_failed_message_is_another_attempt,
-    a_panicking_message_is_given_up_and_others_flow,
+    a_panicking_message_becomes_a_dead_letter_and_others_flow,
     a_panic_rolls_back,
     interruptions_use_no_attempts_within_reason,
     a_fatal_error_is_a_dead_letter_at_once,

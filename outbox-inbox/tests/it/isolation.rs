@@ -197,7 +197,7 @@ async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: T
     let running: Vec<_> = [test.db.clone(), test.connect_again().await]
         .into_iter()
         .map(|db| {
-            let inbox = Inbox::new(db, broker.source())
+            let inbox = Inbox::new(db, broker.subscriber())
                 .router(Router::new().handler::<note_by_number>())
                 .config(config.clone())
                 .state(orders.clone());

@@ -1,4 +1,4 @@
-//! Messages that take effect and whose acknowledgements are lost: none is given up, none takes effect again, and no row calls one failed.
+//! Messages that take effect and whose acknowledgements are lost: none is dead-lettered, none takes effect again, and no row calls one failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ handlers! {
     lost_patient: "lost_patient", sequence(gap = "1h");
     lost_key: "lost_key", key(self::number);
     lost_natural: "lost_natural", natural;
-    lost_store_tx: "lost_store_tx", store;
+    lost_external_tx: "lost_external_tx", external;
 }
 
 /// Its own table knows the line.
@@ -64,8 +64,8 @@ async fn lost_natural_outside(event: Event<OrderPlaced>, orders: State<Orders>) 
     orders.follow(&event).await
 }
 
-#[idempotent_handler(consumer = "lost_store", strategy = store)]
-async fn lost_store(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
+#[idempotent_handler(consumer = "lost_external", strategy = external)]
+async fn lost_external(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
     orders.follow(&event).await
 }
 
@@ -79,8 +79,8 @@ macro_rules! with_every_handler {
         $run::<lost_natural>($($argument),*).await;
         $run::<lost_natural_outside>($($argument),*).await;
         $run::<lost_constraint>($($argument),*).await;
-        $run::<lost_store>($($argument),*).await;
-        $run::<lost_store_tx>($($argument),*).await;
+        $run::<lost_external>($($argument),*).await;
+        $run::<lost_external_tx>($($argument),*).await;
     };
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn failed_rows(test: &TestDb) -> i64 {
 /// What a handler has done: in its table, or outside of the database.
 async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     match consumer {
-        "lost_natural_outside" | "lost_store" => orders.seen().runs_of(1),
+        "lost_natural_outside" | "lost_external" => orders.seen().runs_of(1),
         _ => lines(test, consumer, 1).await.len(),
     }
 }
@@ -125,7 +125,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
 }
 
 /// The default settings: 10 attempts. The broker delivers more often than that, because it never hears that the message is done.
-async fn what_took_effect_is_never_given_up(test: TestDb) {
+async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
 }
@@ -167,8 +167,8 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
         "lost_natural",
         "lost_natural_outside",
         "lost_constraint",
-        "lost_store",
-        "lost_store_tx",
+        "lost_external",
+        "lost_external_tx",
     ];
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let router = Router::new()
@@ -179,8 +179,8 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
         .handler::<lost_natural>()
         .handler::<lost_natural_outside>()
         .handler::<lost_constraint>()
-        .handler::<lost_store>()
-        .handler::<lost_store_tx>();
+        .handler::<lost_external>()
+        .handler::<lost_external_tx>();
     broker.lose_consumer_acks(usize::MAX);
     for line in 1..=3 {
         put(&broker, &numbered(1, line)).await;
@@ -208,7 +208,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 0);
     for consumer in consumers
         .iter()
-        .filter(|name| !name.ends_with("outside") && **name != "lost_store")
+        .filter(|name| !name.ends_with("outside") && **name != "lost_external")
     {
         let mut lines = lines(&test, consumer, 1).await;
         lines.sort_unstable();
@@ -240,7 +240,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
     );
     drop(first);
     // The claim of a process that ended stands in a store until its lease has passed, longer than a test may wait.
-    if !consumer.starts_with("lost_store") {
+    if !consumer.starts_with("lost_external") {
         let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
         orders.rule(1, Rule::Wait);
         crash_after(move || async move {
@@ -300,7 +300,7 @@ async fn fail_and_succeed_by_a_copy<H: Handler>(test: &TestDb) {
     };
     assert_eq!(again, expected, "{consumer}");
     assert_eq!(failed_rows(test).await, 0, "{consumer}");
-    if consumer != "lost_natural_outside" && consumer != "lost_store" {
+    if consumer != "lost_natural_outside" && consumer != "lost_external" {
         assert_eq!(lines(test, consumer, 1).await.len(), expected_effects(consumer));
     } else {
         assert_eq!(orders.seen().runs.len() - failures, expected_effects(consumer));
@@ -395,27 +395,27 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
         .state(orders.clone())
         .dedup_store(store.clone())
         .config(slow());
-    let outcome = harness.deliver_message::<lost_store>(&message).await.unwrap();
+    let outcome = harness.deliver_message::<lost_external>(&message).await.unwrap();
     assert_eq!(outcome, Outcome::Handled);
     assert!(
         store
             .store
-            .is_done(&DedupKey::new("lost_store", message.event_id))
+            .is_done(&DedupKey::new("lost_external", message.event_id))
     );
     let outcome = harness
-        .deliver_message::<lost_store>(&copy(&message))
+        .deliver_message::<lost_external>(&copy(&message))
         .await
         .unwrap();
     assert_eq!((outcome, orders.seen().runs_of(1)), (Outcome::Duplicate, 1));
 }
 
 /// A true letter, of a message that took effect in another way before an operator retries it.
-async fn a_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
+async fn a_dead_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
     prepare(&test).await;
     retry_what_is_there::<lost_key>(&test).await;
     retry_what_is_there::<lost_constraint>(&test).await;
-    retry_what_is_there::<lost_store>(&test).await;
-    retry_what_is_there::<lost_store_tx>(&test).await;
+    retry_what_is_there::<lost_external>(&test).await;
+    retry_what_is_there::<lost_external_tx>(&test).await;
 }
 
 async fn retry_what_is_there<H: Handler>(test: &TestDb) {
@@ -423,7 +423,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let (broker, orders, store) = (MemoryBroker::new(), Orders::default(), MemoryDedupStore::new());
     let message = numbered(1, 1);
     let inbox = |db| {
-        Inbox::new(db, broker.source())
+        Inbox::new(db, broker.subscriber())
             .router(Router::new().handler::<H>())
             .config(slow())
             .dedup_store(store.clone())
@@ -434,7 +434,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
     assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
     orders.rule(1, None);
-    // These strategies do not look at the row that says that the event was given up.
+    // These strategies do not look at the row that says that the event was dead-lettered.
     put(&broker, &copy(&message)).await;
     let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}: {report:?}");
@@ -460,18 +460,18 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     match consumer {
         // It finds out by its own insert.
         "lost_constraint" => assert_eq!(lines(test, consumer, 1).await, [1]),
-        "lost_store" => assert_eq!(orders.seen().runs_of(1), effects),
+        "lost_external" => assert_eq!(orders.seen().runs_of(1), effects),
         _ => assert_eq!(lines(test, consumer, 1).await, [1], "{consumer}"),
     }
 }
 
 on_every_backend!(
-    what_took_effect_is_never_given_up,
+    what_took_effect_never_becomes_a_dead_letter,
     lost_acknowledgements_use_no_attempts,
     a_failure_is_over_when_a_copy_has_taken_effect,
     what_waits_for_its_turn_uses_no_attempts,
     an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter,
     a_store_that_was_away_for_a_moment_is_told_again,
-    a_letter_whose_effect_is_there_ends_without_another,
+    a_dead_letter_whose_effect_is_there_ends_without_another,
 );
 on_every_backend!(without memory: a_failure_is_over_when_another_process_handles_the_message);

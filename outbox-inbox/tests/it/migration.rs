@@ -56,7 +56,10 @@ async fn migrations_go_up_down_and_up_again() {
             );
             assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 0);
             assert_eq!(test.int("SELECT count(*) FROM inbox_dead_letters").await, 0);
-            assert_eq!(test.int("SELECT count(*) FROM inbox_given_up").await, 0);
+            assert_eq!(
+                test.int("SELECT count(*) FROM inbox_dead_letters_readable").await,
+                0
+            );
             assert_eq!(test.int("SELECT count(*) FROM inbox_requests").await, 0);
             InboxMigrator::down(&test.db, None).await.unwrap();
             InboxMigrator::up(&test.db, None).await.unwrap();

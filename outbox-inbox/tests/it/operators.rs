@@ -11,17 +11,17 @@ use uuid::Uuid;
 use crate::on_every_backend;
 use crate::support::{OrderPlaced, Script, Step, TestDb, book, message, placed};
 
-fn foreign(position: u64) -> Incoming {
+fn foreign(stream_sequence: u64) -> Incoming {
     Incoming {
         subject: "foreign".to_owned(),
         headers: Vec::new(),
         payload: b"x".to_vec().into(),
         delivery_count: 1,
-        position,
+        stream_sequence,
     }
 }
 
-/// Orders 1, 1 and 2 are given up, and something that is no message.
+/// Orders 1, 1 and 2 are dead-lettered, and something that is no message.
 async fn four_letters(test: &TestDb) -> (Harness, DeadLetters) {
     let harness = test.harness(&Script::new([], Step::Fatal));
     for (order_id, line) in [(1, 0), (1, 1), (2, 0)] {
@@ -40,7 +40,7 @@ async fn count(letters: &DeadLetters, selection: &Selection) -> u64 {
     count
 }
 
-async fn letters_are_found_by_what_is_known_of_them(test: TestDb) {
+async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let all = letters.list(&Selection::all(), 100).await.unwrap();
     assert_eq!(all.len(), 4);
@@ -153,10 +153,14 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
         Outcome::Duplicate
     );
     assert_eq!(script.runs(), 1);
-    assert_eq!(count(&letters, &Selection::all()).await, 0, "given up once more");
+    assert_eq!(
+        count(&letters, &Selection::all()).await,
+        0,
+        "a dead letter once more"
+    );
 }
 
-/// More than a transaction takes, and two who do it at once: each letter is changed once and counted once.
+/// More than a transaction takes, and two who do it at once: each dead letter is changed once and counted once.
 async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
@@ -172,7 +176,7 @@ async fn two_operators_share_the_work(test: TestDb) {
     };
     test.db
         .execute_unprepared(&format!(
-            "INSERT INTO inbox_dead_letters (id, consumer, subject, position, headers, payload, error, attempts, status, created_at) \
+            "INSERT INTO inbox_dead_letters (id, consumer, subject, stream_sequence, headers, payload, error, attempts, status, created_at) \
              SELECT {id}, consumer, subject, n.n, headers, payload, error, attempts, status, created_at \
              FROM inbox_dead_letters, {numbers}"
         ))
@@ -203,7 +207,7 @@ fn recursive_numbers(count: u64) -> String {
 }
 
 on_every_backend!(
-    letters_are_found_by_what_is_known_of_them,
+    dead_letters_are_found_by_what_is_known_of_them,
     pages_neither_miss_nor_repeat,
     operations_tell_what_they_did,
     a_copy_of_what_was_discarded_has_no_effect,

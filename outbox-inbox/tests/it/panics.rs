@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{MemoryBroker, MemorySource};
+use outbox_core::testing::{MemoryBroker, MemorySubscriber};
 use outbox_core::{
-    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, PublishError, Source, SourceError, StreamFacts,
+    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, PublishError, StreamFacts, Subscriber,
+    SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -152,7 +153,7 @@ async fn check(
     test: &TestDb,
     consumer: &str,
     reason: &str,
-    inbox: impl FnOnce(&MemoryBroker) -> Inbox<MemorySource>,
+    inbox: impl FnOnce(&MemoryBroker) -> Inbox<MemorySubscriber>,
 ) -> InboxReport {
     let broker = MemoryBroker::new();
     publish_all(&broker).await;
@@ -317,22 +318,22 @@ async fn hooks_that_panic(test: TestDb) {
     );
 }
 
-/// A source whose driver panics as soon as it is asked again.
+/// A subscriber whose driver panics as soon as it is asked again.
 #[derive(Debug)]
-struct Flawed(MemorySource, AtomicBool);
+struct Flawed(MemorySubscriber, AtomicBool);
 
-impl Source for Flawed {
-    type Subscription = <MemorySource as Source>::Subscription;
+impl Subscriber for Flawed {
+    type Subscription = <MemorySubscriber as Subscriber>::Subscription;
 
-    async fn subscribe(&self, _: &ConsumerSpec) -> Result<Self::Subscription, SourceError> {
+    async fn subscribe(&self, _: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
         assert!(!self.1.swap(true, Ordering::SeqCst), "the driver is flawed");
-        Err(SourceError::Interrupted {
+        Err(SubscriberError::Interrupted {
             context: "not yet".to_owned(),
             source: None,
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.0.facts().await
     }
 }
@@ -342,8 +343,8 @@ impl Source for Flawed {
 async fn a_consumer_that_panics_ends_the_inbox() {
     let test = TestDb::open(Backend::Sqlite, "a_consumer_that_panics_ends_the_inbox").await;
     let test = test.unwrap();
-    let source = Flawed(MemoryBroker::new().source(), AtomicBool::default());
-    let inbox = Inbox::new(test.db.clone(), source)
+    let subscriber = Flawed(MemoryBroker::new().subscriber(), AtomicBool::default());
+    let inbox = Inbox::new(test.db.clone(), subscriber)
         .router(Router::new().handler::<keyed>())
         .config(quick());
     let run = inbox.run(CancellationToken::new());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::MemorySource;
+use outbox_core::testing::MemorySubscriber;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, Inbox, Router, Tx, idempotent_handler};
 use tracing_subscriber::Layer;
@@ -63,7 +63,7 @@ fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, tracing::
     (panics, tracing::subscriber::set_default(subscriber))
 }
 
-fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySource> {
+fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<take_together>())
         .config(quick().concurrency(1).attempts_max(3))
 }

@@ -13,7 +13,7 @@ use crate::support::{
     Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
 };
 
-type TestInbox = Inbox<outbox_core::testing::MemorySource>;
+type TestInbox = Inbox<outbox_core::testing::MemorySubscriber>;
 
 pub(crate) fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
     let shutdown = CancellationToken::new();
@@ -106,7 +106,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 4);
 }
 
-/// G6: while the database refuses everybody nothing is lost, nothing is parked, no attempt is used, and the order is kept.
+/// G6: while the database refuses everybody nothing is lost, nothing becomes a dead letter, no attempt is used, and the order is kept.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -219,7 +219,7 @@ mod outage {
             publish(&broker, &placed(1)).await;
             let script = Script::new([Step::Gate], Step::Ok);
             let config = slow().attempts_max(1);
-            let inbox = Inbox::new(test.connect_again().await, broker.source())
+            let inbox = Inbox::new(test.connect_again().await, broker.subscriber())
                 .router(Router::new().handler::<book>())
                 .config(config)
                 .state(script.clone());

@@ -315,7 +315,9 @@ const UPSIDE_DOWN: Backoff = Backoff {
 };
 
 async fn start(
-    change: impl FnOnce(Inbox<outbox_core::testing::MemorySource>) -> Inbox<outbox_core::testing::MemorySource>,
+    change: impl FnOnce(
+        Inbox<outbox_core::testing::MemorySubscriber>,
+    ) -> Inbox<outbox_core::testing::MemorySubscriber>,
 ) -> InboxError {
     let test = TestDb::open(Backend::SqliteMemory, "start").await.unwrap();
     let inbox = test
@@ -350,7 +352,7 @@ async fn a_handler_timeout_beyond_ack_wait_is_refused() {
     );
 }
 
-#[idempotent_handler(consumer = "outside", strategy = store)]
+#[idempotent_handler(consumer = "outside", strategy = external)]
 async fn call_out(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
     Ok(())
 }
@@ -362,7 +364,9 @@ async fn a_store_that_nobody_provides_is_refused() {
         panic!("{error}")
     };
     assert!(
-        error.to_string().starts_with("`strategy = store` of handler `")
+        error
+            .to_string()
+            .starts_with("`strategy = external` of handler `")
             && error.to_string().ends_with("give one to `Inbox::dedup_store`"),
         "{error}"
     );

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::testing::{MemoryBroker, MemorySubscription};
-use outbox_core::{ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Source as _, Subscription as _};
+use outbox_core::{
+    ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Subscriber as _, Subscription as _,
+};
 use outbox_inbox::{Event, HandlerError, Metadata, Router, State, Tx, idempotent_handler};
 use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
@@ -28,7 +30,7 @@ async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
         in_flight_max: 1_000,
         prefetch: 0,
     };
-    broker.source().subscribe(&spec).await.unwrap()
+    broker.subscriber().subscribe(&spec).await.unwrap()
 }
 
 fn read(incoming: &Incoming) -> (u64, u32) {

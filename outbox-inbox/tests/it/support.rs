@@ -176,8 +176,8 @@ impl TestDb {
         &self,
         broker: &MemoryBroker,
         router: Router,
-    ) -> Inbox<outbox_core::testing::MemorySource> {
-        Inbox::new(self.db.clone(), broker.source())
+    ) -> Inbox<outbox_core::testing::MemorySubscriber> {
+        Inbox::new(self.db.clone(), broker.subscriber())
             .router(router)
             .config(quick())
     }

@@ -17,7 +17,14 @@ const LEGAL: &[&str] = &[
     "timeout",
     "crate",
 ];
-const STRATEGIES: &[&str] = &["message_id", "sequence", "natural", "key", "constraint", "store"];
+const STRATEGIES: &[&str] = &[
+    "message_id",
+    "sequence",
+    "natural",
+    "key",
+    "constraint",
+    "external",
+];
 const ON_DUPLICATE: &[&str] = &["skip", "result", "reemit"];
 const ORDERS: &[&str] = &["aggregate", "none", "strict"];
 

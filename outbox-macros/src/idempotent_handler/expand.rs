@@ -148,7 +148,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
             Strategy::Natural => quote!(Natural),
             Strategy::Key(_) => quote!(Key(__key)),
             Strategy::Constraint(names) => quote!(Constraint(&[#(#names),*])),
-            Strategy::Store => quote!(Store),
+            Strategy::External => quote!(External),
         };
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });

@@ -60,7 +60,7 @@ pub(super) enum Strategy {
     Natural,
     Key(BusinessKey),
     Constraint(Vec<LitStr>),
-    Store,
+    External,
 }
 
 /// What the business key of an event is.

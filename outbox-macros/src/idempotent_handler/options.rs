@@ -112,7 +112,7 @@ fn strategy(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
         "constraint" => return constraint(word, diagnostics),
         "message_id" => Strategy::MessageId,
         "natural" => Strategy::Natural,
-        _ => Strategy::Store,
+        _ => Strategy::External,
     };
     refuse_arguments("strategy", word, diagnostics);
     Some(strategy)

@@ -171,11 +171,11 @@ fn a_strategy_has_its_own_arguments() {
         quote!(key(<Placed as Numbered>::number)),
         quote!(constraint("a")),
         quote!(constraint("a", "b",)),
-        quote!(store),
+        quote!(external),
     ] {
         check_options(quote!(strategy = #strategy), &[]);
     }
-    for word in [quote!(message_id), quote!(natural), quote!(store)] {
+    for word in [quote!(message_id), quote!(natural), quote!(external)] {
         let wrong = format!("`{word}` takes nothing in parentheses");
         check_options(quote!(strategy = #word()), &[&wrong]);
     }
@@ -276,7 +276,7 @@ fn options_that_contradict_each_other() {
             (quote!(sequence), "sequence"),
             (quote!(natural), "natural"),
             (quote!(constraint("a")), "constraint"),
-            (quote!(store), "store"),
+            (quote!(external), "external"),
         ] {
             let wrong = format!(
                 "`{asked}` needs what was stored the first time, and strategy `{name}` stores nothing per message"

@@ -1,6 +1,6 @@
 //! Deduplication in a key-value bucket, for handlers whose effects live outside their database.
 //!
-//! A bucket is a stream with one message per subject, and a message's position is its revision. Every write names the revision that it
+//! A bucket is a stream with one message per subject, and a message's stream sequence is its revision. Every write names the revision that it
 //! replaces, and the server refuses it if another one came between: that is the claim's exclusiveness, and the claim's revision is its
 //! fence. Reads ask the stream's leader, because a replica may not know the last write. Invariants: nothing is written without a revision,
 //! except the clock; the age of a claim is measured between two of the server's own time stamps, so clocks of processes do not matter.

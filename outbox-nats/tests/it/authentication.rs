@@ -15,7 +15,7 @@ pub(crate) async fn assert_works(server: &PrivateServer, options: ConnectOptions
     nats.provision().await;
     nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
     let subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    let shown = format!("{:?} {:?} {subscription:?}", nats.publisher(), nats.source());
+    let shown = format!("{:?} {:?} {subscription:?}", nats.publisher(), nats.subscriber());
     assert!(!shown.contains("secret"), "{shown}");
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use outbox_core::testing::LogEntry;
 use outbox_core::testing::backend_url;
 use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
-use outbox_core::testing::conformance::source::SourceFixture;
 use outbox_core::testing::conformance::stream_log::StreamLogFixture;
+use outbox_core::testing::conformance::subscriber::SubscriberFixture;
 use outbox_core::{Message, Publisher as _};
-use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options, provision_stream};
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options, provision_stream};
 
 use time::OffsetDateTime;
 
@@ -19,7 +19,7 @@ struct Fixture {
     nats: Nats,
     /// Publishes through the proxy, while everything else goes to the server itself.
     publisher: JetStreamPublisher,
-    source: JetStreamSource,
+    subscriber: JetStreamSubscriber,
     proxy: Proxy,
 }
 
@@ -45,11 +45,11 @@ impl Fixture {
             .await
             .unwrap();
         let publisher = JetStreamPublisher::new(client, nats.publisher_config().fenced(fenced));
-        let source = nats.source();
+        let subscriber = nats.subscriber();
         Some(Self {
             nats,
             publisher,
-            source,
+            subscriber,
             proxy,
         })
     }
@@ -111,11 +111,11 @@ impl StreamLogFixture for Fixture {
     }
 }
 
-impl SourceFixture for Fixture {
-    type Source = JetStreamSource;
+impl SubscriberFixture for Fixture {
+    type Subscriber = JetStreamSubscriber;
 
-    fn source(&self) -> &JetStreamSource {
-        &self.source
+    fn subscriber(&self) -> &JetStreamSubscriber {
+        &self.subscriber
     }
 
     async fn publish(&self, message: Message) {
@@ -169,15 +169,15 @@ mod log_on_old {
     );
 }
 
-mod source_on_current {
-    outbox_core::source_conformance!(
+mod subscriber_on_current {
+    outbox_core::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
 }
 
-mod source_on_old {
-    outbox_core::source_conformance!(
+mod subscriber_on_old {
+    outbox_core::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

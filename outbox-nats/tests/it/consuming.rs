@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, Source as _, SourceError, Subscription as _};
+use outbox_core::{
+    ConsumerSpec, Delivery as _, Publisher as _, Subscriber as _, SubscriberError, Subscription as _,
+};
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
-use outbox_nats::{JetStreamSource, Provisioning, provision_stream};
+use outbox_nats::{JetStreamSubscriber, Provisioning, provision_stream};
 
 use crate::environment::{
     CANCELLED, Nats, PLACED, SHIPPED, SOON, consumer, event_on, eventually, message, on_both_servers,
@@ -34,8 +36,8 @@ on_both_servers! {
     foreign_messages_are_delivered_raw,
 }
 
-async fn subscribe_error(source: &JetStreamSource, spec: &ConsumerSpec) -> SourceError {
-    source.subscribe(spec).await.expect_err("a refusal")
+async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) -> SubscriberError {
+    subscriber.subscribe(spec).await.expect_err("a refusal")
 }
 
 async fn info(nats: &Nats, spec: &ConsumerSpec) -> js::Info {
@@ -61,7 +63,7 @@ async fn one_event_is_filtered_by_its_subject(nats: &Nats) {
     let delivery = receive(&mut subscription).await;
     let incoming = delivery.incoming();
     assert_eq!(incoming.subject, format!("{}.order.a%2Eb.shipped", nats.prefix));
-    assert_eq!((incoming.position, incoming.delivery_count), (2, 1));
+    assert_eq!((incoming.stream_sequence, incoming.delivery_count), (2, 1));
     delivery.ack().await.unwrap();
     eventually("an empty backlog", async || {
         subscription_backlog(nats, &consumer(&[&SHIPPED])).await == 0
@@ -142,15 +144,15 @@ async fn eight_processes_share_one_consumer(nats: &Nats) {
             tokio::spawn(async move {
                 loop {
                     let delivery = subscription.next().await.unwrap();
-                    sender.send(delivery.incoming().position).unwrap();
+                    sender.send(delivery.incoming().stream_sequence).unwrap();
                     delivery.ack().await.unwrap();
                 }
             })
         })
         .collect();
-    let mut positions = Vec::new();
-    while positions.len() < 40 {
-        positions.push(
+    let mut stream_sequences = Vec::new();
+    while stream_sequences.len() < 40 {
+        stream_sequences.push(
             tokio::time::timeout(SOON, receiver.recv())
                 .await
                 .unwrap()
@@ -158,8 +160,8 @@ async fn eight_processes_share_one_consumer(nats: &Nats) {
         );
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    positions.sort_unstable();
-    assert_eq!(positions, (1..=40).collect::<Vec<_>>());
+    stream_sequences.sort_unstable();
+    assert_eq!(stream_sequences, (1..=40).collect::<Vec<_>>());
 }
 
 async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
@@ -242,7 +244,7 @@ async fn the_in_flight_bound_holds(nats: &Nats) {
             .is_err()
     );
     held.pop().unwrap().ack().await.unwrap();
-    assert_eq!(receive(&mut subscription).await.incoming().position, 4);
+    assert_eq!(receive(&mut subscription).await.incoming().stream_sequence, 4);
 }
 
 /// All processes together may have many unanswered; one of them has only a few that it has not asked for.
@@ -335,12 +337,12 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
 
 async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     nats.provision().await;
-    let source = JetStreamSource::new(
+    let subscriber = JetStreamSubscriber::new(
         nats.client.clone(),
-        nats.source_config().provisioning(Provisioning::VerifyOnly),
+        nats.subscriber_config().provisioning(Provisioning::VerifyOnly),
     );
-    let error = subscribe_error(&source, &consumer(&[&PLACED])).await;
-    assert!(matches!(error, SourceError::Configuration { .. }), "{error}");
+    let error = subscribe_error(&subscriber, &consumer(&[&PLACED])).await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
     assert!(
         error
             .to_string()
@@ -349,7 +351,7 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     );
 
     nats.subscribe(&consumer(&[&PLACED])).await;
-    source.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
     let before = info(nats, &consumer(&[&PLACED])).await.config;
     for (different, seen, needed) in [
         (
@@ -362,8 +364,8 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
         ),
         (consumer(&[&PLACED, &SHIPPED]), ".placed", ".shipped"),
     ] {
-        let error = subscribe_error(&source, &different).await;
-        assert!(matches!(error, SourceError::Configuration { .. }), "{error}");
+        let error = subscribe_error(&subscriber, &different).await;
+        assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains(seen) && text.contains(needed), "{error}");
         let edit = format!("nats consumer edit {} billing --wait=", nats.name);
@@ -381,8 +383,8 @@ async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
         ..pull::Config::default()
     };
     stream.create_consumer(config).await.unwrap();
-    let error = subscribe_error(&nats.source(), &consumer(&[&PLACED])).await;
-    assert!(matches!(error, SourceError::Configuration { .. }), "{error}");
+    let error = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
 
     let push = js::push::Config {
         durable_name: Some("push".to_owned()),
@@ -392,14 +394,14 @@ async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
     };
     stream.create_consumer(push).await.unwrap();
     let error = subscribe_error(
-        &nats.source(),
+        &nats.subscriber(),
         &ConsumerSpec {
             name: "push".to_owned(),
             ..consumer(&[&PLACED])
         },
     )
     .await;
-    assert!(matches!(error, SourceError::Configuration { .. }), "{error}");
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
 }
 
 /// Calls `next` until it is over.
@@ -407,8 +409,8 @@ async fn until_gone(subscription: &mut outbox_nats::JetStreamSubscription) {
     let gone = async {
         loop {
             match subscription.next().await {
-                Err(SourceError::Gone { .. }) => return,
-                Err(SourceError::Interrupted { .. }) => {}
+                Err(SubscriberError::Gone { .. }) => return,
+                Err(SubscriberError::Interrupted { .. }) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -431,7 +433,7 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     until_gone(&mut subscription).await;
     until_gone(&mut subscription).await;
 
-    // The position went with it, so everything comes again; that is what the inbox is for.
+    // The progress went with it, so everything comes again; that is what the inbox is for.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 }
@@ -446,8 +448,11 @@ async fn a_deleted_stream_is_gone(nats: &Nats) {
 }
 
 async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
-    let missing = subscribe_error(&nats.source(), &consumer(&[&PLACED])).await;
-    assert!(matches!(missing, SourceError::Configuration { .. }), "{missing}");
+    let missing = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(
+        matches!(missing, SubscriberError::Configuration { .. }),
+        "{missing}"
+    );
     assert!(missing.to_string().contains("nats stream add"), "{missing}");
 
     let config = Config {
@@ -456,9 +461,9 @@ async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(&config).await.unwrap();
-    let uncaptured = subscribe_error(&nats.source(), &consumer(&[&PLACED, &SHIPPED])).await;
+    let uncaptured = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED, &SHIPPED])).await;
     assert!(
-        matches!(uncaptured, SourceError::Configuration { .. }),
+        matches!(uncaptured, SubscriberError::Configuration { .. }),
         "{uncaptured}"
     );
     assert!(
@@ -472,9 +477,9 @@ async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
         ..config
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let retention = subscribe_error(&nats.source(), &consumer(&[&PLACED])).await;
+    let retention = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
     assert!(
-        matches!(retention, SourceError::Configuration { .. }),
+        matches!(retention, SubscriberError::Configuration { .. }),
         "{retention}"
     );
 }

@@ -7,9 +7,9 @@ use outbox_nats::{DeadLetterConfig, DeadLetterStream, ProvisionError, Provisioni
 use crate::environment::{Nats, on_both_servers};
 
 on_both_servers! {
-    a_copy_is_what_was_delivered_and_why_it_was_given_up,
+    a_copy_is_what_was_delivered_and_why_it_is_dead,
     a_repeated_copy_is_dropped_and_a_later_failure_is_not,
-    hostile_letters_do_no_harm,
+    hostile_dead_letters_do_no_harm,
     a_missing_stream_is_an_error_and_can_be_provisioned_by_many,
     what_is_too_large_is_refused_for_good,
 }
@@ -43,7 +43,7 @@ fn letter(headers: &[(&str, &str)]) -> DeadLetterCopy {
                 .collect(),
             payload: vec![0_u8, 159, 146, 150].into(),
             delivery_count: 4,
-            position: 9,
+            stream_sequence: 9,
         },
     }
 }
@@ -51,8 +51,8 @@ fn letter(headers: &[(&str, &str)]) -> DeadLetterCopy {
 async fn stored(nats: &Nats) -> Vec<StreamMessage> {
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let mut stored = Vec::new();
-    for position in 1..=stream.cached_info().state.last_sequence {
-        stored.push(stream.get_raw_message(position).await.unwrap());
+    for stream_sequence in 1..=stream.cached_info().state.last_sequence {
+        stored.push(stream.get_raw_message(stream_sequence).await.unwrap());
     }
     stored
 }
@@ -61,7 +61,7 @@ fn header<'a>(message: &'a StreamMessage, name: &str) -> Option<&'a str> {
     message.headers.get(name).map(|value| value.as_str())
 }
 
-async fn a_copy_is_what_was_delivered_and_why_it_was_given_up(nats: &Nats) {
+async fn a_copy_is_what_was_delivered_and_why_it_is_dead(nats: &Nats) {
     let sink = provisioned(nats).await;
     let letter = letter(&[("ce-id", "7"), ("ce-type", "order.placed"), ("Tenant", "x:y")]);
     sink.send(&letter).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_repeated_copy_is_dropped_and_a_later_failure_is_not(nats: &Nats) {
 }
 
 /// Foreign messages may hold anything; a copy must neither command the server nor end the connection.
-async fn hostile_letters_do_no_harm(nats: &Nats) {
+async fn hostile_dead_letters_do_no_harm(nats: &Nats) {
     let sink = provisioned(nats).await;
     sink.send(&letter(&[])).await.unwrap();
     let mut hostile = letter(&[

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use outbox_core::testing::{LogEntry, backend_url};
 use outbox_core::{
-    Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, Headers, Message, MessageId, Source as _,
+    Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, Headers, Message, MessageId, Subscriber as _,
     Subscription as _,
 };
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, stream};
 use outbox_nats::{
-    JetStreamDelivery, JetStreamPublisher, JetStreamSource, JetStreamSubscription, PublisherConfig,
-    SourceConfig, StreamSpec, SubjectPrefix, connect, connect_options, provision_stream,
+    JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, PublisherConfig,
+    StreamSpec, SubjectPrefix, SubscriberConfig, connect, connect_options, provision_stream,
 };
 
 /// A bound on everything that should happen soon; long, because the machine is busy when all tests run.
@@ -105,19 +105,19 @@ impl Nats {
             .source("test")
     }
 
-    pub(crate) fn source(&self) -> JetStreamSource {
-        JetStreamSource::new(self.client.clone(), self.source_config())
+    pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
+        JetStreamSubscriber::new(self.client.clone(), self.subscriber_config())
     }
 
-    pub(crate) fn source_config(&self) -> SourceConfig {
-        SourceConfig::default()
+    pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
+        SubscriberConfig::default()
             .stream(&self.name)
             .prefix(self.prefix.clone())
             .idle_heartbeat(Duration::from_millis(500))
     }
 
     pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
-        self.source().subscribe(consumer).await.unwrap()
+        self.subscriber().subscribe(consumer).await.unwrap()
     }
 
     pub(crate) async fn stream_config(&self) -> stream::Config {
@@ -134,8 +134,8 @@ impl Nats {
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let mut stored = Vec::new();
-        for position in 1..=stream.cached_info().state.last_sequence {
-            let message = stream.get_raw_message(position).await.unwrap();
+        for stream_sequence in 1..=stream.cached_info().state.last_sequence {
+            let message = stream.get_raw_message(stream_sequence).await.unwrap();
             stored.push((message.subject.to_string(), message.payload));
         }
         stored
@@ -144,8 +144,8 @@ impl Nats {
     /// What the stream holds, in its order.
     pub(crate) async fn log(&self) -> Vec<LogEntry> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
-        let read = async |position| {
-            let stored = stream.get_raw_message(position).await.unwrap();
+        let read = async |stream_sequence| {
+            let stored = stream.get_raw_message(stream_sequence).await.unwrap();
             let headers: Vec<_> = stored
                 .headers
                 .iter()
@@ -155,11 +155,16 @@ impl Nats {
                         .map(move |value| (name.to_string(), value.to_string()))
                 })
                 .collect();
-            LogEntry::decode(position, stored.subject.to_string(), &headers, stored.payload)
+            LogEntry::decode(
+                stream_sequence,
+                stored.subject.to_string(),
+                &headers,
+                stored.payload,
+            )
         };
-        let positions = 1..=stream.cached_info().state.last_sequence;
+        let stream_sequences = 1..=stream.cached_info().state.last_sequence;
         // Many at a time, for there may be thousands.
-        futures_util::stream::iter(positions.map(read))
+        futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
             .await
@@ -227,7 +232,7 @@ pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStre
         loop {
             match subscription.next().await {
                 Ok(delivery) => return delivery,
-                Err(outbox_core::SourceError::Interrupted { .. }) => {}
+                Err(outbox_core::SubscriberError::Interrupted { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

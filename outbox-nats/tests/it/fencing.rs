@@ -7,7 +7,7 @@ use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{JetStreamPublisher, JetStreamSource, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive,
@@ -20,7 +20,7 @@ on_both_servers! {
     a_retry_after_a_lost_acknowledgement_is_a_duplicate,
     a_retry_that_others_have_passed_is_a_duplicate,
     an_expired_subject_starts_anew,
-    a_restarted_relay_finds_the_position,
+    a_restarted_relay_finds_the_stream_sequence,
     an_overtaken_message_is_not_lost,
     a_replayed_copy_is_stored_and_disturbs_nothing,
     what_is_not_fenced_keeps_its_subject,
@@ -48,7 +48,7 @@ fn fresh(nats: &Nats) -> JetStreamPublisher {
 
 async fn publish(publisher: &JetStreamPublisher, message: &Message) -> (u64, bool) {
     let receipt = publisher.publish(message).await.unwrap();
-    (receipt.position, receipt.duplicate)
+    (receipt.stream_sequence, receipt.duplicate)
 }
 
 async fn payloads(nats: &Nats) -> Vec<String> {
@@ -159,7 +159,7 @@ async fn an_expired_subject_starts_anew(nats: &Nats) {
     assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", 4)).await, (4, false));
 }
 
-async fn a_restarted_relay_finds_the_position(nats: &Nats) {
+async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
     // It looks as a publish will, and an empty subject is fine.
     fresh(nats).preflight().await.unwrap();
@@ -168,7 +168,7 @@ async fn a_restarted_relay_finds_the_position(nats: &Nats) {
     }
 }
 
-/// It was parked, the aggregate went on, and now an operator has resumed it.
+/// It became a dead letter, the aggregate went on, and now an operator has resumed it.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
@@ -262,9 +262,9 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     publish(&publisher, &message(&SHIPPED, "1", 3)).await;
     publish(&publisher, &message(&PLACED, "1", 4)).await;
-    let source = JetStreamSource::new(nats.client.clone(), nats.source_config().fenced(true));
+    let subscriber = JetStreamSubscriber::new(nats.client.clone(), nats.subscriber_config().fenced(true));
     let subscribe = async |events: &[&'static EventDescriptor]| {
-        outbox_core::Source::subscribe(&source, &consumer(events))
+        outbox_core::Subscriber::subscribe(&subscriber, &consumer(events))
             .await
             .unwrap()
     };

@@ -1,4 +1,4 @@
-//! The server is killed and comes back: nothing is lost, nothing is given up, and copies are recognised.
+//! The server is killed and comes back: nothing is lost, nothing is dead-lettered, and copies are recognised.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::MemoryStore;
 use outbox_core::{
     AggregateId, Delivery as _, DomainEvent, EventDescriptor, FailureClass, Health, Publisher as _, Relay,
-    RelayConfig, SourceError, StreamLog as _, Subscription as _,
+    RelayConfig, StreamLog as _, SubscriberError, Subscription as _,
 };
 use outbox_nats::JetStreamPublisher;
 use outbox_nats::async_nats::connection::State;
@@ -63,7 +63,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// While there is no stream, messages wait; nothing is given up and no attempt is used. What the old stream had is a matter of reconciling.
+/// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. What the old stream had is a matter of reconciling.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
@@ -97,7 +97,7 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
     assert!(store.rows().iter().all(|row| row.attempts == 0));
     let ids = nats
         .publisher()
@@ -149,7 +149,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     for (n, message) in messages.iter().enumerate() {
         let receipt = publisher.publish(message).await.unwrap();
         assert_eq!(receipt.duplicate, n < 50, "message {n}");
-        assert_eq!(receipt.position, u64::try_from(n).unwrap() + 1);
+        assert_eq!(receipt.stream_sequence, u64::try_from(n).unwrap() + 1);
     }
     assert_eq!(nats.stored().await.len(), 100);
 }
@@ -261,7 +261,7 @@ async fn a_subscription_goes_on_after_the_server_was_paused() {
         .await
         .expect("a missed heartbeat");
     assert!(
-        matches!(silent, Err(SourceError::Interrupted { .. })),
+        matches!(silent, Err(SubscriberError::Interrupted { .. })),
         "{silent:?}"
     );
     server.resume();
@@ -289,7 +289,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         let watching = Instant::now();
         while watching.elapsed() < Duration::from_millis(1_500) {
             match tokio::time::timeout(Duration::from_millis(300), subscription.next()).await {
-                Ok(Err(SourceError::Interrupted { .. })) => interruptions += 1,
+                Ok(Err(SubscriberError::Interrupted { .. })) => interruptions += 1,
                 Ok(Err(error)) => panic!("{error}"),
                 Ok(Ok(delivery)) => panic!("{:?}", delivery.incoming()),
                 Err(_) => {}

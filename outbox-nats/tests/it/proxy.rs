@@ -119,7 +119,7 @@ async fn both(
         let mut held_below = control.held_below.subscribe();
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read) = from_client.read(&mut buffer).await {
-            // What was read just before the hold is held too.
+            // What was read just before is kept back too.
             let _ = held_below.wait_for(|held_below| number >= *held_below).await;
             if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
                 break;

@@ -34,9 +34,9 @@ async fn a_message_arrives_as_it_was_and_once(nats: &Nats) {
     headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
     sent.headers = headers;
     let first = publisher.publish(&sent).await.unwrap();
-    assert_eq!((first.position, first.duplicate), (1, false));
+    assert_eq!((first.stream_sequence, first.duplicate), (1, false));
     let second = publisher.publish(&sent).await.unwrap();
-    assert_eq!((second.position, second.duplicate), (1, true));
+    assert_eq!((second.stream_sequence, second.duplicate), (1, true));
 
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
     let stored = stream.get_raw_message(1).await.unwrap();
@@ -92,12 +92,12 @@ async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     let messages: Vec<_> = (0..1_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let publishes = futures_util::future::join_all(messages.iter().map(|message| publisher.publish(message)));
     let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
-    let mut positions: Vec<u64> = receipts
+    let mut stream_sequences: Vec<u64> = receipts
         .into_iter()
-        .map(|receipt| receipt.unwrap().position)
+        .map(|receipt| receipt.unwrap().stream_sequence)
         .collect();
-    positions.sort_unstable();
-    assert_eq!(positions, (1..=1_000).collect::<Vec<_>>());
+    stream_sequences.sort_unstable();
+    assert_eq!(stream_sequences, (1..=1_000).collect::<Vec<_>>());
 }
 
 async fn a_fixed_subject_is_used(nats: &Nats) {

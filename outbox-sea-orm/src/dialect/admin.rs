@@ -21,17 +21,17 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
     match status {
         MessageStatus::Pending => 0,
         MessageStatus::Published => 1,
-        MessageStatus::Parked => 2,
+        MessageStatus::Dead => 2,
         MessageStatus::Waiting => 3,
     }
 }
 
 impl Dialect {
-    /// Selected rows in the order of their keys, as operators see them. Through the primary key or the index of the status, if one is given; of
+    /// Selected rows in the order of their row ids, as operators see them. Through the primary key or the index of the status, if one is given; of
     /// published ones through the ids, which are in about the order of time.
     pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.seq, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
+            "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
              {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
              {} AS published_micros FROM {} m",
             self.bytes("m.aggregate_type"),
@@ -40,19 +40,19 @@ impl Dialect {
             self.int("m.attempts"),
             self.int("m.failures"),
             self.flag(&format!(
-                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.seq) IS NOT NULL",
-                self.holds
+                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
+                self.blocks
             )),
             self.micros("m.created_at"),
             self.micros("m.published_at"),
             self.messages,
         ));
         self.push_selection(&mut sql, selection, None);
-        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
-    /// Keys, ids and aggregates of selected rows of these states, in the order of their keys, none behind `until`.
+    /// Row ids, message ids and aggregates of selected rows of these states, in the order of their row ids, none behind `until`.
     pub(crate) fn select(
         &self,
         selection: &Selection,
@@ -61,7 +61,7 @@ impl Dialect {
         limit: i64,
     ) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.seq, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
@@ -69,9 +69,9 @@ impl Dialect {
         ));
         self.push_selection(&mut sql, selection, Some(statuses));
         if let Some(until) = until {
-            sql.push(" AND m.seq <= ").bind(until);
+            sql.push(" AND m.row_id <= ").bind(until);
         }
-        sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
@@ -107,7 +107,7 @@ impl Dialect {
             self.push_time(sql, " AND m.created_at < ", until);
         }
         if let Some(after) = selection.after {
-            sql.push(" AND m.seq > ").bind(after);
+            sql.push(" AND m.row_id > ").bind(after);
         }
     }
 
@@ -121,52 +121,52 @@ impl Dialect {
         sql.push(comparison).push(&self.time(&micros));
     }
 
-    /// Makes parked rows pending, or waiting; the error and the failures stay for people to see. Index of parked rows (MySQL: primary key).
-    pub(crate) fn retry(&self, seqs: &[i64], waiting: bool) -> Statement {
+    /// Makes dead rows pending, or waiting; the error and the failures stay for people to see. Index of dead rows (MySQL: primary key).
+    pub(crate) fn retry(&self, row_ids: &[i64], waiting: bool) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND seq",
+            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND row_id",
             self.messages,
             if waiting { 3 } else { 0 },
             // Of an unsequenced row that waited by itself.
             if waiting { "" } else { ", available_at = NULL" },
         ));
-        sql.any(seqs);
+        sql.any(row_ids);
         sql.statement()
     }
 
-    /// Makes the holds due that these rows halt (index of halted ones). They are locked.
-    pub(crate) fn lift_halts(&self, seqs: &[i64]) -> Statement {
+    /// Ends the blocks that these rows halt (index of halted ones). They are locked.
+    pub(crate) fn lift_halts(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET due_at = {}, halted_by = NULL WHERE halted_by",
-            self.holds,
+            "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE halted_by",
+            self.blocks,
             self.now()
         ));
-        sql.any(seqs);
+        sql.any(row_ids);
         sql.statement()
     }
 
-    /// Makes the hold of an aggregate due now (primary key).
+    /// Ends the block of an aggregate now (primary key).
     pub(crate) fn resume(&self, aggregate: &Aggregate) -> Statement {
         let now = self.now();
         let mut sql = self.sql(format!(
-            "UPDATE {} SET due_at = CASE WHEN due_at > {now} THEN {now} ELSE due_at END WHERE halted_by IS NULL AND ",
-            self.holds
+            "UPDATE {} SET blocked_until = CASE WHEN blocked_until > {now} THEN {now} ELSE blocked_until END WHERE halted_by IS NULL AND ",
+            self.blocks
         ));
-        self.push_keys(&mut sql, &self.holds, [&Key::from(aggregate)]);
+        self.push_keys(&mut sql, &self.blocks, [&Key::from(aggregate)]);
         sql.statement()
     }
 
-    /// Held aggregates: halted ones first, then by the end of their hold. Sorts the holds.
-    pub(crate) fn held(&self, limit: i64) -> Statement {
+    /// Blocked aggregates: halted ones first, then by the end of their block. Sorts the blocks.
+    pub(crate) fn blocked(&self, limit: i64) -> Statement {
         let now = self.statement_now();
         let mut sql = self.sql(format!(
             "SELECT {} AS aggregate_type, {} AS aggregate_id, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h \
-             ORDER BY {}, h.due_at, h.aggregate_type, h.aggregate_id LIMIT ",
+             ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
-            self.micros("h.due_at"),
+            self.micros("h.blocked_until"),
             self.micros(now),
-            self.holds,
+            self.blocks,
             self.flag("h.halted_by IS NULL"),
         ));
         sql.bind(limit);
@@ -174,16 +174,16 @@ impl Dialect {
     }
 
     /// The newest key that was drawn.
-    pub(crate) fn last_seq(&self) -> Statement {
+    pub(crate) fn last_row_id(&self) -> Statement {
         if self.backend == DbBackend::Postgres {
-            // There is no index on `seq`.
+            // There is no index on `row_id`.
             let mut sql = self.sql("SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence(");
             sql.bind(self.messages.as_str())
-                .push(", 'seq')::regclass), 0) AS seq");
+                .push(", 'row_id')::regclass), 0) AS row_id");
             return sql.statement();
         }
         self.sql(format!(
-            "SELECT COALESCE(MAX(seq), 0) AS seq FROM {}",
+            "SELECT COALESCE(MAX(row_id), 0) AS row_id FROM {}",
             self.messages
         ))
         .statement()
@@ -208,7 +208,7 @@ impl Dialect {
                 .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
                 .push(&format!(
                     "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) \
-                     ORDER BY m.seq"
+                     ORDER BY m.row_id"
                 ));
             return sql.statement();
         }
@@ -219,7 +219,7 @@ impl Dialect {
             sql.bind(*new).push(if n == 0 { " AS new_id" } else { "" });
         }
         sql.push(&format!(
-            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.seq"
+            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.row_id"
         ));
         sql.statement()
     }
@@ -310,7 +310,7 @@ impl Dialect {
 
     /// Bounded counts through the indexes of each state, and the age of the first pending row.
     pub(crate) fn backlog(&self) -> Statement {
-        let (messages, holds, now) = (&self.messages, &self.holds, self.statement_now());
+        let (messages, blocks, now) = (&self.messages, &self.blocks, self.statement_now());
         let count = |from: &str, condition: &str| {
             format!(
                 "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} LIMIT {BACKLOG_COUNT_MAX}) c)"
@@ -323,13 +323,13 @@ impl Dialect {
             _ => format!("{messages} m"),
         };
         self.sql(format!(
-            "SELECT {} AS pending, {} AS waiting, {} AS parked, {} AS halted, {} AS held_until, \
-             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.seq LIMIT 1) AS oldest_micros, {} AS now_micros",
+            "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS backing_off, \
+             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
             count(messages, "status = 0"),
             count(messages, "status = 3"),
             count(messages, "status = 2"),
-            count(holds, "halted_by IS NOT NULL"),
-            count(holds, &format!("due_at > {now}")),
+            count(blocks, "halted_by IS NOT NULL"),
+            count(blocks, &format!("blocked_until > {now}")),
             self.micros("m.created_at"),
             self.micros(now),
         ))

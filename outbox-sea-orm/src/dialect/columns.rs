@@ -10,7 +10,7 @@ use super::Dialect;
 /// The columns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
-    Seq,
+    RowId,
     Partition,
     AggregateType,
     AggregateId,
@@ -32,7 +32,7 @@ pub(crate) enum Column {
 
 impl Column {
     const ALL: [Self; 18] = [
-        Self::Seq,
+        Self::RowId,
         Self::Partition,
         Self::AggregateType,
         Self::AggregateId,
@@ -55,7 +55,7 @@ impl Column {
     /// Its name, in the statement and for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Seq => "seq",
+            Self::RowId => "row_id",
             Self::Partition => "partition_no",
             Self::AggregateType => "aggregate_type",
             Self::AggregateId => "aggregate_id",
@@ -92,7 +92,7 @@ impl Dialect {
                 Column::Payload => payload.to_owned(),
                 Column::Headers if is_postgres => format!("{own}::text"),
                 Column::CreatedMicros => self.micros("m.created_at"),
-                // A scalar subquery is computed once; else each row would pay for it with a third of what walking it costs (measured).
+                // A scalar subquery is computed once; else each row would pay for it with a third of what scanning it costs (measured).
                 Column::NowMicros if is_postgres => format!("(SELECT {})", self.micros(now)),
                 Column::NowMicros => self.micros(now),
                 Column::IsDelayed => self.flag(&format!("m.available_at > {now}")),

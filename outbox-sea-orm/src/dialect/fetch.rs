@@ -1,6 +1,6 @@
 //! SQL that fetches. Reads snapshots, locks nothing.
 //!
-//! A relay that owns all partitions walks one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
+//! A relay that owns all partitions scans one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{DbBackend, Statement};
@@ -13,8 +13,8 @@ use crate::sql::Sql;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
-    /// Keys of rows to leave out.
-    pub(crate) in_hand: &'a [i64],
+    /// Row ids to leave out.
+    pub(crate) in_flight: &'a [i64],
     /// Most rows.
     pub(crate) limit: i64,
 }
@@ -32,90 +32,90 @@ impl Scope<'_> {
 }
 
 impl Dialect {
-    /// All pending messages in the order of their keys, whether they may be published or not: those that have to wait come with a null for their payload,
-    /// so that walking over them is cheap. For a relay that owns all partitions.
+    /// All pending messages in the order of their row ids, whether they may be published or not: those that have to wait come with a null for their payload,
+    /// so that scanning them is cheap. For a relay that owns all partitions.
     ///
-    /// Must walk the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
+    /// Must scan the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
     /// seconds per batch. What sees to it, measured with missing, stale and fresh statistics:
     ///
     /// * PostgreSQL: the limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans
     ///   by their ratio; a known limit above its estimate of the rows would make it sort. The outer limit is known, and makes the whole look as
     ///   cheap as it is; else the server compiles the plan (JIT), which takes longer than running it. Conditions are in the form of
     ///   `… <> 0`, which the planner believes to remove next to nothing.
-    /// * MySQL: FORCE INDEX keeps the planner from walking the primary key, which is the table with all its published rows.
+    /// * MySQL: FORCE INDEX keeps the planner from scanning the primary key, which is the table with all its published rows.
     /// * SQLite: INDEXED BY does the same.
     ///
-    /// Whether the aggregate is held is a scalar subquery everywhere, one look-up in the primary key of the holds: anything that the planner could
-    /// turn into a join or a hash would read all holds for each fetch, or lose the order.
-    pub(crate) fn walk(&self, scope: Scope<'_>) -> Statement {
+    /// Whether the aggregate is blocked is a scalar subquery everywhere, one look-up in the primary key of the blocks: anything that the planner could
+    /// turn into a join or a hash would read all blocks for each fetch, or lose the order.
+    pub(crate) fn scan(&self, scope: Scope<'_>) -> Statement {
         debug_assert!(scope.owns_all());
-        let select = format!("SELECT {} FROM {} m", self.walked_columns(), self.messages);
+        let select = format!("SELECT {} FROM {} m", self.scanned_columns(), self.messages);
         let mut sql = self.sql(match self.backend {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
             DbBackend::MySql => format!("{select} FORCE INDEX ({})", self.pending),
             _ => format!("{select} INDEXED BY {}", self.pending),
         });
         sql.push(" WHERE m.status = 0");
-        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_in_flight(&mut sql, scope.in_flight);
         let limit = sql.placeholder(scope.limit);
         sql.push(&match self.backend {
             DbBackend::Postgres => {
                 format!(
-                    " ORDER BY m.seq LIMIT (SELECT {limit}::int8)) walked ORDER BY seq LIMIT {limit}::int8"
+                    " ORDER BY m.row_id LIMIT (SELECT {limit}::int8)) scanned ORDER BY row_id LIMIT {limit}::int8"
                 )
             }
-            _ => format!(" ORDER BY m.seq LIMIT {limit}"),
+            _ => format!(" ORDER BY m.row_id LIMIT {limit}"),
         });
         sql.statement()
     }
 
-    /// Pending messages by their keys, in their order (primary key), as [`Self::walk`] gives them.
-    pub(crate) fn walk_rows(&self, seqs: &[i64]) -> Statement {
-        let columns = self.walked_columns();
+    /// Pending messages by their row ids, in that order (primary key), as [`Self::scan`] gives them.
+    pub(crate) fn scan_rows(&self, row_ids: &[i64]) -> Statement {
+        let columns = self.scanned_columns();
         let mut sql = self.sql(format!(
-            "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.seq",
+            "SELECT {columns} FROM {} m WHERE m.status = 0 AND m.row_id",
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.row_id");
         sql.statement()
     }
 
-    pub(super) fn walked_columns(&self) -> String {
-        let (holds, now) = (&self.holds, self.statement_now());
+    pub(super) fn scanned_columns(&self) -> String {
+        let (blocks, now) = (&self.blocks, self.statement_now());
         let force = match self.backend {
             DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
             _ => "",
         };
-        // Asked once per statement: without a hold, which is the rule, half of the walk's time is saved (measured).
-        let any_hold = match self.backend {
-            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {holds})) AND "),
+        // Asked once per statement: without a block, which is the rule, half of the scan's time is saved (measured).
+        let any_block = match self.backend {
+            DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
             _ => String::new(),
         };
         self.columns(&format!(
-            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_hold}(SELECT 1 FROM {holds} h \
+            "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_block}(SELECT 1 FROM {blocks} h \
              {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
              THEN NULL ELSE m.payload END"
         ))
     }
 
-    /// Holds that are due, those first that have been so for longest (index of due holds). For a relay that owns all partitions.
-    pub(crate) fn due_holds(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+    /// Blocks that have ended, those first that ended first (index `outbox_blocks_due`). For a relay that owns all partitions.
+    pub(crate) fn ended_blocks(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} FROM {} h WHERE h.due_at <= {}",
-            self.hold_columns(),
-            self.holds,
+            "SELECT {} FROM {} h WHERE h.blocked_until <= {}",
+            self.block_columns(),
+            self.blocks,
             self.statement_now(),
         ));
         self.push_not_of(&mut sql, "h", excluding);
-        sql.push(" ORDER BY h.due_at LIMIT ").bind(scope.limit);
+        sql.push(" ORDER BY h.blocked_until LIMIT ").bind(scope.limit);
         sql.statement()
     }
 
-    /// The oldest waiting messages of each of these aggregates, in the order of their keys. One look-up in the index of waiting rows per aggregate, and
+    /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up in the index of waiting rows per aggregate, and
     /// not a row more than asked for: an aggregate may have 100,000 of them. Delayed ones come with a null for their payload.
     #[cfg(feature = "postgres")]
-    pub(crate) fn waiting_of(&self, keys: &[Key], in_hand: &[i64], per_aggregate: i64) -> Statement {
+    pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
         super::postgres::bind_keys(&mut sql, keys);
@@ -125,15 +125,15 @@ impl Dialect {
              AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
             self.messages
         ));
-        self.push_not_in_hand(&mut sql, in_hand);
-        sql.push(" ORDER BY m.seq LIMIT ")
+        self.push_not_in_flight(&mut sql, in_flight);
+        sql.push(" ORDER BY m.row_id LIMIT ")
             .bind(per_aggregate)
-            .push(") m ORDER BY m.seq");
+            .push(") m ORDER BY m.row_id");
         sql.statement()
     }
 
-    /// As `waiting_of`, but their keys only, with the position of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
-    pub(crate) fn waiting_seqs_of(&self, keys: &[Key], limit: i64) -> Statement {
+    /// As `waiting_of`, but their row ids only, with the number of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
+    pub(crate) fn waiting_row_ids_of(&self, keys: &[Key], limit: i64) -> Statement {
         let messages = &self.messages;
         let mut sql = self.sql("");
         for (n, key) in keys.iter().enumerate() {
@@ -141,30 +141,30 @@ impl Dialect {
             let [aggregate_type, id] = self.bind_key(&mut sql, key);
             sql.push(&match self.backend {
                 DbBackend::MySql => format!(
-                    "(SELECT m.seq, {n} AS position FROM {messages} m FORCE INDEX ({}) \
+                    "(SELECT m.row_id, {n} AS key_no FROM {messages} m FORCE INDEX ({}) \
                      WHERE m.waiting_key = CONCAT({aggregate_type}, x'00', {id}) AND m.waiting_until IS NULL",
                     self.waiting
                 ),
                 _ => format!(
-                    "SELECT * FROM (SELECT m.seq, {n} AS position FROM {messages} m INDEXED BY {} WHERE m.status = 3 \
+                    "SELECT * FROM (SELECT m.row_id, {n} AS key_no FROM {messages} m INDEXED BY {} WHERE m.status = 3 \
                      AND m.sequence IS NOT NULL AND m.aggregate_type = {aggregate_type} AND m.aggregate_id = {id}",
                     self.waiting
                 ),
             });
-            sql.push(" ORDER BY m.seq LIMIT ").bind(limit).push(")");
+            sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).push(")");
         }
         sql.statement()
     }
 
-    /// Waiting rows by their keys, in their order (primary key).
-    pub(crate) fn waiting_rows(&self, seqs: &[i64]) -> Statement {
+    /// Waiting rows by their row ids, in that order (primary key).
+    pub(crate) fn waiting_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} FROM {} m WHERE m.status = 3 AND m.seq",
+            "SELECT {} FROM {} m WHERE m.status = 3 AND m.row_id",
             self.waiting_columns(),
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.row_id");
         sql.statement()
     }
 
@@ -175,25 +175,25 @@ impl Dialect {
         ))
     }
 
-    /// Unsequenced waiting rows by their keys, those first that have been due for longest (primary key).
-    pub(crate) fn alone_rows(&self, seqs: &[i64]) -> Statement {
+    /// Unsequenced waiting rows by their row ids, those first that have been due for longest (primary key).
+    pub(crate) fn alone_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.seq",
+            "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
             self.columns("m.payload"),
             self.micros("m.available_at"),
             self.messages
         ));
-        sql.any(seqs);
-        sql.push(" ORDER BY m.available_at, m.seq");
+        sql.any(row_ids);
+        sql.push(" ORDER BY m.available_at, m.row_id");
         sql.statement()
     }
 
-    pub(super) fn hold_columns(&self) -> String {
+    pub(super) fn block_columns(&self) -> String {
         format!(
             "{} AS aggregate_type, {} AS aggregate_id, {} AS due_micros",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
-            self.micros("h.due_at")
+            self.micros("h.blocked_until")
         )
     }
 

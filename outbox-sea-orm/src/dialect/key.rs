@@ -1,6 +1,6 @@
 //! Aggregates and partitions as conditions.
 //!
-//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be held and parked.
+//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be blocked and dead-lettered.
 
 use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Value};
@@ -8,7 +8,7 @@ use sea_orm::{DbBackend, Value};
 use super::Dialect;
 use crate::sql::Sql;
 
-/// An aggregate as it is stored. Sorts as head rows and holds are locked everywhere.
+/// An aggregate as it is stored. Sorts as head rows and blocks are locked everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -102,31 +102,31 @@ impl Dialect {
         sql.any(partitions);
     }
 
-    /// A condition in front of others: the row's key is none of these. Hashed, sorted or a tree on every database, and never an index
+    /// A condition in front of others: the row id is none of these. Hashed, sorted or a tree on every database, and never an index
     /// condition.
-    pub(crate) fn push_not_in_hand(&self, sql: &mut Sql, in_hand: &[i64]) {
-        if in_hand.is_empty() {
+    pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[i64]) {
+        if in_flight.is_empty() {
             return;
         }
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            sql.push(" AND CASE WHEN m.seq IN (SELECT unnest(")
+            sql.push(" AND CASE WHEN m.row_id IN (SELECT unnest(")
                 .bind(super::postgres::array(
                     sea_orm::sea_query::ArrayType::BigInt,
-                    in_hand.iter().copied(),
+                    in_flight.iter().copied(),
                 ))
                 .push("::int8[])) THEN 0 ELSE 1 END <> 0");
             return;
         }
         // SQLite: a list of bound values is built into a tree only once, but has a bound; JSON has none.
         if self.backend == DbBackend::Sqlite {
-            let list = serde_json::to_string(in_hand).unwrap_or_default();
-            sql.push(" AND +m.seq NOT IN (SELECT value FROM json_each(")
+            let list = serde_json::to_string(in_flight).unwrap_or_default();
+            sql.push(" AND +m.row_id NOT IN (SELECT value FROM json_each(")
                 .bind(list)
                 .push("))");
             return;
         }
-        sql.push(" AND m.seq + 0 NOT");
-        sql.any(in_hand);
+        sql.push(" AND m.row_id + 0 NOT");
+        sql.any(in_flight);
     }
 }

@@ -9,9 +9,9 @@ use super::Dialect;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// Which of these leases the owner still holds, locked until the transaction ends (primary key). One that ran out is not held: nobody may
+    /// Which of these leases the owner still owns, locked until the transaction ends (primary key). One that ran out is not owned: nobody may
     /// have taken it yet, but its owner has stopped relying on it.
-    pub(crate) fn lock_held_leases(&self, owner: Uuid, partitions: &[i64]) -> Statement {
+    pub(crate) fn lock_owned_leases(&self, owner: Uuid, partitions: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS partition_no, epoch FROM {} WHERE owner = ",
             self.int("partition_no"),
@@ -124,14 +124,14 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Locks whatever a relay holds, in the order in which settlements lock leases.
+    /// Locks whatever a relay owns, in the order in which settlements lock leases.
     pub(crate) fn lock_owned(&self, owner: Uuid) -> Statement {
         let mut sql = self.sql(format!("SELECT epoch FROM {} WHERE owner = ", self.leases));
         sql.bind(owner).push(" ORDER BY partition_no FOR UPDATE");
         sql.statement()
     }
 
-    /// Gives back whatever a relay holds; locked before.
+    /// Gives back whatever a relay owns; locked before.
     pub(crate) fn release_all(&self, owner: Uuid) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET owner = NULL, expires_at = {} WHERE owner = ",

@@ -34,13 +34,13 @@ pub(crate) struct Dialect {
     pub(crate) backend: DbBackend,
     pub(crate) messages: String,
     pub(crate) aggregates: String,
-    pub(crate) holds: String,
+    pub(crate) blocks: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
-    /// The indexes of pending and of waiting rows and of holds by partition, where a query must name them.
+    /// The indexes of pending and of waiting rows and of blocks by partition, where a query must name them.
     pub(crate) pending: String,
     pub(crate) waiting: String,
-    pub(crate) holds_own: String,
+    pub(crate) blocks_own: String,
     /// Where messages are partitioned by day: the table of deduplication keys, and the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) dedup_keys: String,
@@ -58,7 +58,7 @@ impl Dialect {
             backend,
             messages: names.messages(backend),
             aggregates: names.aggregates(backend),
-            holds: names.holds(backend),
+            blocks: names.blocks(backend),
             leases: names.leases(backend),
             relays: names.relays(backend),
             pending,
@@ -66,9 +66,9 @@ impl Dialect {
                 DbBackend::MySql => "outbox_messages_waiting".to_owned(),
                 _ => names.unqualified("outbox_messages_waiting"),
             },
-            holds_own: match backend {
-                DbBackend::MySql => "outbox_holds_own".to_owned(),
-                _ => names.unqualified("outbox_holds_own"),
+            blocks_own: match backend {
+                DbBackend::MySql => "outbox_blocks_own".to_owned(),
+                _ => names.unqualified("outbox_blocks_own"),
             },
             #[cfg(feature = "postgres")]
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
@@ -157,7 +157,7 @@ impl Dialect {
     #[cfg(feature = "testing")]
     pub(crate) fn recorded(&self) -> Statement {
         self.sql(format!(
-            "SELECT {} FROM {} m ORDER BY m.seq",
+            "SELECT {} FROM {} m ORDER BY m.row_id",
             self.columns("m.payload"),
             self.messages
         ))

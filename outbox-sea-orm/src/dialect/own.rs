@@ -1,8 +1,8 @@
 //! SQL that fetches for a relay that shares the partitions with others: the first rows of each partition of its own.
 //!
-//! Invariant: what others have pending, waiting or held costs nothing here, however much it is. So each partition is one look-up in an index that begins with
-//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the keys
-//! of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
+//! Invariant: what others have pending, waiting or blocked costs nothing here, however much it is. So each partition is one look-up in an index that begins with
+//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the row
+//! ids of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
 
 use std::collections::HashMap;
 
@@ -14,22 +14,22 @@ use super::key::Key;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// As [`Self::walk`], of each partition its share, in the order of their keys.
+    /// As [`Self::scan`], of each partition its share, in the order of their row ids.
     ///
-    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot walk the pending rows
+    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot scan the pending rows
     /// of all partitions instead. It would while it believes that there are none, with a plan that is cached for a minute.
     #[cfg(feature = "postgres")]
-    pub(crate) fn walk_own(&self, scope: Scope<'_>) -> Statement {
-        let mut sql = self.sql(format!("SELECT {}", self.walked_columns()));
+    pub(crate) fn scan_own(&self, scope: Scope<'_>) -> Statement {
+        let mut sql = self.sql(format!("SELECT {}", self.scanned_columns()));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 0");
-        self.push_not_in_hand(&mut sql, scope.in_hand);
-        push_limits(&mut sql, "m", "m.seq", (scope.share(), scope.limit));
+        self.push_not_in_flight(&mut sql, scope.in_flight);
+        push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
         sql.statement()
     }
 
     /// Unsequenced waiting messages whose time has come, of each partition its share, those first that have been due for longest (index of unsequenced
-    /// waiting rows, with its own predicate as in [`Self::walk_own`]).
+    /// waiting rows, with its own predicate as in [`Self::scan_own`]).
     #[cfg(feature = "postgres")]
     pub(crate) fn alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
@@ -40,22 +40,22 @@ impl Dialect {
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
             .push(self.statement_now());
-        self.push_not_in_hand(&mut sql, scope.in_hand);
+        self.push_not_in_flight(&mut sql, scope.in_flight);
         self.push_not_of(&mut sql, "m", excluding);
         push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
         sql.statement()
     }
 
-    /// Keys of the first pending rows of each partition, as (`partition_no`, `place`, `seq`). Reads nothing but the index.
+    /// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads nothing but the index.
     pub(crate) fn first_pending(&self, partitions: &[i64], limit: i64) -> Statement {
         self.union(partitions, |sql, partition| {
-            sql.push("SELECT m.partition_no, m.seq AS place, m.seq FROM ")
+            sql.push("SELECT m.partition_no, m.row_id AS place, m.row_id FROM ")
                 .push(&self.messages)
                 .push(" m");
             self.push_index(sql, &format!("{}_own", self.pending));
             sql.push(" WHERE m.status = 0 AND m.partition_no = ")
                 .bind(partition);
-            sql.push(" ORDER BY m.seq LIMIT ").bind(limit);
+            sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         })
     }
 
@@ -68,7 +68,7 @@ impl Dialect {
         let excluding = by_partition(excluding);
         self.union(partitions, |sql, partition| {
             sql.push(&format!(
-                "SELECT m.partition_no, {} AS place, m.seq FROM {} m",
+                "SELECT m.partition_no, {} AS place, m.row_id FROM {} m",
                 self.micros(due),
                 self.messages
             ));
@@ -91,35 +91,35 @@ impl Dialect {
         })
     }
 
-    /// As [`Self::due_holds`], of each partition at most `share`. Ordered on PostgreSQL only.
-    pub(crate) fn due_holds_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
-        let columns = self.hold_columns();
+    /// As [`Self::ended_blocks`], of each partition at most `share`. Ordered on PostgreSQL only.
+    pub(crate) fn ended_blocks_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
+        let columns = self.block_columns();
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             let mut sql = self.sql(format!("SELECT {columns}"));
-            push_each_own(&mut sql, scope.partitions, &self.holds, "h");
-            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            push_each_own(&mut sql, scope.partitions, &self.blocks, "h");
+            sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(&mut sql, "h", excluding);
-            push_limits(&mut sql, "h", "h.due_at", (share, scope.limit));
+            push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
             return sql.statement();
         }
         let excluding = by_partition(excluding);
         self.union(scope.partitions, |sql, partition| {
-            sql.push(&format!("SELECT {columns} FROM {} h", self.holds));
-            self.push_index(sql, &self.holds_own);
+            sql.push(&format!("SELECT {columns} FROM {} h", self.blocks));
+            self.push_index(sql, &self.blocks_own);
             sql.push(" WHERE h.partition_no = ").bind(partition);
-            sql.push(" AND h.due_at <= ").push(self.statement_now());
+            sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(sql, "h", of_partition(&excluding, partition));
-            sql.push(" ORDER BY h.due_at LIMIT ").bind(share);
+            sql.push(" ORDER BY h.blocked_until LIMIT ").bind(share);
         })
     }
 
     /// Pending sequenced messages of each partition with keys below a bound of its own, at most `limit` of each: what waiting ones must not overtake.
-    /// Keys of waiting rows have been walked over before, so there are few, but for those in hand.
+    /// Row ids of waiting rows have been passed over by a scan before, so there are few, but for those in flight.
     pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
         self.union(bounds, |sql, (partition, below)| {
             sql.push(&format!(
-                "SELECT {} AS partition_no, m.seq, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
+                "SELECT {} AS partition_no, m.row_id, {} AS aggregate_type, {} AS aggregate_id FROM {} m",
                 self.int("m.partition_no"),
                 self.bytes("m.aggregate_type"),
                 self.bytes("m.aggregate_id"),
@@ -132,9 +132,9 @@ impl Dialect {
             });
             sql.push(" AND m.sequence IS NOT NULL AND m.partition_no = ")
                 .bind(partition);
-            sql.push(" AND m.seq < ").bind(below);
-            sql.push(" ORDER BY m.seq LIMIT ");
-            // Unknown to the planner, as in the walk: it would sort what it believes to be less.
+            sql.push(" AND m.row_id < ").bind(below);
+            sql.push(" ORDER BY m.row_id LIMIT ");
+            // Unknown to the planner, as in the scan: it would sort what it believes to be less.
             let limit = sql.placeholder(limit);
             sql.push(&match self.backend {
                 DbBackend::Postgres => format!("(SELECT {limit}::int8)"),
@@ -194,7 +194,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     ));
 }
 
-/// The share of each partition, which the planner must not know (as in [`Dialect::walk`]), and the whole, which it must.
+/// The share of each partition, which the planner must not know (as in [`Dialect::scan`]), and the whole, which it must.
 #[cfg(feature = "postgres")]
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let (share, limit) = (sql.placeholder(share), sql.placeholder(limit));

@@ -38,7 +38,7 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
-/// Which of these leases the owner still holds, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
+/// Which of these leases the owner still owns, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
 /// them.
 pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
     let mut sql = dialect.sql("");
@@ -48,7 +48,7 @@ pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_
     sql.push(&format!(") UPDATE {} lease SET expires_at = ", dialect.leases));
     let ttl = sql.placeholder(ttl_micros);
     sql.push(&dialect.now_plus(&ttl)).push(
-        " FROM held WHERE lease.partition_no = held.partition_no \
+        " FROM owned WHERE lease.partition_no = owned.partition_no \
          RETURNING lease.partition_no::int8 AS partition_no, lease.epoch",
     );
     sql.statement()
@@ -66,19 +66,24 @@ pub(crate) fn release(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease]) ->
         "NO KEY UPDATE",
     );
     sql.push(&format!(
-        ") UPDATE {} lease SET owner = NULL, expires_at = {} FROM held WHERE lease.partition_no = held.partition_no",
+        ") UPDATE {} lease SET owner = NULL, expires_at = {} FROM owned WHERE lease.partition_no = owned.partition_no",
         dialect.leases,
         dialect.now()
     ));
     sql.statement()
 }
 
-/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still held.
+/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still owned.
 ///
 /// The lease rows are locked in share mode (primary key, in its order), so a takeover waits; whoever waited for one here compares its epoch
 /// again as it is then. The partitions are a scalar, which is evaluated, locks and all, before the first row is looked at. Rows through the
 /// pending index.
-pub(crate) fn settle_published(dialect: &Dialect, leases: &[Lease], seqs: &[i64], keep: bool) -> Statement {
+pub(crate) fn settle_published(
+    dialect: &Dialect,
+    leases: &[Lease],
+    row_ids: &[i64],
+    keep: bool,
+) -> Statement {
     let mut sql = dialect.sql("");
     push_claimed(&mut sql, dialect, leases, "lease.owner IS NOT NULL", "SHARE");
     let (messages, now) = (&dialect.messages, dialect.now());
@@ -87,17 +92,17 @@ pub(crate) fn settle_published(dialect: &Dialect, leases: &[Lease], seqs: &[i64]
     } else {
         format!("), done AS (DELETE FROM {messages}")
     });
-    sql.push(" WHERE status = 0 AND seq").any(seqs);
+    sql.push(" WHERE status = 0 AND row_id").any(row_ids);
     sql.push(
-        " AND (((SELECT bit_or(1::int8 << held.partition_no) FROM held) >> partition_no) & 1) <> 0) \
-         SELECT partition_no::int8 AS partition_no FROM held",
+        " AND (((SELECT bit_or(1::int8 << owned.partition_no) FROM owned) >> partition_no) & 1) <> 0) \
+         SELECT partition_no::int8 AS partition_no FROM owned",
     );
     sql.statement()
 }
 
-/// `WITH held AS (…`: those of these leases that have the given epochs still, locked.
+/// `WITH owned AS (…`: those of these leases that have the given epochs still, locked.
 fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &str, lock: &str) {
-    sql.push("WITH held AS MATERIALIZED (SELECT lease.partition_no FROM ")
+    sql.push("WITH owned AS MATERIALIZED (SELECT lease.partition_no FROM ")
         .push(&dialect.leases)
         .push(" lease JOIN unnest(")
         .bind(array(
@@ -193,7 +198,7 @@ const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence,
 
 /// Counts the head row up and inserts its message in one statement: the usual case, and one round trip.
 ///
-/// `seq` is drawn when the row leaves the CTE, so after the head row is locked: in the order of the sequence.
+/// `row_id` is drawn when the row leaves the CTE, so after the head row is locked: in the order of the sequence.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -248,7 +253,7 @@ pub(crate) enum Sequences<'a> {
 
 /// Inserts messages in their order. `numbers` has one entry per message, -1 for an unsequenced one.
 ///
-/// The sort by `ord` reads all its input before it passes on the first row, so `seq` is drawn after all head rows are locked.
+/// The sort by `ord` reads all its input before it passes on the first row, so `row_id` is drawn after all head rows are locked.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],

@@ -1,4 +1,4 @@
-//! SQL that settles, and that keeps the holds.
+//! SQL that settles, and that keeps the blocks.
 
 use sea_orm::{DbBackend, Statement, Value};
 
@@ -6,18 +6,18 @@ use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
 
-/// Rows by their keys, of partitions whose lease is locked.
+/// Rows by their row ids, of partitions whose lease is locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
-    pub(crate) seqs: &'a [i64],
+    pub(crate) row_ids: &'a [i64],
     /// They are waiting, not pending.
     pub(crate) waited: bool,
 }
 
-/// What a hold becomes.
+/// What a block becomes.
 #[derive(Debug, Clone)]
-pub(crate) struct NewHold {
+pub(crate) struct NewBlock {
     pub(crate) key: Key,
     pub(crate) partition: i64,
     /// In microseconds since 1970; `None` if it is halted.
@@ -28,7 +28,7 @@ pub(crate) struct NewHold {
 /// What a failure does to a row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
-    pub(crate) parked: bool,
+    pub(crate) dead: bool,
     pub(crate) attempt: bool,
     /// Counts a failure.
     pub(crate) error: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Failure {
 }
 
 impl Dialect {
-    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by key
+    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by row id
     /// (MySQL: the primary key).
     pub(crate) fn rows_to_settle(&self, rows: Rows<'_>) -> Statement {
         let now = self.statement_now();
@@ -48,12 +48,12 @@ impl Dialect {
             "m.sequence IS NOT NULL".to_owned()
         };
         let oldest = format!(
-            "CASE WHEN {needed} THEN (SELECT e.seq FROM {} ORDER BY e.seq LIMIT 1) END",
+            "CASE WHEN {needed} THEN (SELECT e.row_id FROM {} ORDER BY e.row_id LIMIT 1) END",
             self.waiting_where("e", "m"),
         );
         let mut sql = self.sql(format!(
-            "SELECT m.seq, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
-             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_seq FROM {} m",
+            "SELECT m.row_id, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
+             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_row_id FROM {} m",
             self.int("m.partition_no"),
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
@@ -89,12 +89,12 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Records a failure: the rows wait, or are parked.
+    /// Records a failure: the rows wait, or are dead.
     pub(crate) fn settle_failed(&self, rows: Rows<'_>, failure: &Failure) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET status = {}",
             self.messages,
-            if failure.parked { 2 } else { 3 }
+            if failure.dead { 2 } else { 3 }
         ));
         if failure.attempt {
             sql.push(", attempts = attempts + 1");
@@ -114,24 +114,24 @@ impl Dialect {
     /// Conditions on rows, through the index of pending or of waiting rows (MySQL: the primary key).
     fn push_rows(&self, sql: &mut Sql, rows: Rows<'_>) {
         sql.push(if rows.waited {
-            " WHERE status = 3 AND seq"
+            " WHERE status = 3 AND row_id"
         } else {
-            " WHERE status = 0 AND seq"
+            " WHERE status = 0 AND row_id"
         });
-        sql.any(rows.seqs);
+        sql.any(rows.row_ids);
         sql.push(" AND ");
         self.push_partitions(sql, "partition_no", rows.partitions);
     }
 
-    /// Holds of these aggregates, locked until the transaction ends (primary key, in its order, which is the order in which operators lock them
+    /// Blocks of these aggregates, locked until the transaction ends (primary key, in its order, which is the order in which operators lock them
     /// too). SQLite needs no lock.
-    pub(crate) fn lock_holds(&self, keys: &[Key]) -> Statement {
+    pub(crate) fn lock_blocks(&self, keys: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros, h.halted_by FROM {} h WHERE ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
-            self.micros("h.due_at"),
-            self.holds,
+            self.micros("h.blocked_until"),
+            self.blocks,
         ));
         self.push_keys(&mut sql, "h", keys);
         sql.push(" ORDER BY h.aggregate_type, h.aggregate_id");
@@ -141,42 +141,42 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Creates holds, or changes their times. A halted one stays as it is.
-    pub(crate) fn put_holds(&self, holds: &[NewHold]) -> Statement {
-        let table = &self.holds;
-        let columns = "(aggregate_type, aggregate_id, partition_no, due_at, halted_by)";
+    /// Creates blocks, or changes their times. A halted one stays as it is.
+    pub(crate) fn put_blocks(&self, blocks: &[NewBlock]) -> Statement {
+        let table = &self.blocks;
+        let columns = "(aggregate_type, aggregate_id, partition_no, blocked_until, halted_by)";
         let mut sql = self.sql("");
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             use sea_orm::sea_query::ArrayType;
 
-            let numbers = |number: fn(&NewHold) -> i64| {
-                super::postgres::array(ArrayType::BigInt, holds.iter().map(number))
+            let numbers = |number: fn(&NewBlock) -> i64| {
+                super::postgres::array(ArrayType::BigInt, blocks.iter().map(number))
             };
             sql.push(&format!(
-                "INSERT INTO {table} AS hold {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
+                "INSERT INTO {table} AS block {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
                  NULLIF(n.halted_by, 0) FROM unnest(",
                 self.time("n.due"),
             ));
-            super::postgres::bind_keys(&mut sql, holds.iter().map(|hold| &hold.key));
-            sql.push(", ").bind(numbers(|hold| hold.partition));
+            super::postgres::bind_keys(&mut sql, blocks.iter().map(|block| &block.key));
+            sql.push(", ").bind(numbers(|block| block.partition));
             sql.push("::int8[], ")
-                .bind(numbers(|hold| hold.due_micros.unwrap_or_default()));
+                .bind(numbers(|block| block.due_micros.unwrap_or_default()));
             sql.push("::int8[], ")
-                .bind(numbers(|hold| hold.halted_by.unwrap_or_default()));
+                .bind(numbers(|block| block.halted_by.unwrap_or_default()));
             sql.push(
                 "::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
-                 ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET due_at = EXCLUDED.due_at, \
-                 halted_by = EXCLUDED.halted_by WHERE hold.halted_by IS NULL",
+                 ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = EXCLUDED.blocked_until, \
+                 halted_by = EXCLUDED.halted_by WHERE block.halted_by IS NULL",
             );
             return sql.statement();
         }
         sql.push(&format!("INSERT INTO {table} {columns} VALUES "));
-        for (n, hold) in holds.iter().enumerate() {
-            let [aggregate_type, id] = self.bind_key(&mut sql, &hold.key);
-            let partition = sql.placeholder(hold.partition);
-            let due = sql.placeholder(hold.due_micros.unwrap_or_default());
-            let halted_by = sql.placeholder(Value::BigInt(hold.halted_by));
+        for (n, block) in blocks.iter().enumerate() {
+            let [aggregate_type, id] = self.bind_key(&mut sql, &block.key);
+            let partition = sql.placeholder(block.partition);
+            let due = sql.placeholder(block.due_micros.unwrap_or_default());
+            let halted_by = sql.placeholder(Value::BigInt(block.halted_by));
             sql.push(if n == 0 { "(" } else { ", (" }).push(&format!(
                 "{aggregate_type}, {id}, {partition}, {}, {halted_by})",
                 self.time(&due)
@@ -184,23 +184,23 @@ impl Dialect {
         }
         sql.push(match self.backend {
             DbBackend::MySql => {
-                " ON DUPLICATE KEY UPDATE due_at = IF(halted_by IS NULL, VALUES(due_at), due_at), \
+                " ON DUPLICATE KEY UPDATE blocked_until = IF(halted_by IS NULL, VALUES(blocked_until), blocked_until), \
                  halted_by = COALESCE(halted_by, VALUES(halted_by))"
             }
             _ => {
-                " ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET due_at = excluded.due_at, \
+                " ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = excluded.blocked_until, \
                  halted_by = excluded.halted_by WHERE halted_by IS NULL"
             }
         });
         sql.statement()
     }
 
-    /// Ends the holds of those of these aggregates that are not halted and of which no message waits. The holds are locked, by an earlier
+    /// Removes the blocks of those of these aggregates that are not halted and of which no message waits. The blocks are locked, by an earlier
     /// statement: this one's snapshot shows the messages that whoever had the lock before has made waiting.
-    pub(crate) fn end_holds(&self, keys: &[Key]) -> Statement {
-        let table = &self.holds;
+    pub(crate) fn end_blocks(&self, keys: &[Key]) -> Statement {
+        let table = &self.blocks;
         let mut sql = self.sql(format!(
-            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.seq FROM {} LIMIT 1) IS NULL AND ",
+            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.row_id FROM {} LIMIT 1) IS NULL AND ",
             self.waiting_where("w", table),
         ));
         self.push_keys(&mut sql, table, keys);

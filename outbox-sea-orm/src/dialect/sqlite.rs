@@ -25,7 +25,7 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
-/// Which of these leases the owner still holds, extended.
+/// Which of these leases the owner still owns, extended.
 pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
     let mut sql = dialect.sql(format!("UPDATE {} SET expires_at = ", dialect.leases));
     let ttl = sql.placeholder(ttl_micros);

@@ -1,13 +1,13 @@
 //! What operators see and do: lists, counts, retry, skip, replay.
 //!
-//! Invariant: holds are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
+//! Invariant: blocks are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Backlog, HeldAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
+    Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult, TryGetable};
@@ -15,9 +15,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::fetch::{key, read_all, time_of};
-use super::held::read_key;
 use super::session::Session;
-use super::{failed, holds, repeat_deadlocks};
+use super::waiting::read_key;
+use super::{blocks, failed, repeat_deadlocks};
 use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 
@@ -42,9 +42,9 @@ pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, 
     Ok(Backlog {
         pending: bounded(count("pending")? + waiting),
         waiting,
-        parked: count("parked")?,
+        dead_letters: count("dead")?,
         halted_aggregates: halted,
-        held_aggregates: bounded(count("held_until")? + halted),
+        blocked_aggregates: bounded(count("backing_off")? + halted),
         oldest_pending: row
             .try_get::<Option<i64>>("", "oldest_micros")?
             .map(|oldest| since(oldest, now)),
@@ -65,7 +65,7 @@ pub(super) async fn list(
 
 /// A row of a batch that an operator decides about.
 struct Selected {
-    seq: i64,
+    row_id: i64,
     id: Uuid,
     key: Option<Key>,
 }
@@ -84,7 +84,7 @@ async fn select(
         .map(|row| {
             let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
             Ok(Selected {
-                seq: row.try_get("", "seq")?,
+                row_id: row.try_get("", "row_id")?,
                 id: row.try_get("", "id")?,
                 key: is_sequenced.then(|| read_key(row)).transpose()?,
             })
@@ -92,14 +92,14 @@ async fn select(
         .collect()
 }
 
-/// What is done with parked messages.
+/// What is done with dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Retry,
     Skip,
 }
 
-/// Decides about parked messages, batch by batch.
+/// Decides about dead letters, batch by batch.
 pub(super) async fn decide(
     db: &Session,
     dialect: &Dialect,
@@ -112,7 +112,7 @@ pub(super) async fn decide(
         let Some(last) = batch.last() else {
             return Ok(decided);
         };
-        selection.after = Some(last.seq);
+        selection.after = Some(last.row_id);
         decided += repeat_deadlocks!(decide_batch(db, dialect, &batch, decision))?;
         outbox_core::wake::notify();
         if (batch.len() as i64) < MESSAGES_MAX {
@@ -129,31 +129,31 @@ async fn decide_batch(
 ) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
-    let seqs: Vec<i64> = batch.iter().map(|row| row.seq).collect();
+    let row_ids: Vec<i64> = batch.iter().map(|row| row.row_id).collect();
     let tx = db.begin().await?;
-    let held = holds::lock(&tx, dialect, &keys).await?;
-    let halting: Vec<i64> = held
+    let blocked = blocks::lock(&tx, dialect, &keys).await?;
+    let halting: Vec<i64> = blocked
         .values()
-        .filter_map(|hold| hold.halted_by)
-        .filter(|seq| seqs.contains(seq))
+        .filter_map(|block| block.halted_by)
+        .filter(|row_id| row_ids.contains(row_id))
         .collect();
     if !halting.is_empty() {
         tx.execute_raw(dialect.lift_halts(&halting)).await?;
     }
-    let held: Vec<Key> = held.into_keys().collect();
-    holds::end(&tx, dialect, &held).await?;
+    let blocked: Vec<Key> = blocked.into_keys().collect();
+    blocks::end(&tx, dialect, &blocked).await?;
     let decided = match decision {
         Decision::Retry => {
-            // Where later messages of the aggregate wait, it waits with them, as the first of them. The holds that are left.
-            let held = holds::lock(&tx, dialect, &held).await?;
+            // Where later messages of the aggregate wait, it waits with them, as the first of them. The blocks that are left.
+            let blocked = blocks::lock(&tx, dialect, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
-                .partition(|row| row.key.as_ref().is_some_and(|key| held.contains_key(key)));
+                .partition(|row| row.key.as_ref().is_some_and(|key| blocked.contains_key(key)));
             let mut retried = 0;
             for (rows, waiting) in [(waiting, true), (pending, false)] {
-                let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
-                if !seqs.is_empty() {
-                    let done = tx.execute_raw(dialect.retry(&seqs, waiting)).await?;
+                let row_ids: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
+                if !row_ids.is_empty() {
+                    let done = tx.execute_raw(dialect.retry(&row_ids, waiting)).await?;
                     retried += done.rows_affected();
                 }
             }
@@ -165,21 +165,21 @@ async fn decide_batch(
     Ok(decided)
 }
 
-/// Copies published and parked messages behind everything recorded so far, batch by batch.
+/// Copies published messages and dead letters behind everything recorded so far, batch by batch.
 pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
     // Copies are published and then selected as well; what is recorded from now on is left out.
     let until: i64 = db
-        .query_one_raw(dialect.last_seq())
+        .query_one_raw(dialect.last_row_id())
         .await?
         .ok_or_else(|| DbErr::RecordNotFound("last key".to_owned()))?
-        .try_get("", "seq")?;
+        .try_get("", "row_id")?;
     let mut copied = 0;
     loop {
         let batch = select(db, dialect, &selection, "IN (1, 2)", Some(until)).await?;
         let Some(last) = batch.last() else {
             return Ok(copied);
         };
-        selection.after = Some(last.seq);
+        selection.after = Some(last.row_id);
         let ids: Vec<(Uuid, Uuid)> = batch
             .iter()
             .map(|row| (row.id, MessageId::fresh().as_uuid()))
@@ -202,20 +202,20 @@ async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Re
     Ok(copied)
 }
 
-pub(super) async fn held(
+pub(super) async fn blocked(
     db: &Session,
     dialect: &Dialect,
     limit: NonZeroU32,
-) -> Result<Vec<HeldAggregate>, DbErr> {
-    let rows = db.query_all_raw(dialect.held(i64::from(limit.get()))).await?;
+) -> Result<Vec<BlockedAggregate>, DbErr> {
+    let rows = db.query_all_raw(dialect.blocked(i64::from(limit.get()))).await?;
     rows.iter()
         .map(|row| {
             let now: i64 = row.try_get("", "now_micros")?;
             let due: Option<i64> = row.try_get("", "due_micros")?;
-            Ok(HeldAggregate {
+            Ok(BlockedAggregate {
                 aggregate: read_aggregate(row)?,
                 halted_by: row.try_get("", "halted_by")?,
-                due_in: due.map(|due| since(now, due)),
+                blocked_for: due.map(|due| since(now, due)),
             })
         })
         .collect()
@@ -244,12 +244,12 @@ pub(super) async fn published(
         let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64);
         let rows = read_all(db, statement, false, usize::MAX).await?;
         let is_last = rows.len() < wanted;
-        for (walked, row) in rows {
+        for (scanned, row) in rows {
             let id = row
                 .try_get::<Uuid>("", "id")
                 .map_err(failed("messages could not be read"))?;
             after = Some(MessageId::from(id));
-            messages.extend(walked.row.message);
+            messages.extend(scanned.row.message);
         }
         if is_last {
             break;
@@ -258,7 +258,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// A parked row may be one that could not be read, so texts are read as far as they go.
+/// A dead row may be one that could not be read, so texts are read as far as they go.
 fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let id: Uuid = row.try_get("", "id")?;
@@ -266,7 +266,7 @@ fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let sequence: Option<i64> = row.try_get("", "sequence")?;
     let published: Option<i64> = row.try_get("", "published_micros")?;
     Ok(StoredMessage {
-        seq: int("seq")?,
+        row_id: int("row_id")?,
         id: id.into(),
         event_id: event_id.unwrap_or(id).into(),
         aggregate: read_aggregate(row)?,
@@ -276,7 +276,7 @@ fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
             0 => MessageStatus::Pending,
             1 => MessageStatus::Published,
             3 => MessageStatus::Waiting,
-            _ => MessageStatus::Parked,
+            _ => MessageStatus::Dead,
         },
         attempts: u32::try_from(int("attempts")?).unwrap_or_default(),
         failures: u32::try_from(int("failures")?).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Walks the pending messages.
+//! Scans the pending messages.
 //!
 //! Invariants: a row that cannot be read is returned with the reason, it never fails the batch: the relay halts its aggregate, the
 //! others flow. Rows are read one by one, so that a batch takes no more memory than its bound. Absent: locks and state. Who may fetch is
@@ -43,13 +43,13 @@ impl Bounds {
 
 /// A row as it was read.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
-    /// It is delayed, or its aggregate is held.
+    /// It is delayed, or its aggregate is blocked.
     pub(super) has_to_wait: bool,
 }
 
-impl Walked {
+impl ScannedRow {
     pub(super) fn bytes(&self) -> usize {
         self.row
             .message
@@ -59,7 +59,7 @@ impl Walked {
 
     pub(super) fn waits(&self) -> Settlement {
         Settlement {
-            seq: self.row.seq,
+            row_id: self.row.row_id,
             partition: self.row.partition,
             waited: self.row.waited,
             verdict: Verdict::Waits,
@@ -70,39 +70,39 @@ impl Walked {
 /// Rows per statement where they are asked for by their keys: MariaDB turns lists of 1,000 and more into a join.
 const KEYS_MAX: usize = 500;
 
-/// Pending rows of these partitions, in the order of their keys: the first ones of each.
+/// Pending rows of these partitions, in the order of their row ids: the first ones of each.
 pub(super) async fn fetch(
     db: &Session,
     dialect: &Dialect,
     scope: Scope<'_>,
     bounds: Bounds,
 ) -> Result<Fetched, StoreError> {
-    let mut walk = Walk::new(bounds);
+    let mut scan = Scan::new(bounds);
     if scope.owns_all() {
-        walk.read(db, dialect.walk(scope)).await?;
-        return Ok(walk.fetched);
+        scan.read(db, dialect.scan(scope)).await?;
+        return Ok(scan.fetched);
     }
     #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
-        walk.read(db, dialect.walk_own(scope)).await?;
+        scan.read(db, dialect.scan_own(scope)).await?;
         // A partition that gave its share may have more.
-        walk.fetched.more |= walk.most_of_one_partition() >= scope.share();
-        return Ok(walk.fetched);
+        scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
+        return Ok(scan.fetched);
     }
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
-    let (seqs, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
+    let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
     // Between these statements rows may only leave: what comes meanwhile is found by the next fetch, and behind what stands here.
-    for seqs in seqs.chunks(KEYS_MAX) {
-        if !walk.fetched.more {
-            walk.read(db, dialect.walk_rows(seqs)).await?;
+    for row_ids in row_ids.chunks(KEYS_MAX) {
+        if !scan.fetched.more {
+            scan.read(db, dialect.scan_rows(row_ids)).await?;
         }
     }
-    walk.fetched.more |= more;
-    Ok(walk.fetched)
+    scan.fetched.more |= more;
+    Ok(scan.fetched)
 }
 
-/// A walk over pending rows, as far as it has come.
-struct Walk {
+/// A scan over pending rows, as far as it has come.
+struct Scan {
     fetched: Fetched,
     bounds: Bounds,
     /// Aggregates of messages that it has met and that have to wait: what comes later of them waits as well.
@@ -111,7 +111,7 @@ struct Walk {
     met: HashMap<u16, i64>,
 }
 
-impl Walk {
+impl Scan {
     fn new(bounds: Bounds) -> Self {
         Self {
             fetched: Fetched::default(),
@@ -124,18 +124,18 @@ impl Walk {
     /// Goes on, until the rows or the bounds end.
     async fn read(&mut self, db: &Session, statement: Statement) -> Result<(), StoreError> {
         let take = |row: QueryResult| {
-            let walked = read(&row, false)?;
-            *self.met.entry(walked.row.partition).or_default() += 1;
-            self.fetched.more = !self.bounds.take(walked.bytes());
-            let is_behind = walked.row.sequenced && self.waiting.contains(&walked.row.aggregate);
-            if walked.has_to_wait || is_behind {
-                self.fetched.waits.push(walked.waits());
-                // Also one that is held only: its hold may end before the next statement of this fetch.
-                if walked.row.sequenced {
-                    self.waiting.insert(walked.row.aggregate);
+            let scanned = read(&row, false)?;
+            *self.met.entry(scanned.row.partition).or_default() += 1;
+            self.fetched.more = !self.bounds.take(scanned.bytes());
+            let is_behind = scanned.row.sequenced && self.waiting.contains(&scanned.row.aggregate);
+            if scanned.has_to_wait || is_behind {
+                self.fetched.waits.push(scanned.waits());
+                // Also one that is blocked only: its block may end before the next statement of this fetch.
+                if scanned.row.sequenced {
+                    self.waiting.insert(scanned.row.aggregate);
                 }
             } else {
-                self.fetched.due.push(walked.row);
+                self.fetched.due.push(scanned.row);
             }
             Ok(!self.fetched.more)
         };
@@ -154,22 +154,22 @@ pub(super) async fn read_all(
     statement: Statement,
     waited: bool,
     bytes_max: usize,
-) -> Result<Vec<(Walked, QueryResult)>, StoreError> {
-    let (mut walked, mut bytes) = (Vec::new(), 0_usize);
+) -> Result<Vec<(ScannedRow, QueryResult)>, StoreError> {
+    let (mut scanned, mut bytes) = (Vec::new(), 0_usize);
     let take = |row: QueryResult| {
         let read = read(&row, waited)?;
         bytes = bytes.saturating_add(read.bytes());
-        walked.push((read, row));
+        scanned.push((read, row));
         Ok(bytes <= bytes_max)
     };
     db.each_row(statement, |error| failed(CONTEXT)(error), take)
         .await?;
-    Ok(walked)
+    Ok(scanned)
 }
 
-pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError> {
+pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let int = |column| get::<i64>(row, column).map_err(corrupt);
-    let (seq, partition) = (int(Column::Seq)?, int(Column::Partition)?);
+    let (row_id, partition) = (int(Column::RowId)?, int(Column::Partition)?);
     let key = |column| get(row, column).map(|bytes| text(column.name(), bytes));
     let (aggregate_type, type_damage) = key(Column::AggregateType).map_err(corrupt)?;
     let (aggregate_id, id_damage) = key(Column::AggregateId).map_err(corrupt)?;
@@ -179,12 +179,12 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<Walked, StoreError
     let created_micros = int(Column::CreatedMicros)?;
     let age = int(Column::NowMicros)?.saturating_sub(created_micros);
     let has_to_wait = payload.is_none();
-    Ok(Walked {
+    Ok(ScannedRow {
         has_to_wait,
         row: FetchedRow {
-            seq,
+            row_id,
             partition: u16::try_from(partition).map_err(|_| StoreError::Corrupt {
-                context: format!("partition {partition} of row {seq}"),
+                context: format!("partition {partition} of row {row_id}"),
             })?,
             sequenced: sequence.is_some(),
             attempts: u32::try_from(int(Column::Attempts)?).unwrap_or_default(),

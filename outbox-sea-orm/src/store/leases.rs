@@ -59,7 +59,7 @@ pub(super) async fn renew(
         return Ok(Vec::new());
     }
     let (owner, ttl) = (owner.as_uuid(), micros(ttl));
-    let mut held = match dialect.backend {
+    let mut owned = match dialect.backend {
         #[cfg(feature = "postgres")]
         DbBackend::Postgres => read(
             &db.query_all_raw(postgres::renew(dialect, owner, leases, ttl))
@@ -72,20 +72,20 @@ pub(super) async fn renew(
         _ => {
             let tx = db.begin().await?;
             let rows = tx
-                .query_all_raw(dialect.lock_held_leases(owner, &partitions(leases)))
+                .query_all_raw(dialect.lock_owned_leases(owner, &partitions(leases)))
                 .await?;
-            let mut held = read(&rows)?;
-            held.retain(|lease| leases.contains(lease));
-            if !held.is_empty() {
-                tx.execute_raw(dialect.extend_leases(ttl, &partitions(&held)))
+            let mut owned = read(&rows)?;
+            owned.retain(|lease| leases.contains(lease));
+            if !owned.is_empty() {
+                tx.execute_raw(dialect.extend_leases(ttl, &partitions(&owned)))
                     .await?;
             }
             tx.commit().await?;
-            held
+            owned
         }
     };
-    held.sort_by_key(|lease| lease.partition);
-    Ok(held)
+    owned.sort_by_key(|lease| lease.partition);
+    Ok(owned)
 }
 
 pub(super) async fn release(

@@ -6,11 +6,10 @@
 //! (its owner's).
 
 mod admin;
+mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
 mod fetch;
-mod held;
-mod holds;
 mod leases;
 mod own;
 mod preflight;
@@ -21,6 +20,7 @@ mod purge;
 )]
 mod session;
 mod settle;
+mod waiting;
 
 #[cfg(test)]
 mod plans;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, Message,
-    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage,
+    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -52,7 +52,7 @@ use crate::names::{NameError, TableNames};
 /// A call that is not waited for any more has a second to end; then its connection is closed, because a connection that has fallen silent would never
 /// come back to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background, and waits for them for five minutes.
 ///
-/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `seq` is not in
+/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `row_id` is not in
 ///   the order of commits.
 /// * **PostgreSQL**: works with both layouts, the ordinary one and [the one by day](crate::migration::partitioned).
 /// * **SQLite**: use WAL and a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
@@ -107,8 +107,8 @@ impl SqlStore {
         };
         let rows = call(db, read).await?;
         rows.into_iter()
-            .map(|(walked, _)| {
-                walked
+            .map(|(scanned, _)| {
+                scanned
                     .row
                     .message
                     .map_err(|context| StoreError::Corrupt { context })
@@ -190,12 +190,12 @@ impl OutboxStore for SqlStore {
             bytes: request.bytes,
         };
         let (db, dialect) = self.parts();
-        let (partitions, in_hand) = (leases::partitions(request.leases), request.in_hand.to_vec());
+        let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
         call(&db, move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
                 limit,
             };
             fetch::fetch(&db, &dialect, scope, bounds).await
@@ -203,14 +203,14 @@ impl OutboxStore for SqlStore {
         .await
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         if request.leases.is_empty() {
             return Ok(Fetched::default());
         }
         let (db, dialect) = self.parts();
-        let request = held::Request {
+        let request = waiting::Request {
             partitions: leases::partitions(request.leases),
-            in_hand: request.in_hand.to_vec(),
+            in_flight: request.in_flight.to_vec(),
             excluding: request.excluding.iter().map(Key::from).collect(),
             per_aggregate: i64::from(request.per_aggregate.get()),
             bounds: Bounds {
@@ -218,10 +218,9 @@ impl OutboxStore for SqlStore {
                 bytes: request.bytes,
             },
         };
-        call(
-            &db,
-            move |db| async move { held::fetch(&db, &dialect, request).await },
-        )
+        call(&db, move |db| async move {
+            waiting::fetch(&db, &dialect, request).await
+        })
         .await
     }
 
@@ -274,7 +273,7 @@ impl OutboxAdmin for SqlStore {
             admin::decide(&db, &dialect, selection, Decision::Retry).await
         })
         .await
-        .map_err(failed("parked messages could not be retried"))
+        .map_err(failed("dead letters could not be retried"))
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
@@ -284,7 +283,7 @@ impl OutboxAdmin for SqlStore {
             admin::decide(&db, &dialect, selection, Decision::Skip).await
         })
         .await
-        .map_err(failed("parked messages could not be skipped"))
+        .map_err(failed("dead letters could not be skipped"))
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
@@ -298,14 +297,13 @@ impl OutboxAdmin for SqlStore {
         .map_err(failed("messages could not be replayed"))
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
         let (db, dialect) = self.parts();
-        call(
-            &db,
-            move |db| async move { admin::held(&db, &dialect, limit).await },
-        )
+        call(&db, move |db| async move {
+            admin::blocked(&db, &dialect, limit).await
+        })
         .await
-        .map_err(failed("held aggregates could not be listed"))
+        .map_err(failed("blocked aggregates could not be listed"))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {

@@ -1,6 +1,6 @@
-//! Checks that fetching walks the index of pending rows and nothing else, whatever the statistics say (O24).
+//! Checks that fetching scans the index of pending rows and nothing else, whatever the statistics say (O24).
 //!
-//! A table with many published, waiting and held rows and few that are due, once with statistics and once without any. These tests are here and not in
+//! A table with many published, waiting and blocked rows and few that are due, once with statistics and once without any. These tests are here and not in
 //! `tests/`, because they look at the statements themselves.
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ mod beside_others;
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
-const HELD: i64 = 5_000;
-const IN_HAND: i64 = 2_000;
+const BLOCKED: i64 = 5_000;
+const IN_FLIGHT: i64 = 2_000;
 
 #[tokio::test]
 async fn postgres() {
@@ -57,12 +57,12 @@ async fn postgres() {
             find(&plan, &|node| node.get("JIT").is_some()).is_none(),
             "the plan is compiled: {plan:#}"
         );
-        let holds = find(&plan, &|node| node["Alias"] == "h").expect("a look-up of the holds");
-        let read = holds["Actual Rows"].as_f64().unwrap() * holds["Actual Loops"].as_f64().unwrap()
-            + holds["Rows Removed by Filter"].as_f64().unwrap_or_default();
-        assert!(read <= 50.0, "{read} holds were read for 50 rows: {plan:#}");
+        let blocks = find(&plan, &|node| node["Alias"] == "h").expect("a look-up of the blocks");
+        let read = blocks["Actual Rows"].as_f64().unwrap() * blocks["Actual Loops"].as_f64().unwrap()
+            + blocks["Rows Removed by Filter"].as_f64().unwrap_or_default();
+        assert!(read <= 50.0, "{read} blocks were read for 50 rows: {plan:#}");
 
-        let waiting = dialect.waiting_of(&held_keys(64), &[1, 2, 3], 16);
+        let waiting = dialect.waiting_of(&blocked_keys(64), &[1, 2, 3], 16);
         let plan = explain_statement(
             &db,
             waiting,
@@ -76,7 +76,7 @@ async fn postgres() {
     }
 }
 
-/// Over many days, the walk merges their indexes of pending rows and stops at its limit, whether days are full or still empty.
+/// Over many days, the scan merges their indexes of pending rows and stops at its limit, whether days are full or still empty.
 #[tokio::test]
 async fn postgres_by_day() {
     let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
@@ -96,7 +96,7 @@ async fn postgres_by_day() {
         let at = format!("clock_timestamp() - interval '{day} days'");
         insert_at(&db, &dialect, PUBLISHED / 4, 1, &at).await;
         insert_at(&db, &dialect, PENDING / 8, 0, &at).await;
-        insert_at(&db, &dialect, HELD / 8, 3, &at).await;
+        insert_at(&db, &dialect, BLOCKED / 8, 3, &at).await;
     }
     for statistics in ["none", "stale", "fresh"] {
         if statistics != "none" {
@@ -182,7 +182,7 @@ async fn mariadb() {
         assert!(read < 1_000, "{read} index entries were read to fetch 50 rows");
 
         run(&db, "FLUSH STATUS").await;
-        let waiting = dialect.waiting_seqs_of(&held_keys(64), 16);
+        let waiting = dialect.waiting_row_ids_of(&blocked_keys(64), 16);
         assert_eq!(db.query_all_raw(waiting).await.unwrap().len(), 64);
         let read = entries_read(&db).await;
         assert!(
@@ -192,19 +192,19 @@ async fn mariadb() {
     }
 }
 
-/// A plan that was cached while nothing was held must not read all holds for each row afterwards.
+/// A plan that was cached while nothing was blocked must not read all blocks for each row afterwards.
 #[tokio::test]
-async fn postgres_cached_before_a_burst_of_holds() {
+async fn postgres_cached_before_a_burst_of_blocks() {
     let Some((db, names)) = open("OUTBOX_TEST_POSTGRES_URL").await else {
         return;
     };
     let dialect = Dialect::new(DbBackend::Postgres, &names);
     insert(&db, &dialect, PENDING, 0).await;
-    run(&db, &format!("VACUUM ANALYZE {}", dialect.holds)).await;
+    run(&db, &format!("VACUUM ANALYZE {}", dialect.blocks)).await;
     let plan = explain(&db, &dialect, 50, "EXPLAIN (COSTS OFF, FORMAT JSON)").await;
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-    let holds = find(&plan, &|node| node["Alias"] == "h").expect("a look-up of the holds");
-    assert_eq!(holds["Index Name"], "outbox_holds_pk", "{plan:#}");
+    let blocks = find(&plan, &|node| node["Alias"] == "h").expect("a look-up of the blocks");
+    assert_eq!(blocks["Index Name"], "outbox_blocks_pk", "{plan:#}");
 }
 
 /// Index entries and rows that this session has read since `FLUSH STATUS`.
@@ -285,24 +285,24 @@ async fn run(db: &DatabaseConnection, sql: &str) {
         .unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Published, waiting and delayed rows before and behind the pending ones, and many holds.
+/// Published, waiting and delayed rows before and behind the pending ones, and many blocks.
 async fn fill(db: &DatabaseConnection, dialect: &Dialect) {
     for (count, status) in [
         (PUBLISHED, 1),
-        (HELD, 3),
+        (BLOCKED, 3),
         (PENDING, 0),
         (PUBLISHED, 1),
         (PENDING, 0),
-        (IN_HAND, 0),
+        (IN_FLIGHT, 0),
     ] {
         insert(db, dialect, count, status).await;
     }
     let sql = format!(
-        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, due_at) SELECT 'order', {}, 7, {} FROM {}",
-        dialect.holds,
+        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, blocked_until) SELECT 'order', {}, 7, {} FROM {}",
+        dialect.blocks,
         text(dialect),
         dialect.now(),
-        numbers(dialect, HELD),
+        numbers(dialect, BLOCKED),
     );
     run(db, &sql).await;
     let later = dialect.now_plus("3600000000");
@@ -381,19 +381,19 @@ const PARTITIONS: [i64; 64] = {
     partitions
 };
 
-/// The walk, with many rows in hand, those at its end.
+/// The scan, with many rows in flight, those at its end.
 fn statement(dialect: &Dialect, limit: u32) -> Statement {
-    let last = 2 * PUBLISHED + HELD + 2 * PENDING + IN_HAND;
-    let in_hand: Vec<i64> = (last - IN_HAND..last).collect();
-    dialect.walk(Scope {
+    let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_FLIGHT;
+    let in_flight: Vec<i64> = (last - IN_FLIGHT..last).collect();
+    dialect.scan(Scope {
         partitions: &PARTITIONS,
-        in_hand: &in_hand,
+        in_flight: &in_flight,
         limit: i64::from(limit),
     })
 }
 
-/// Keys of held aggregates.
-fn held_keys(count: i64) -> Vec<Key> {
+/// Keys of blocked aggregates.
+fn blocked_keys(count: i64) -> Vec<Key> {
     let key = |n: i64| Key::from(&outbox_core::Aggregate::new("order", n.to_string()));
     (1..=count).map(key).collect()
 }

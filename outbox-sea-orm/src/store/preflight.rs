@@ -41,9 +41,9 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     let version = text(db, version).await.map_err(failed(CONTEXT))?;
     check_version(dialect.backend, &version)?;
     for (table, column) in [
-        (&dialect.messages, "seq"),
+        (&dialect.messages, "row_id"),
         (&dialect.aggregates, "1"),
-        (&dialect.holds, "1"),
+        (&dialect.blocks, "1"),
         (&dialect.leases, "epoch"),
         // The newest column: tables of an older version are told from what a relay can work with.
         (&dialect.relays, "fitness"),

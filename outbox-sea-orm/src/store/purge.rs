@@ -18,7 +18,7 @@ use crate::dialect::{Dialect, micros};
 /// Rows per statement.
 const ROWS_MAX: usize = 1024;
 
-/// Ids of rows that are old enough are at most so much later, because writers' clocks differ from the database's. More costs a longer walk, less
+/// Ids of rows that are old enough are at most so much later, because writers' clocks differ from the database's. More costs a longer scan, less
 /// leaves rows of fast clocks for a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 

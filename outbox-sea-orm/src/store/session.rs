@@ -46,7 +46,7 @@ where
         pool: pool.clone(),
         connection: Mutex::new(None),
         owes_rollback: AtomicBool::new(false),
-        is_given_up: AtomicBool::new(false),
+        is_abandoned: AtomicBool::new(false),
     });
     let (waiting, gone) = oneshot::channel::<()>();
     let outcome = detached(async move {
@@ -54,9 +54,9 @@ where
         let outcome = tokio::select! {
             biased;
             outcome = &mut work => Some(outcome),
-            () = session.given_up(gone) => None,
+            () = session.abandoned(gone) => None,
         };
-        session.is_given_up.store(outcome.is_none(), Ordering::Relaxed);
+        session.is_abandoned.store(outcome.is_none(), Ordering::Relaxed);
         outcome
     });
     let outcome = outcome.await;
@@ -76,7 +76,7 @@ pub(super) struct Session {
     /// A transaction was left without a commit.
     owes_rollback: AtomicBool,
     /// Nobody waits for the call any more: the connection is closed.
-    is_given_up: AtomicBool,
+    is_abandoned: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -226,7 +226,7 @@ impl Session {
 
     /// Nobody waits for the call any more, and it has had its grace. A file has no other side that could fall silent, and a database in memory
     /// ends with its connection.
-    async fn given_up(&self, gone: oneshot::Receiver<()>) {
+    async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.get_database_backend() == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
@@ -241,7 +241,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.get_mut().take() {
             let owes_rollback = *self.owes_rollback.get_mut();
-            if *self.is_given_up.get_mut() {
+            if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
                 // The socket, without a word to the other side, which would have to be waited for. The pool may open another one.
                 with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));

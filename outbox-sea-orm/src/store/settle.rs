@@ -13,9 +13,9 @@ use outbox_core::store::storable_error;
 use outbox_core::{Lease, Settlement, Verdict};
 use sea_orm::DbErr;
 
-use super::held::read_key;
-use super::holds::{self, Hold};
+use super::blocks::{self, Block};
 use super::session::Session;
+use super::waiting::read_key;
 use super::{leases, repeat_deadlocks};
 use crate::dialect::key::Key;
 #[cfg(feature = "postgres")]
@@ -55,8 +55,8 @@ pub(super) async fn settle(
     if dialect.backend == sea_orm::DbBackend::Postgres
         && let Some(keep) = published_only(settlements)
     {
-        let seqs: Vec<i64> = settlements.iter().map(|settlement| settlement.seq).collect();
-        let statement = postgres::settle_published(dialect, &claimed, &seqs, keep);
+        let row_ids: Vec<i64> = settlements.iter().map(|settlement| settlement.row_id).collect();
+        let statement = postgres::settle_published(dialect, &claimed, &row_ids, keep);
         let rows = db.query_all_raw(statement).await?;
         return accepted_count(&rows, settlements);
     }
@@ -79,11 +79,11 @@ fn published_only(settlements: &[Settlement]) -> Option<bool> {
 
 #[cfg(feature = "postgres")]
 fn accepted_count(rows: &[sea_orm::QueryResult], settlements: &[Settlement]) -> Result<usize, DbErr> {
-    let held = rows
+    let owned = rows
         .iter()
         .map(|row| row.try_get::<i64>("", "partition_no"))
         .collect::<Result<BTreeSet<_>, _>>()?;
-    let is_accepted = |settlement: &&Settlement| held.contains(&i64::from(settlement.partition));
+    let is_accepted = |settlement: &&Settlement| owned.contains(&i64::from(settlement.partition));
     Ok(settlements.iter().filter(is_accepted).count())
 }
 
@@ -97,9 +97,9 @@ async fn settle_all(
     let rows = tx
         .query_all_raw(dialect.lock_leases(&leases::partitions(claimed)))
         .await?;
-    let mut held = leases::read(&rows)?;
-    held.retain(|lease| claimed.contains(lease));
-    let partitions = leases::partitions(&held);
+    let mut owned = leases::read(&rows)?;
+    owned.retain(|lease| claimed.contains(lease));
+    let partitions = leases::partitions(&owned);
     let accepted: Vec<&Settlement> = settlements
         .iter()
         .filter(|settlement| partitions.contains(&i64::from(settlement.partition)))
@@ -153,12 +153,12 @@ impl Settling<'_> {
                 groups
                     .entry((settlement.waited, keep))
                     .or_default()
-                    .push(settlement.seq);
+                    .push(settlement.row_id);
             }
         }
-        for ((waited, keep), seqs) in groups {
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_published(self.rows(seqs, waited), keep);
+        for ((waited, keep), row_ids) in groups {
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_published(self.rows(row_ids, waited), keep);
                 self.tx.execute_raw(statement).await?;
             }
         }
@@ -167,60 +167,60 @@ impl Settling<'_> {
             return Ok(());
         }
 
-        // 2. The holds, all of them locked in one order before the first is changed.
+        // 2. The blocks, all of them locked in one order before the first is changed.
         let keys: BTreeSet<Key> = found
             .values()
             .filter(|row| row.is_sequenced)
             .map(|row| row.key.clone())
             .collect();
         let keys: Vec<Key> = keys.into_iter().collect();
-        let mut holds = holds::lock(self.tx, self.dialect, &keys).await?;
-        let changes = Changes::decide(&others, &found, &mut holds);
-        holds::put(self.tx, self.dialect, &holds).await?;
+        let mut blocks = blocks::lock(self.tx, self.dialect, &keys).await?;
+        let changes = Changes::decide(&others, &found, &mut blocks);
+        blocks::put(self.tx, self.dialect, &blocks).await?;
 
         // 3. The rows.
-        for ((failure, waited), seqs) in &changes.failed {
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_failed(self.rows(seqs, *waited), failure);
+        for ((failure, waited), row_ids) in &changes.failed {
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_failed(self.rows(row_ids, *waited), failure);
                 self.tx.execute_raw(statement).await?;
             }
         }
-        for seqs in changes.waiting.chunks(ROWS_MAX) {
-            let statement = self.dialect.set_waiting(self.rows(seqs, false));
+        for row_ids in changes.waiting.chunks(ROWS_MAX) {
+            let statement = self.dialect.set_waiting(self.rows(row_ids, false));
             self.tx.execute_raw(statement).await?;
         }
 
-        // 4. Holds that nothing waits for any more. Those that were locked or written above and are not halted.
-        let open: Vec<Key> = holds
+        // 4. Blocks that nothing waits for any more. Those that were locked or written above and are not halted.
+        let open: Vec<Key> = blocks
             .into_iter()
-            .filter(|(_, hold)| hold.halted_by.is_none())
+            .filter(|(_, block)| block.halted_by.is_none())
             .map(|(key, _)| key)
             .collect();
-        holds::end(self.tx, self.dialect, &open).await
+        blocks::end(self.tx, self.dialect, &open).await
     }
 
     async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<i64, Found>, DbErr> {
         let mut found = HashMap::with_capacity(settlements.len());
         for waited in [false, true] {
-            let seqs: Vec<i64> = settlements
+            let row_ids: Vec<i64> = settlements
                 .iter()
                 .filter(|settlement| settlement.waited == waited)
-                .map(|settlement| settlement.seq)
+                .map(|settlement| settlement.row_id)
                 .collect();
-            for seqs in seqs.chunks(ROWS_MAX) {
-                let statement = self.dialect.rows_to_settle(self.rows(seqs, waited));
+            for row_ids in row_ids.chunks(ROWS_MAX) {
+                let statement = self.dialect.rows_to_settle(self.rows(row_ids, waited));
                 for row in self.tx.query_all_raw(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
                     let available: Option<i64> = row.try_get("", "available_micros")?;
                     let is_delayed = is("is_delayed")?;
                     found.insert(
-                        row.try_get("", "seq")?,
+                        row.try_get("", "row_id")?,
                         Found {
                             key: read_key(&row)?,
                             partition: row.try_get("", "partition_no")?,
                             is_sequenced: is("is_sequenced")?,
                             delayed_until: available.filter(|_| is_delayed),
-                            oldest: row.try_get("", "oldest_seq")?,
+                            oldest: row.try_get("", "oldest_row_id")?,
                             now: row.try_get("", "now_micros")?,
                         },
                     );
@@ -230,10 +230,10 @@ impl Settling<'_> {
         Ok(found)
     }
 
-    fn rows<'r>(&'r self, seqs: &'r [i64], waited: bool) -> Rows<'r> {
+    fn rows<'r>(&'r self, row_ids: &'r [i64], waited: bool) -> Rows<'r> {
         Rows {
             partitions: self.partitions,
-            seqs,
+            row_ids,
             waited,
         }
     }
@@ -246,49 +246,49 @@ struct Changes {
     failed: BTreeMap<(Failure, bool), Vec<i64>>,
     /// Pending rows that become waiting.
     waiting: Vec<i64>,
-    /// Keys of the oldest rows that these verdicts make waiting, by aggregate.
+    /// Row ids of the oldest rows that these verdicts make waiting, by aggregate.
     oldest: BTreeMap<Key, i64>,
 }
 
 impl Changes {
-    /// Takes the verdicts in their order. Holds are changed in memory.
+    /// Takes the verdicts in their order. Blocks are changed in memory.
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<i64, Found>,
-        holds: &mut BTreeMap<Key, Hold>,
+        blocks: &mut BTreeMap<Key, Block>,
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
             // A row that is not found has been settled by an earlier call.
-            let Some(row) = found.get(&settlement.seq) else {
+            let Some(row) = found.get(&settlement.row_id) else {
                 continue;
             };
             match &settlement.verdict {
                 Verdict::Published { .. } => {}
-                Verdict::Waits => changes.waits(settlement, row, holds),
-                Verdict::Held {
+                Verdict::Waits => changes.waits(settlement, row, blocks),
+                Verdict::Blocked {
                     delay,
                     error,
                     attempt,
                 } => {
                     let until = later(row.now, *delay);
                     if row.is_sequenced {
-                        hold_until(holds, row, until);
+                        block_until(blocks, row, until);
                         changes.becomes_oldest(settlement, row);
                     }
                     let failure = Failure {
-                        parked: false,
+                        dead: false,
                         attempt: *attempt,
                         error: error.as_deref().map(storable_error),
                         until_micros: (!row.is_sequenced).then_some(until),
                     };
                     changes.fail(failure, settlement);
                 }
-                Verdict::Parked { error, halt } => {
+                Verdict::Dead { error, halt } => {
                     // One message halts an aggregate at a time; another waits for its turn.
-                    let parked = !(*halt && row.is_sequenced) || halt_by(holds, row, settlement.seq);
+                    let dead = !(*halt && row.is_sequenced) || halt_by(blocks, row, settlement.row_id);
                     let failure = Failure {
-                        parked,
+                        dead,
                         attempt: true,
                         error: Some(storable_error(error)),
                         until_micros: None,
@@ -304,25 +304,25 @@ impl Changes {
         self.failed
             .entry((failure, settlement.waited))
             .or_default()
-            .push(settlement.seq);
+            .push(settlement.row_id);
     }
 
-    fn waits(&mut self, settlement: &Settlement, row: &Found, holds: &mut BTreeMap<Key, Hold>) {
+    fn waits(&mut self, settlement: &Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
         if !row.is_sequenced {
             if row.delayed_until.is_some() && !settlement.waited {
-                self.waiting.push(settlement.seq);
+                self.waiting.push(settlement.row_id);
             }
             return;
         }
-        if row.delayed_until.is_none() && (settlement.waited || !holds.contains_key(&row.key)) {
+        if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // What is first in its aggregate's queue says when the hold is due. A halted one is not moved by it.
+        // What is first in its aggregate's queue says when the block ends. A halted one is not moved by it.
         if self.becomes_oldest(settlement, row) {
-            hold_until(holds, row, row.delayed_until.unwrap_or(row.now));
+            block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
         if !settlement.waited {
-            self.waiting.push(settlement.seq);
+            self.waiting.push(settlement.row_id);
         }
     }
 
@@ -332,37 +332,40 @@ impl Changes {
         let is_oldest = [row.oldest, noted]
             .into_iter()
             .flatten()
-            .all(|oldest| settlement.seq <= oldest);
+            .all(|oldest| settlement.row_id <= oldest);
         if is_oldest {
-            self.oldest.insert(row.key.clone(), settlement.seq);
+            self.oldest.insert(row.key.clone(), settlement.row_id);
         }
         is_oldest
     }
 }
 
-/// Holds the aggregate of a row until then. A halted one stays halted.
-fn hold_until(holds: &mut BTreeMap<Key, Hold>, row: &Found, until: i64) {
-    put(holds, row, Some(until), None);
+/// Blocks the aggregate of a row until then. A halted one stays halted.
+fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
+    put(blocks, row, Some(until), None);
 }
 
 /// Halts the aggregate of a row. False if it is halted already.
-fn halt_by(holds: &mut BTreeMap<Key, Hold>, row: &Found, seq: i64) -> bool {
-    put(holds, row, None, Some(seq))
+fn halt_by(blocks: &mut BTreeMap<Key, Block>, row: &Found, row_id: i64) -> bool {
+    put(blocks, row, None, Some(row_id))
 }
 
 /// False if it is halted, and stays as it is.
 fn put(
-    holds: &mut BTreeMap<Key, Hold>,
+    blocks: &mut BTreeMap<Key, Block>,
     row: &Found,
     due_micros: Option<i64>,
     halted_by: Option<i64>,
 ) -> bool {
-    if holds.get(&row.key).is_some_and(|hold| hold.halted_by.is_some()) {
+    if blocks
+        .get(&row.key)
+        .is_some_and(|block| block.halted_by.is_some())
+    {
         return false;
     }
-    holds.insert(
+    blocks.insert(
         row.key.clone(),
-        Hold {
+        Block {
             partition: row.partition,
             due_micros,
             halted_by,

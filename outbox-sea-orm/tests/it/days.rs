@@ -84,8 +84,8 @@ async fn purge_once(test: &TestDb, after: Option<outbox_core::MessageId>) -> Pur
 
 /// What is not published, or not for long enough, stays when its day goes: with its state, its key and its order.
 #[tokio::test]
-async fn a_parked_message_survives_the_drop_of_its_day() {
-    let Some(test) = open("parked").await else { return };
+async fn a_dead_letter_survives_the_drop_of_its_day() {
+    let Some(test) = open("dead").await else { return };
     make_day(&test, 5, 10).await;
     let messages = test.messages();
     for (n, change) in [
@@ -118,7 +118,7 @@ async fn a_parked_message_survives_the_drop_of_its_day() {
     assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 5);
 
     // They go their way, and then they are deleted like any other.
-    assert_eq!(test.store().retry(&Selection::parked()).await.unwrap(), 1);
+    assert_eq!(test.store().retry(&Selection::dead_letters()).await.unwrap(), 1);
     let (_, leases) = test.lease_all().await;
     let rows = test.fetch_all().await;
     assert_eq!(rows.len(), 3, "two old and the new one");
@@ -161,7 +161,7 @@ async fn writers_do_not_fail_while_a_day_is_dropped() {
         let (_, leases) = test.lease_all().await;
         let mut settled = 0;
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-            let rows = test.walk(&leases, 100).await.due;
+            let rows = test.scan(&leases, 100).await.due;
             settled += test
                 .settle(&leases, &rows, Verdict::Published { keep: true })
                 .await;

@@ -23,7 +23,7 @@ crate::on_every_backend!(
 );
 
 /// Writers of few aggregates, some of which roll back, while an observer looks. At every moment the committed numbers of an
-/// aggregate are 1 … n, and in the end `seq` has the same order: what a relay reads is the order of commits.
+/// aggregate are 1 … n, and in the end `row_id` has the same order: what a relay reads is the order of commits.
 async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 20),
@@ -68,8 +68,8 @@ async fn numbers_follow_commits_under_concurrency(test: TestDb) {
         assert_eq!(
             message.sequence,
             Some(*last + 1),
-            "seq {} is out of order",
-            row.seq
+            "row_id {} is out of order",
+            row.row_id
         );
         *last += 1;
     }
@@ -288,7 +288,7 @@ async fn an_old_snapshot_does_not_give_old_numbers() {
             _ => {
                 recorded.unwrap();
                 old.commit().await.unwrap();
-                let sql = "SELECT CAST(GROUP_CONCAT(sequence ORDER BY seq SEPARATOR '') AS SIGNED) FROM outbox_messages";
+                let sql = "SELECT CAST(GROUP_CONCAT(sequence ORDER BY row_id SEPARATOR '') AS SIGNED) FROM outbox_messages";
                 assert_eq!(crate::support::int(&pool, sql).await, 123);
             }
         }

@@ -69,11 +69,11 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_leases",
                 "outbox_messages",
                 "outbox_aggregates",
-                "outbox_holds",
+                "outbox_blocks",
                 "outbox_relays",
                 "outbox_messages_readable",
-                "outbox_parked",
-                "outbox_held",
+                "outbox_dead_letters",
+                "outbox_blocked",
             ] {
                 assert_eq!(count(&db, table).await, None, "{table} is left on {backend:?}");
             }
@@ -264,13 +264,13 @@ async fn the_view_shows_any_payload() {
             .unwrap();
         let sql = match db.get_database_backend() {
             DbBackend::Postgres => {
-                "SELECT id::text AS id, event_id::text AS event_id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id::text AS id, event_id::text AS event_id, status, aggregate_id, payload, created_at::text AS created_at FROM outbox_messages_readable ORDER BY row_id"
             }
             DbBackend::MySql => {
-                "SELECT id, event_id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, CAST(created_at AS CHAR) AS created_at FROM outbox_messages_readable ORDER BY row_id"
             }
             _ => {
-                "SELECT id, event_id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY seq"
+                "SELECT id, event_id, status, aggregate_id, payload, created_at FROM outbox_messages_readable ORDER BY row_id"
             }
         };
         let rows = db
@@ -285,7 +285,7 @@ async fn the_view_shows_any_payload() {
         assert_eq!(column("id")[0], ids[0].to_string(), "{backend:?}");
         assert_eq!(column("event_id"), column("id"), "{backend:?}");
         assert_eq!(column("aggregate_id"), ["ü"; 4]);
-        assert_eq!(column("status"), ["pending", "parked", "waiting", "pending"]);
+        assert_eq!(column("status"), ["pending", "dead", "waiting", "pending"]);
         assert!(column("created_at").iter().all(|time| time.starts_with("20")));
         let payloads = column("payload");
         assert!(payloads[0].contains("\"id\":\"ü\""), "{payloads:?}");
@@ -300,11 +300,11 @@ async fn the_view_shows_any_payload() {
         } else {
             ""
         };
-        let sql = format!("SELECT id{cast} AS id FROM outbox_parked");
+        let sql = format!("SELECT id{cast} AS id FROM outbox_dead_letters");
         let statement = Statement::from_string(db.get_database_backend(), sql);
-        let parked = db.query_one_raw(statement).await.unwrap().unwrap();
+        let dead = db.query_one_raw(statement).await.unwrap().unwrap();
         assert_eq!(
-            parked.try_get::<String>("", "id").unwrap(),
+            dead.try_get::<String>("", "id").unwrap(),
             ids[1].to_string(),
             "{backend:?}"
         );

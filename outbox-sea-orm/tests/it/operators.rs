@@ -65,18 +65,18 @@ mod head_row {
             .await
             .unwrap();
         let (_, leases) = test.lease_all().await;
-        let rows = test.walk(&leases, 10).await.due;
+        let rows = test.scan(&leases, 10).await.due;
         let settle = async {
-            let held = Verdict::Held {
+            let blocked = Verdict::Blocked {
                 delay: Duration::ZERO,
                 error: Some("no".to_owned()),
                 attempt: true,
             };
-            let parked = Verdict::Parked {
+            let dead = Verdict::Dead {
                 error: "no".to_owned(),
                 halt: true,
             };
-            test.settle(&leases, &rows[..1], held).await + test.settle(&leases, &rows[1..], parked).await
+            test.settle(&leases, &rows[..1], blocked).await + test.settle(&leases, &rows[1..], dead).await
         };
         let settled = tokio::time::timeout(Duration::from_secs(20), settle).await;
         assert_eq!(settled.expect("settling waits for the head row"), 2);
@@ -84,18 +84,18 @@ mod head_row {
     }
 }
 
-/// What a relay does, with every third message failing and every seventh parked.
+/// What a relay does, with every third message failing and every seventh dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
-    let walked = test.walk(leases, 50).await;
-    let held = test.fetch_held(leases).await;
-    let mut waits = walked.waits;
-    waits.extend(held.waits);
+    let scanned = test.scan(leases, 50).await;
+    let blocked = test.fetch_waiting(leases).await;
+    let mut waits = scanned.waits;
+    waits.extend(blocked.waits);
     if !waits.is_empty() {
         until_settled(&store, leases, &waits).await;
     }
-    let mut rows = walked.due;
-    rows.extend(held.due);
+    let mut rows = scanned.due;
+    rows.extend(blocked.due);
     let found = rows.len();
     let mut failed = std::collections::HashSet::new();
     for (n, row) in rows.iter().enumerate() {
@@ -104,11 +104,11 @@ async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<
         }
         let sequence = row.message.as_ref().unwrap().sequence.unwrap();
         let verdict = match (round + n as u64 + sequence) % 7 {
-            0 => Verdict::Parked {
+            0 => Verdict::Dead {
                 error: "no".to_owned(),
                 halt: true,
             },
-            1 | 2 => Verdict::Held {
+            1 | 2 => Verdict::Blocked {
                 delay: Duration::ZERO,
                 error: Some("no".to_owned()),
                 attempt: true,
@@ -142,7 +142,7 @@ fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Operators retry, skip and resume all the while. In the end everything is published, in sequence, and no hold is left.
+/// Operators retry, skip and resume all the while. In the end everything is published, in sequence, and no block is left.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
@@ -158,7 +158,7 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let outcome = match operator {
-                        0 => store.retry(&Selection::parked()).await.map(|_| ()),
+                        0 => store.retry(&Selection::dead_letters()).await.map(|_| ()),
                         _ => {
                             let aggregate = outbox_core::Aggregate::new("probe", "1");
                             store.resume(&aggregate).await.map(|_| ())
@@ -191,8 +191,8 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
             .collect();
         assert_eq!(sequences, (1..=EACH).collect::<Vec<_>>(), "aggregate {aggregate}");
     }
-    let holds = format!("SELECT count(*) FROM {}", test.holds());
-    assert_eq!(test.int(&holds).await, 0, "a hold is left");
+    let blocks = format!("SELECT count(*) FROM {}", test.blocks());
+    assert_eq!(test.int(&blocks).await, 0, "a block is left");
     let waiting = Selection::all().status(MessageStatus::Waiting);
     let waiting = test.store().list(&waiting, 10.try_into().unwrap()).await.unwrap();
     assert_eq!(waiting, []);

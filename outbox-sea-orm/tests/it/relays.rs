@@ -164,7 +164,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
     let messages = broker.messages();
     assert_eq!(messages.len() as u64, AGGREGATES * EACH);
     for aggregate in 0..AGGREGATES {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::{Probe, aggregate};
-use outbox_core::{FetchRequest, Fetched, FetchedRow, HeldRequest, Lease, NewMessage, OutboxStore, Verdict};
+use outbox_core::{
+    FetchRequest, Fetched, FetchedRow, Lease, NewMessage, OutboxStore, Verdict, WaitingRequest,
+};
 use time::OffsetDateTime;
 
 use crate::support::TestDb;
@@ -28,31 +30,31 @@ fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
     leases.iter().any(|lease| lease.partition == row.partition)
 }
 
-async fn walk(test: &TestDb, leases: &[Lease], limit: u32, in_hand: &[FetchedRow]) -> Fetched {
-    let in_hand: Vec<i64> = in_hand.iter().map(|row| row.seq).collect();
+async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedRow]) -> Fetched {
+    let in_flight: Vec<i64> = in_flight.iter().map(|row| row.row_id).collect();
     let request = FetchRequest {
         leases,
         limit: limit.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand: &in_hand,
+        in_flight: &in_flight,
     };
     test.store().fetch(request).await.unwrap()
 }
 
-/// Fetches until nothing more comes, as a relay does that has everything in hand meanwhile.
-async fn fetch_all_into_hand(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
-    let mut hand: Vec<FetchedRow> = Vec::new();
+/// Fetches until nothing more comes, as a relay does that has everything in flight meanwhile.
+async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
+    let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
-        let fetched = walk(test, leases, limit, &hand).await;
+        let fetched = scan(test, leases, limit, &in_flight).await;
         assert!(
             !fetched.due.is_empty() || !fetched.more,
             "there is more, and nothing of it comes"
         );
         if fetched.due.is_empty() {
-            return hand;
+            return in_flight;
         }
-        assert!(fetched.due.is_sorted_by_key(|row| row.seq));
-        hand.extend(fetched.due);
+        assert!(fetched.due.is_sorted_by_key(|row| row.row_id));
+        in_flight.extend(fetched.due);
     }
 }
 
@@ -68,13 +70,17 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     let expected: HashSet<i64> = everything
         .iter()
         .filter(|row| owns(&leases, row))
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     assert!(!expected.is_empty() && expected.len() < everything.len());
     for limit in [1, 50, 1_000] {
-        let rows = fetch_all_into_hand(&test, &leases, limit).await;
-        let seqs: HashSet<i64> = rows.iter().map(|row| row.seq).collect();
-        assert_eq!((rows.len(), &seqs), (expected.len(), &expected), "limit {limit}");
+        let rows = fetch_all_in_flight(&test, &leases, limit).await;
+        let row_ids: HashSet<i64> = rows.iter().map(|row| row.row_id).collect();
+        assert_eq!(
+            (rows.len(), &row_ids),
+            (expected.len(), &expected),
+            "limit {limit}"
+        );
         let mut last = BTreeMap::new();
         for row in &rows {
             let sequence = row.message.as_ref().unwrap().sequence;
@@ -88,16 +94,16 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-/// All that is pending is of one aggregate, and most of it in hand.
+/// All that is pending is of one aggregate, and most of it in flight.
 async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();
     let (_, mut leases) = test.lease_all().await;
     let partition = aggregate("a").partition();
     leases.retain(|lease| lease.partition == partition || lease.partition < 20);
-    let rows = fetch_all_into_hand(&test, &leases, 100).await;
+    let rows = fetch_all_in_flight(&test, &leases, 100).await;
     assert_eq!(rows.len(), 400);
-    assert!(rows.is_sorted_by_key(|row| row.seq));
+    assert!(rows.is_sorted_by_key(|row| row.row_id));
 }
 
 async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
@@ -111,14 +117,14 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     });
     test.record(alone.collect::<Vec<_>>()).await.unwrap();
     let (_, all) = test.lease_all().await;
-    let fetched = test.walk(&all, 1_000).await;
+    let fetched = test.scan(&all, 1_000).await;
     test.store().settle(&all, &fetched.waits).await.unwrap();
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: Duration::ZERO,
         error: None,
         attempt: false,
     };
-    test.settle(&all, &fetched.due, held).await;
+    test.settle(&all, &fetched.due, blocked).await;
     let mine: Vec<Lease> = all
         .iter()
         .copied()
@@ -133,46 +139,46 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let expected: HashSet<i64> = everything
         .iter()
         .filter(|row| owns(&mine, row))
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
-    let own: HashSet<i64> = look_held(&test, &mine, &[])
+    let own: HashSet<i64> = look_waiting(&test, &mine, &[])
         .await
         .iter()
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
     assert_eq!(own, expected);
     assert_eq!(
-        look_held(&test, &theirs, &[]).await.len() + own.len(),
+        look_waiting(&test, &theirs, &[]).await.len() + own.len(),
         everything.len()
     );
-    // With a half of it in hand, the other half comes.
-    let in_hand: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
-    let rest: HashSet<i64> = look_held(&test, &mine, &in_hand)
+    // With a half of it in flight, the other half comes.
+    let in_flight: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
+    let rest: HashSet<i64> = look_waiting(&test, &mine, &in_flight)
         .await
         .iter()
-        .map(|row| row.seq)
+        .map(|row| row.row_id)
         .collect();
-    assert_eq!(rest.len() + in_hand.len(), own.len());
-    assert!(rest.is_disjoint(&in_hand.into_iter().collect()));
+    assert_eq!(rest.len() + in_flight.len(), own.len());
+    assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
 }
 
-async fn look_held(test: &TestDb, leases: &[Lease], in_hand: &[i64]) -> Vec<FetchedRow> {
-    let request = HeldRequest {
+async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[i64]) -> Vec<FetchedRow> {
+    let request = WaitingRequest {
         leases,
         limit: 1_000.try_into().unwrap(),
         per_aggregate: 10.try_into().unwrap(),
         bytes: usize::MAX,
-        in_hand,
+        in_flight,
         excluding: &[],
     };
-    test.store().fetch_held(request).await.unwrap().due
+    test.store().fetch_waiting(request).await.unwrap().due
 }
 
 /// Looks until so many messages are due.
 async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
     let wait = async {
         loop {
-            let due = look_held(test, leases, &[]).await;
+            let due = look_waiting(test, leases, &[]).await;
             if due.len() == count {
                 return due;
             }

@@ -125,9 +125,9 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     // Begun, and dropped at once.
     assert!(futures_util::FutureExt::now_or_never(leave.as_mut()).is_none());
     drop(leave);
-    let held = format!("SELECT count(*) FROM {} WHERE owner IS NOT NULL", test.leases());
+    let owned = format!("SELECT count(*) FROM {} WHERE owner IS NOT NULL", test.leases());
     let given_back = async {
-        while test.int(&held).await > 0 {
+        while test.int(&owned).await > 0 {
             tokio::task::yield_now().await;
         }
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::conformance::store::{
-    HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
+    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
 };
 use outbox_core::{
     Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
@@ -94,7 +94,7 @@ impl Fixture {
 
 impl StoreFixture for Fixture {
     type Store = SqlStore;
-    type Held = Held;
+    type Open = Open;
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
@@ -126,8 +126,8 @@ impl StoreFixture for Fixture {
         Ok(self.record(events).await?.rollback().await?)
     }
 
-    async fn hold(&self, events: Events) -> Result<Held, Refused> {
-        Ok(Held(self.record(events).await?))
+    async fn begin(&self, events: Events) -> Result<Open, Refused> {
+        Ok(Open(self.record(events).await?))
     }
 
     async fn expire_leases(&self) {
@@ -157,9 +157,9 @@ impl StoreFixture for Fixture {
     }
 }
 
-struct Held(OutboxTransaction);
+struct Open(OutboxTransaction);
 
-impl HeldTransaction for Held {
+impl OpenTransaction for Open {
     async fn commit(self) {
         self.0.commit().await.unwrap();
     }
@@ -175,7 +175,7 @@ async fn rows(db: &TestDb) -> Vec<RowState> {
         _ => column.to_owned(),
     };
     let sql = format!(
-        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY seq",
+        "SELECT id, aggregate_type, aggregate_id, sequence, {}, {} FROM {} ORDER BY row_id",
         cast("status"),
         cast("attempts"),
         db.messages()
@@ -202,7 +202,7 @@ async fn rows(db: &TestDb) -> Vec<RowState> {
                     0 => MessageStatus::Pending,
                     1 => MessageStatus::Published,
                     3 => MessageStatus::Waiting,
-                    _ => MessageStatus::Parked,
+                    _ => MessageStatus::Dead,
                 },
                 attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
             }
@@ -231,7 +231,7 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     let (owner, leases) = test.lease_all().await;
     let settlements = settlements(
         &test.fetch_all().await,
-        &Verdict::Held {
+        &Verdict::Blocked {
             delay: Duration::ZERO,
             error: Some("no".to_owned()),
             attempt: true,
@@ -283,23 +283,24 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
             .map(|_| {
                 let store = test.store();
                 tokio::spawn(async move {
-                    let mut held = Vec::new();
+                    let mut owned = Vec::new();
                     for _ in 0..20 {
                         // SQLite may answer that it is busy; a relay then asks again.
-                        held.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
+                        owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
                     }
-                    held
+                    owned
                 })
             })
             .collect();
-        let mut held = Vec::new();
+        let mut owned = Vec::new();
         for task in tasks {
-            held.extend(task.await.unwrap());
+            owned.extend(task.await.unwrap());
         }
-        held.sort_by_key(|lease| lease.partition);
+        owned.sort_by_key(|lease| lease.partition);
         let expected: Vec<_> = (0..64).map(|partition| (partition, round)).collect();
         assert_eq!(
-            held.iter()
+            owned
+                .iter()
                 .map(|lease| (lease.partition, lease.epoch))
                 .collect::<Vec<_>>(),
             expected
@@ -308,7 +309,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
     }
 }
 
-/// A key that another program damaged is returned as far as it can be read, so that the relay can park it.
+/// A key that another program damaged is returned as far as it can be read, so that the relay can dead-letter it.
 async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return, // Text is always UTF-8 there.
@@ -319,7 +320,7 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
         .await
         .unwrap();
     test.execute(&format!(
-        "UPDATE {} SET aggregate_id = {damaged} WHERE seq = 1",
+        "UPDATE {} SET aggregate_id = {damaged} WHERE row_id = 1",
         test.messages()
     ))
     .await;
@@ -328,24 +329,24 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert_eq!(rows[0].message, Err("aggregate_id is not UTF-8".to_owned()));
     assert!(rows[1].message.is_ok());
     let (_, leases) = test.lease_all().await;
-    let park = Verdict::Parked {
+    let dead = Verdict::Dead {
         error: "unreadable".to_owned(),
         halt: true,
     };
     assert_eq!(
         test.store()
-            .settle(&leases, &settlements(&rows[..1], &park))
+            .settle(&leases, &settlements(&rows[..1], &dead))
             .await
             .unwrap(),
         1
     );
     assert_eq!(test.fetch_all().await.len(), 1);
-    let parked = test
+    let dead = test
         .store()
-        .list(&Selection::parked(), 10.try_into().unwrap())
+        .list(&Selection::dead_letters(), 10.try_into().unwrap())
         .await
         .unwrap();
-    assert!(parked[0].halts && parked[0].aggregate.id == "j\u{fffd}");
+    assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
 /// A delay before 1970 is over, one at the end of time is not, and neither is an error.
@@ -478,7 +479,7 @@ mod time_zone {
                 leases: &leases,
                 limit: 100.try_into().unwrap(),
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
             };
             let fetched = store.fetch(request).await.unwrap();
             let rows = fetched.due;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use outbox_core::testing::backend_url;
 use outbox_core::{
-    FetchRequest, Fetched, FetchedRow, HeldRequest, IntoEvents, Lease, OutboxStore, OwnerId, Settlement,
-    Verdict,
+    FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict,
+    WaitingRequest,
 };
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
@@ -148,8 +148,8 @@ impl TestDb {
         self.names.messages(self.sql_backend())
     }
 
-    pub fn holds(&self) -> String {
-        self.names.holds(self.sql_backend())
+    pub fn blocks(&self) -> String {
+        self.names.blocks(self.sql_backend())
     }
 
     pub fn leases(&self) -> String {
@@ -212,37 +212,37 @@ impl TestDb {
             .await;
     }
 
-    pub async fn walk(&self, leases: &[Lease], limit: u32) -> Fetched {
+    pub async fn scan(&self, leases: &[Lease], limit: u32) -> Fetched {
         let limit = limit.try_into().expect("limits of tests are positive");
         self.store()
             .fetch(FetchRequest {
                 leases,
                 limit,
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
             })
             .await
             .expect("fetch answers")
     }
 
-    pub async fn fetch_held(&self, leases: &[Lease]) -> Fetched {
+    pub async fn fetch_waiting(&self, leases: &[Lease]) -> Fetched {
         self.store()
-            .fetch_held(HeldRequest {
+            .fetch_waiting(WaitingRequest {
                 leases,
                 limit: NonZeroU32::new(1_000).expect("positive"),
                 per_aggregate: NonZeroU32::new(100).expect("positive"),
                 bytes: usize::MAX,
-                in_hand: &[],
+                in_flight: &[],
                 excluding: &[],
             })
             .await
-            .expect("fetch_held answers")
+            .expect("fetch_waiting answers")
     }
 
     /// Everything that is pending and due, in order.
     pub async fn fetch_all(&self) -> Vec<FetchedRow> {
         let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
-        self.walk(&leases, 1_000_000).await.due
+        self.scan(&leases, 1_000_000).await.due
     }
 
     pub async fn settle(&self, leases: &[Lease], rows: &[FetchedRow], verdict: Verdict) -> usize {
@@ -256,7 +256,7 @@ impl TestDb {
 pub fn settlements(rows: &[FetchedRow], verdict: &Verdict) -> Vec<Settlement> {
     rows.iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),

@@ -45,7 +45,7 @@ pub(crate) async fn drain(servers: &Servers, retention: Retention, messages: u64
     let mut rows = fetch(&pipe.db, 0).await?;
     let mut published = 0;
     while let Some(last) = rows.last() {
-        let (db, last) = (pipe.db.clone(), last.try_get("", "seq")?);
+        let (db, last) = (pipe.db.clone(), last.try_get("", "row_id")?);
         let next = tokio::spawn(async move { fetch(&db, last).await });
         for row in &rows {
             pipe.publish(row, &stream).await?;
@@ -64,8 +64,8 @@ pub(crate) async fn drain(servers: &Servers, retention: Retention, messages: u64
 
 async fn fetch(db: &DatabaseConnection, after: i64) -> Result<Vec<QueryResult>> {
     // A limit that the planner knows would make it sort the backlog while the table has no statistics.
-    let select = "SELECT seq, id, aggregate_id, sequence, payload FROM outbox_messages \
-                  WHERE status = 0 AND seq > $1 ORDER BY seq LIMIT (SELECT $2::int8)";
+    let select = "SELECT row_id, id, aggregate_id, sequence, payload FROM outbox_messages \
+                  WHERE status = 0 AND row_id > $1 ORDER BY row_id LIMIT (SELECT $2::int8)";
     let values = [Value::from(after), Value::from(BATCH)];
     let select = Statement::from_sql_and_values(DbBackend::Postgres, select, values);
     Ok(db.query_all_raw(select).await?)
@@ -97,7 +97,7 @@ impl Pipe {
         let subject = format!("{}.account.{aggregate}.moved", stream.prefix());
         let publish = PublishMessage::build().headers(headers).payload(payload.into());
         let ack = self.context.send_publish(subject, publish).await?;
-        self.acks.push_back((row.try_get("", "seq")?, ack));
+        self.acks.push_back((row.try_get("", "row_id")?, ack));
         if self.acks.len() >= WINDOW {
             self.confirm().await?;
         }
@@ -106,20 +106,20 @@ impl Pipe {
 
     /// Waits for the oldest acknowledgement.
     async fn confirm(&mut self) -> Result<()> {
-        if let Some((seq, ack)) = self.acks.pop_front() {
+        if let Some((row_id, ack)) = self.acks.pop_front() {
             ack.into_future().await?;
-            self.done.push(Value::from(seq));
+            self.done.push(Value::from(row_id));
         }
         if self.done.len() >= SETTLE || self.acks.is_empty() {
-            let seqs = Value::Array(ArrayType::BigInt, Some(Box::new(std::mem::take(&mut self.done))));
+            let row_ids = Value::Array(ArrayType::BigInt, Some(Box::new(std::mem::take(&mut self.done))));
             let settle = match self.retention {
                 Retention::Keep => {
                     "UPDATE outbox_messages SET status = 1, published_at = clock_timestamp() \
-                     WHERE status = 0 AND seq = ANY($1)"
+                     WHERE status = 0 AND row_id = ANY($1)"
                 }
-                Retention::Delete => "DELETE FROM outbox_messages WHERE status = 0 AND seq = ANY($1)",
+                Retention::Delete => "DELETE FROM outbox_messages WHERE status = 0 AND row_id = ANY($1)",
             };
-            let settle = Statement::from_sql_and_values(DbBackend::Postgres, settle, [seqs]);
+            let settle = Statement::from_sql_and_values(DbBackend::Postgres, settle, [row_ids]);
             let db = self.db.clone();
             self.settling.spawn(async move {
                 db.execute_raw(settle).await?;

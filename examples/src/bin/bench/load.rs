@@ -132,7 +132,7 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Resu
         let last = (next + step).min(rounds) - 1;
         let insert = format!(
             "INSERT INTO outbox_messages ({}) SELECT {} FROM first_messages t \
-             CROSS JOIN generate_series({next}::int8, {last}::int8) k ORDER BY k, t.seq",
+             CROSS JOIN generate_series({next}::int8, {last}::int8) k ORDER BY k, t.row_id",
             columns.join(", "),
             expressions.join(", "),
         );
@@ -145,7 +145,7 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Resu
     Ok(())
 }
 
-/// The columns that a writer fills or that have defaults: all but the row's key.
+/// The columns that a writer fills or that have defaults: all but the row id.
 async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
     let sql = "SELECT column_name::text AS name FROM information_schema.columns \
                WHERE table_schema = current_schema() AND table_name = 'outbox_messages' \

@@ -9,7 +9,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
 use outbox_core::Catalogue;
-use outbox_nats::{JetStreamSource, SourceConfig, StreamSpec, SubjectPrefix, provision_stream};
+use outbox_nats::{JetStreamSubscriber, StreamSpec, SubjectPrefix, SubscriberConfig, provision_stream};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 
@@ -170,8 +170,8 @@ impl Stream {
     }
 
     /// Where an inbox receives from.
-    pub(crate) async fn source(&self) -> Result<JetStreamSource> {
-        source(&self.nats_url, &self.name, self.prefix()).await
+    pub(crate) async fn subscriber(&self) -> Result<JetStreamSubscriber> {
+        subscriber(&self.nats_url, &self.name, self.prefix()).await
     }
 
     /// Messages that a consumer has not acknowledged; `None` if there is no such consumer.
@@ -200,12 +200,12 @@ impl Stream {
 }
 
 /// Where an inbox receives from, over a connection of its own.
-pub(crate) async fn source(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSource> {
+pub(crate) async fn subscriber(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSubscriber> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
-    let config = SourceConfig::default()
+    let config = SubscriberConfig::default()
         .stream(stream)
         .prefix(SubjectPrefix::new(prefix)?);
-    Ok(JetStreamSource::new(client, config))
+    Ok(JetStreamSubscriber::new(client, config))
 }
 
 /// Connects to PostgreSQL.

@@ -24,7 +24,7 @@ pub(crate) struct Torment {
 #[derive(Debug)]
 pub(crate) struct Processes {
     arguments: Vec<String>,
-    processes: Vec<Victim>,
+    processes: Vec<Target>,
     rng: fastrand::Rng,
     /// Pauses last from a third of this to a little more than twice as long.
     pause: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Processes {
 }
 
 #[derive(Debug)]
-struct Victim {
+struct Target {
     process: Child,
     paused_until: Option<Instant>,
 }
@@ -48,19 +48,19 @@ impl Processes {
             done: Torment::default(),
         };
         for _ in 0..count {
-            let victim = processes.spawn()?;
-            processes.processes.push(victim);
+            let target = processes.spawn()?;
+            processes.processes.push(target);
         }
         Ok(processes)
     }
 
-    fn spawn(&self) -> Result<Victim> {
+    fn spawn(&self) -> Result<Target> {
         let process = Command::new(std::env::current_exe()?)
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        Ok(Victim {
+        Ok(Target {
             process,
             paused_until: None,
         })
@@ -75,12 +75,12 @@ impl Processes {
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.processes.len() {
-            let victim = &mut self.processes[index];
-            if victim.paused_until.is_some_and(|until| until <= now) {
-                victim.signal(Signal::CONT)?;
-                victim.paused_until = None;
+            let target = &mut self.processes[index];
+            if target.paused_until.is_some_and(|until| until <= now) {
+                target.signal(Signal::CONT)?;
+                target.paused_until = None;
             }
-            if victim.process.try_wait()?.is_some() {
+            if target.process.try_wait()?.is_some() {
                 self.done.ends += 1;
                 self.processes[index] = self.spawn()?;
             }
@@ -97,14 +97,14 @@ impl Processes {
         }
     }
 
-    /// Kills one that is awake, when its heir has been started.
+    /// Kills one that is awake, when its successor has been started.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         if let Some(index) = self.choose() {
             self.done.kills += 1;
-            let heir = self.spawn()?;
-            let mut victim = std::mem::replace(&mut self.processes[index], heir);
-            victim.process.kill()?;
-            victim.process.wait()?;
+            let successor = self.spawn()?;
+            let mut target = std::mem::replace(&mut self.processes[index], successor);
+            target.process.kill()?;
+            target.process.wait()?;
         }
         Ok(())
     }
@@ -129,13 +129,13 @@ impl Processes {
 
     /// Stops all in an orderly way.
     pub(crate) async fn stop(mut self) -> Result<Torment> {
-        for victim in &mut self.processes {
-            victim.signal(Signal::CONT)?;
-            victim.signal(Signal::TERM)?;
+        for target in &mut self.processes {
+            target.signal(Signal::CONT)?;
+            target.signal(Signal::TERM)?;
         }
         let deadline = Instant::now() + Duration::from_secs(20);
-        for victim in &mut self.processes {
-            while victim.process.try_wait()?.is_none() {
+        for target in &mut self.processes {
+            while target.process.try_wait()?.is_none() {
                 if Instant::now() > deadline {
                     return Err("a process did not stop within 20 s".into());
                 }
@@ -146,7 +146,7 @@ impl Processes {
     }
 }
 
-impl Victim {
+impl Target {
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(pid.ok_or("a process without a number")?, signal)?)
@@ -155,10 +155,10 @@ impl Victim {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for victim in &mut self.processes {
+        for target in &mut self.processes {
             // It may have ended; nothing is to be done about it.
-            let _ = victim.process.kill();
-            let _ = victim.process.wait();
+            let _ = target.process.kill();
+            let _ = target.process.wait();
         }
     }
 }

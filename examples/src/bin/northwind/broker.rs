@@ -1,4 +1,4 @@
-//! The broker of a run, as the orchestrator sees it: its stream, its consumers' positions, and everything that was published.
+//! The broker of a run, as the orchestrator sees it: its stream, the progress of its consumers, and everything that was published.
 //!
 //! Invariant: a run has a stream, a subject prefix and consumers of its own, so a shared broker serves other users undisturbed.
 
@@ -12,7 +12,7 @@ use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
 use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSource, PublisherConfig, SourceConfig, StreamSpec, SubjectPrefix,
+    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
     provision_stream,
 };
 
@@ -57,9 +57,9 @@ impl Broker {
     pub(crate) async fn backlog(&self) -> Result<Option<u64>, Failure> {
         match self {
             Self::Nats(nats) => {
-                let positions = nats.positions().await?;
+                let infos = nats.infos().await?;
                 let of = |info: Info| info.num_pending + info.num_ack_pending as u64;
-                Ok(positions.into_iter().map(|info| info.map(of)).sum())
+                Ok(infos.into_iter().map(|info| info.map(of)).sum())
             }
             Self::Memory(broker) => {
                 let busy = Part::CONSUMERS
@@ -75,8 +75,8 @@ impl Broker {
     pub(crate) async fn deliveries(&self) -> Result<u64, Failure> {
         match self {
             Self::Nats(nats) => {
-                let positions = nats.positions().await?;
-                Ok(positions
+                let infos = nats.infos().await?;
+                Ok(infos
                     .into_iter()
                     .flatten()
                     .map(|info| info.delivered.consumer_sequence)
@@ -110,17 +110,17 @@ impl Broker {
 
 impl Nats {
     /// The consumers' states on the server, in the order of [`Part::CONSUMERS`].
-    async fn positions(&self) -> Result<Vec<Option<Info>>, Failure> {
+    async fn infos(&self) -> Result<Vec<Option<Info>>, Failure> {
         let stream = self.jetstream().await?;
-        let mut positions = Vec::new();
+        let mut infos = Vec::new();
         for part in Part::CONSUMERS {
-            positions.push(match stream.consumer_info(part.name()).await {
+            infos.push(match stream.consumer_info(part.name()).await {
                 Ok(info) => Some(info),
                 Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => None,
                 Err(error) => return Err(error).or_cannot(format_args!("ask for consumer {}", part.name())),
             });
         }
-        Ok(positions)
+        Ok(infos)
     }
 
     async fn jetstream(&self) -> Result<JetStream, Failure> {
@@ -157,11 +157,11 @@ async fn read(stream: &JetStream) -> Result<Vec<LogEntry>, Failure> {
         let before = entries.len();
         while let Some(message) = batch.next().await {
             let message = message.or_cannot("read the stream")?;
-            let position = message.info().or_cannot("read the stream")?.stream_sequence;
+            let stream_sequence = message.info().or_cannot("read the stream")?.stream_sequence;
             let headers = message.headers.as_ref().map(pairs).unwrap_or_default();
             let subject = message.subject.to_string();
             entries.push(LogEntry::decode(
-                position,
+                stream_sequence,
                 subject,
                 &headers,
                 message.payload.clone(),
@@ -205,12 +205,15 @@ pub(crate) async fn publisher(stream: &Stream, part: Part) -> Result<JetStreamPu
     Ok(JetStreamPublisher::new(connect(nats_url(stream)?).await?, config))
 }
 
-/// A source of the run's stream, for a consumer in a process of its own.
-pub(crate) async fn source(stream: &Stream) -> Result<JetStreamSource, Failure> {
-    let config = SourceConfig::default()
+/// A subscriber of the run's stream, for a consumer in a process of its own.
+pub(crate) async fn subscriber(stream: &Stream) -> Result<JetStreamSubscriber, Failure> {
+    let config = SubscriberConfig::default()
         .stream(&stream.name)
         .prefix(prefix(stream)?);
-    Ok(JetStreamSource::new(connect(nats_url(stream)?).await?, config))
+    Ok(JetStreamSubscriber::new(
+        connect(nats_url(stream)?).await?,
+        config,
+    ))
 }
 
 fn nats_url(stream: &Stream) -> Result<&str, Failure> {

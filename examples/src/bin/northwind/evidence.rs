@@ -45,7 +45,7 @@ pub(crate) struct Committed {
     pub(crate) sequence: Option<u64>,
     pub(crate) event_type: String,
     pub(crate) payload: Vec<u8>,
-    pub(crate) parked: bool,
+    pub(crate) outbox_dead: bool,
 }
 
 /// Connections to the databases of all parts.
@@ -88,7 +88,7 @@ async fn committed(db: &DatabaseConnection) -> Result<Vec<Committed>, Failure> {
         _ => String::from(column),
     };
     let sql = format!(
-        "SELECT id, {}, {}, sequence, event_type, payload, status FROM outbox_messages ORDER BY seq",
+        "SELECT id, {}, {}, sequence, event_type, payload, status FROM outbox_messages ORDER BY row_id",
         text("aggregate_type"),
         text("aggregate_id")
     );
@@ -105,7 +105,7 @@ async fn committed(db: &DatabaseConnection) -> Result<Vec<Committed>, Failure> {
                 .map(i64::cast_unsigned),
             event_type: row.try_get("", "event_type")?,
             payload: row.try_get("", "payload")?,
-            parked: row.try_get::<i16>("", "status")? == 2,
+            outbox_dead: row.try_get::<i16>("", "status")? == 2,
         })
     };
     rows(db, &sql)

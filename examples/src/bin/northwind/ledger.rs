@@ -40,9 +40,9 @@ pub(crate) struct Ledger {
     pub(crate) double_effects: u64,
     /// First appearances on the stream that are out of order.
     pub(crate) inversions: u64,
-    /// Messages that a relay gave up.
-    pub(crate) parked: u64,
-    /// Messages that a consumer gave up.
+    /// Dead letters of the outbox.
+    pub(crate) outbox_dead: u64,
+    /// Dead letters of the consumers.
     pub(crate) dead_letters: u64,
     /// From the start of the programs to their end.
     pub(crate) elapsed_ms: u64,
@@ -77,7 +77,11 @@ impl Ledger {
             ghosts: stream.ghosts + effects.ghosts,
             double_effects: effects.double,
             inversions: stream.inversions,
-            parked: evidence.committed.iter().filter(|message| message.parked).count() as u64,
+            outbox_dead: evidence
+                .committed
+                .iter()
+                .filter(|message| message.outbox_dead)
+                .count() as u64,
             dead_letters: evidence.dead_letters,
             elapsed_ms,
             complaints: Vec::new(),
@@ -110,7 +114,7 @@ impl Ledger {
         equal("ghosts", self.ghosts, 0);
         equal("double effects", self.double_effects, 0);
         equal("inversions", self.inversions, 0);
-        equal("parked", self.parked, 0);
+        equal("parked", self.outbox_dead, 0);
         equal("dead letters", self.dead_letters, 0);
         let computed = Books::of(&evidence.committed)?;
         for (what, same) in [
@@ -172,8 +176,8 @@ impl StreamCheck {
             }
         }
         check.messages = seen.len() as u64;
-        // A parked message is given up visibly, and counted there.
-        let missing = |message: &&Committed| !message.parked && !seen.contains(&message.id);
+        // A dead letter of the outbox is visible, and counted there.
+        let missing = |message: &&Committed| !message.outbox_dead && !seen.contains(&message.id);
         check.lost = evidence.committed.iter().filter(missing).count() as u64;
         check
     }
@@ -255,7 +259,7 @@ impl fmt::Display for Ledger {
             ("ghosts", self.ghosts),
             ("double effects", self.double_effects),
             ("inversions", self.inversions),
-            ("parked", self.parked),
+            ("parked", self.outbox_dead),
             ("dead letters", self.dead_letters),
         ];
         let named = |(name, count): &(&str, u64)| ((*name).to_owned(), *count);

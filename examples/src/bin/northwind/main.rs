@@ -90,7 +90,7 @@ async fn run_program(args: ProgramArgs, role: Role) -> Result<ExitCode, Failure>
             .await?;
         }
         Role::Consumer(part) => {
-            consumers::run(&setup, part, broker::source(&setup.stream).await?, shutdown).await?;
+            consumers::run(&setup, part, broker::subscriber(&setup.stream).await?, shutdown).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

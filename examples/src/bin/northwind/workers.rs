@@ -166,7 +166,7 @@ async fn run_task(
     match role {
         Role::Service => service::run(&setup, shutdown).await,
         Role::Relay(part) => relay::run(&setup, part, broker.publisher(), shutdown).await,
-        Role::Consumer(part) => consumers::run(&setup, part, broker.source(), shutdown).await,
+        Role::Consumer(part) => consumers::run(&setup, part, broker.subscriber(), shutdown).await,
     }
 }
 

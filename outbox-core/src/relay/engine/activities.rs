@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::{Engine, Found, Landed, Mode, SETTLE_LINGER, Settled};
+use super::{Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
 use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::relay::intake::Look;
+use crate::relay::poller::Query;
 use crate::relay::schedule::{Key, Queued};
-use crate::store::{FetchRequest, HeldRequest, OutboxStore, within};
+use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
 /// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
 const SETTLE_BATCH: usize = 1024;
-/// Messages of one held aggregate per fetch. Evaluated at compile time.
+/// Messages of one blocked aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// A lane with more messages than this in memory, while others may starve, goes on from the store.
 const LANE_MAX: usize = 512;
@@ -35,7 +35,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 .deadlines()
                 .is_some_and(|deadlines| now < deadlines.start)
         };
-        self.fetching.is_none() && self.has_room() && !self.hand.is_setting_aside() && leased(Instant::now())
+        self.fetching.is_none()
+            && self.has_room()
+            && !self.in_flight.is_setting_aside()
+            && leased(Instant::now())
     }
 
     /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
@@ -48,40 +51,40 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
     pub(super) fn may_send(&self) -> bool {
-        let unsettled = self.hand.unsettled() + self.in_settlement.len();
+        let unsettled = self.in_flight.unsettled() + self.in_settlement.len();
         self.settle_after.is_none()
             && unsettled < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
 
     /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
-    pub(super) fn look(&self) -> Option<Look> {
+    pub(super) fn next_query(&self) -> Option<Query> {
         match self.mode {
-            Mode::Drain if self.hand.is_empty() => self.intake.not_ended(),
-            _ => self.intake.due(self.breaker.is_refusing()),
+            Mode::Drain if self.in_flight.is_empty() => self.poller.not_ended(),
+            _ => self.poller.due(self.breaker.is_refusing()),
         }
     }
 
-    pub(super) fn fetch(&mut self, look: Look) {
-        let alone = self.hand.is_empty();
-        let (number, in_hand) = self.hand.begin_fetch();
-        self.intake.begin(look);
-        let excluding = match look {
-            Look::Walk => Vec::new(),
-            Look::Held => self.schedule.crowded(LANE_KEPT),
+    pub(super) fn fetch(&mut self, query: Query) {
+        let alone = self.in_flight.is_empty();
+        let (number, in_flight) = self.in_flight.begin_fetch();
+        self.poller.begin(query);
+        let excluding = match query {
+            Query::Pending => Vec::new(),
+            Query::Waiting => self.schedule.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
-        let (store, leases) = (&self.relay.store, self.ownership.kept());
+        let (store, leases) = (&self.relay.store, self.ownership.fetchable());
         let (limit, bytes) = (self.config.batch, self.config.buffer_bytes);
         let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
             let began = Instant::now();
-            let result = match look {
-                Look::Walk => {
+            let result = match query {
+                Query::Pending => {
                     let request = FetchRequest {
                         leases: &leases,
                         limit,
                         bytes,
-                        in_hand: &in_hand,
+                        in_flight: &in_flight,
                     };
                     within(
                         bound,
@@ -90,25 +93,25 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     )
                     .await
                 }
-                Look::Held => {
-                    let request = HeldRequest {
+                Query::Waiting => {
+                    let request = WaitingRequest {
                         leases: &leases,
                         limit,
                         per_aggregate: PER_AGGREGATE,
                         bytes,
-                        in_hand: &in_hand,
+                        in_flight: &in_flight,
                         excluding: &excluding,
                     };
                     within(
                         bound,
-                        "held messages could not be fetched",
-                        store.fetch_held(request),
+                        "waiting messages could not be fetched",
+                        store.fetch_waiting(request),
                     )
                     .await
                 }
             };
-            Found {
-                look,
+            FetchDone {
+                query,
                 number,
                 generation,
                 alone,
@@ -157,13 +160,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if let Some(key) = self.schedule.longest(LANE_MAX) {
             let rest = self.schedule.shorten(key, LANE_KEPT);
-            self.hold_rest(key, rest);
+            self.set_rest_aside(key, rest);
         }
     }
 
     pub(super) fn start_settling(&mut self, nothing_on_its_way: bool) {
         let now = Instant::now();
-        if self.settling.is_some() || self.hand.unsettled() == 0 {
+        if self.settling.is_some() || self.in_flight.unsettled() == 0 {
             return;
         }
         if let Some(after) = self.settle_after {
@@ -172,14 +175,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         } else {
             let lingered = self
-                .hand
+                .in_flight
                 .since()
                 .is_some_and(|since| since + SETTLE_LINGER <= now);
-            if !(nothing_on_its_way || lingered || self.hand.unsettled() >= SETTLE_BATCH) {
+            if !(nothing_on_its_way || lingered || self.in_flight.unsettled() >= SETTLE_BATCH) {
                 return;
             }
         }
-        let unsettled = self.hand.begin_settle();
+        let unsettled = self.in_flight.begin_settle();
         self.in_settlement.clone_from(&unsettled.settlements);
         let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
         let bound = self.config.store_timeout;
@@ -187,7 +190,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             let began = Instant::now();
             let settled = store.settle(&leases, &unsettled.settlements);
             let result = within(bound, "messages could not be settled", settled).await;
-            Settled {
+            SettleDone {
                 unsettled,
                 took: began.elapsed(),
                 result,
@@ -197,7 +200,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 }
 
 /// Publishes one message.
-pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> Landed {
+pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> PublishDone {
     let sent_at = Instant::now();
     let result = match &queued.row.message {
         Ok(message) => {
@@ -207,7 +210,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) 
         // Not sent: the caller has looked.
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
     };
-    Landed {
+    PublishDone {
         key,
         queued,
         sent_at,

@@ -21,7 +21,7 @@ pub(super) enum Unfit {
 }
 
 /// Activities that a relay is for. Without the other one it has no leases to hand over.
-const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingHeld, Activity::Settling];
+const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Looks how this relay is doing, and begins a probe if one is due. A drain ends with the first trouble instead.
@@ -40,7 +40,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         // What is being handed over fails no more, and shows nothing.
         let keeps = !self.ownership.leases().is_empty() && !self.ownership.hands_over();
-        if self.checkup.look(failing_since, keeps, &mut self.rng) {
+        if self.checkup.check(failing_since, keeps, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
         }
         if self.probe_due_at().is_none_or(|at| Instant::now() < at) {
@@ -74,7 +74,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .probe_due_at(self.ownership.relays(), owns, failed_at)
     }
 
-    pub(super) fn probed(&mut self, probed: Result<(), Unfit>) {
+    pub(super) fn probe_done(&mut self, probed: Result<(), Unfit>) {
         let owns = !self.ownership.leases().is_empty();
         let begins = self.checkup.probed(probed.is_ok(), owns, &mut self.rng);
         match probed {
@@ -135,11 +135,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             // The verdicts cannot be settled here. What they say of published messages is lost, so those are sent again, and dropped as copies.
             self.generation += 1;
             self.schedule = Default::default();
-            self.hand.let_go();
+            self.in_flight.let_go();
             self.settling = None;
             self.in_settlement.clear();
             self.settle_after = None;
-            self.intake.restart();
+            self.poller.restart();
         }
     }
 }

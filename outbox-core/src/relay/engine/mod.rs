@@ -26,10 +26,10 @@ use handover::Unfit;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::hand::{Hand, Unsettled};
-use super::intake::{Intake, Look};
+use super::in_flight::{InFlight, Unsettled};
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
+use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
 use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
@@ -40,7 +40,7 @@ use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
 /// Confirmations are handled this many at a time, so that sending, settling and the upkeep of leases get their turn however many keep coming.
-const LANDED_PER_TURN: usize = 32;
+const PUBLISHES_PER_TURN: usize = 32;
 /// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
@@ -68,8 +68,8 @@ pub(super) struct Engine<'a, S, P> {
     rng: fastrand::Rng,
     ownership: Ownership,
     schedule: Schedule,
-    hand: Hand,
-    intake: Intake,
+    in_flight: InFlight,
+    poller: Poller,
     breaker: Breaker,
     checkup: Checkup,
     /// All partitions go to others, once nothing is on its way any more.
@@ -89,8 +89,8 @@ pub(super) struct Engine<'a, S, P> {
     /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
-    fetching: Slot<'a, Found>,
-    settling: Slot<'a, Settled>,
+    fetching: Slot<'a, FetchDone>,
+    settling: Slot<'a, SettleDone>,
     /// What `settling` is about.
     in_settlement: Vec<Settlement>,
     keeping: Slot<'a, Result<Upkeep, StoreError>>,
@@ -110,12 +110,12 @@ struct Stopping {
     end: Instant,
 }
 
-/// What a fetch brought.
-struct Found {
-    look: Look,
+/// The result of a fetch.
+struct FetchDone {
+    query: Query,
     number: u64,
     generation: u64,
-    /// Nothing was in hand when it began.
+    /// Nothing was in flight when it began.
     alone: bool,
     /// It left out lanes that had enough.
     crowded: bool,
@@ -123,15 +123,15 @@ struct Found {
     result: Result<Fetched, StoreError>,
 }
 
-/// What the store said to verdicts.
-struct Settled {
+/// The result of a settlement.
+struct SettleDone {
     unsettled: Unsettled,
     took: Duration,
     result: Result<usize, StoreError>,
 }
 
-/// A publish that is over.
-struct Landed {
+/// The result of a publish.
+struct PublishDone {
     key: Key,
     queued: Queued,
     sent_at: Instant,
@@ -155,8 +155,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 mode == Mode::Run,
             ),
             schedule: Schedule::default(),
-            hand: Hand::default(),
-            intake: Intake::new(config),
+            in_flight: InFlight::default(),
+            poller: Poller::new(config),
             breaker: Breaker::new(config.backoff),
             checkup: Checkup::new(config.lease_ttl, config.store_timeout),
             hands_over: false,
@@ -187,21 +187,21 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let (publisher, owner) = (&self.relay.publisher, self.ownership.owner());
         tracing::info!(%owner, "relay started");
         let mut outcome = Ok(());
-        let mut flights = FuturesUnordered::new();
+        let mut publishing = FuturesUnordered::new();
         let mut commits = wake::Listener::new();
         loop {
             self.turn();
-            if self.is_over(flights.is_empty()) {
+            if self.is_over(publishing.is_empty()) {
                 break;
             }
-            if self.lets_go() && flights.is_empty() {
+            if self.lets_go() && publishing.is_empty() {
                 self.let_go().await;
             }
             self.start();
-            self.launch(flights.len(), |key, queued| {
-                flights.push(send(publisher, key, queued));
+            self.launch(publishing.len(), |key, queued| {
+                publishing.push(send(publisher, key, queued));
             });
-            self.start_settling(flights.is_empty());
+            self.start_settling(publishing.is_empty());
             let confirm_by = self.confirm_by();
             let next_at = self.next_at();
             let step = tokio::select! {
@@ -210,11 +210,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     self.stop();
                     Ok(())
                 }
-                settled = done(&mut self.settling) => self.settled(settled),
-                found = done(&mut self.fetching) => self.found(found),
-                kept = done(&mut self.keeping) => match self.kept(kept) {
+                settle = done(&mut self.settling) => self.settle_done(settle),
+                fetch = done(&mut self.fetching) => self.fetch_done(fetch),
+                upkeep = done(&mut self.keeping) => match self.upkeep_done(upkeep) {
                     Ok(true) => {
-                        flights.clear();
+                        publishing.clear();
                         self.abandon().await;
                         Ok(())
                     }
@@ -222,28 +222,28 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Err(error) => Err(error),
                 },
                 // Dropping what is on its way leaves its outcome unknown, which is what staying pending means.
-                () = sleep_until(confirm_by), if !flights.is_empty() => {
-                    flights.clear();
+                () = sleep_until(confirm_by), if !publishing.is_empty() => {
+                    publishing.clear();
                     self.overdue().await;
                     Ok(())
                 }
-                Some(landed) = flights.next(), if !flights.is_empty() => {
-                    let mut step = self.landed(landed);
-                    for _ in 1..LANDED_PER_TURN {
-                        let Some(Some(landed)) = flights.next().now_or_never() else { break };
-                        step = step.and(self.landed(landed));
+                Some(publish) = publishing.next(), if !publishing.is_empty() => {
+                    let mut step = self.publish_done(publish);
+                    for _ in 1..PUBLISHES_PER_TURN {
+                        let Some(Some(publish)) = publishing.next().now_or_never() else { break };
+                        step = step.and(self.publish_done(publish));
                     }
                     step
                 }
-                released = done(&mut self.releasing) => self.released(released),
-                purged = done(&mut self.purging) => self.purged(purged),
-                counted = done(&mut self.counting) => self.counted(counted),
+                released = done(&mut self.releasing) => self.release_done(released),
+                purged = done(&mut self.purging) => self.purge_done(purged),
+                counted = done(&mut self.counting) => self.count_done(counted),
                 probed = done(&mut self.probing) => {
-                    self.probed(probed);
+                    self.probe_done(probed);
                     Ok(())
                 }
                 () = commits.notified() => {
-                    self.intake.wake();
+                    self.poller.wake();
                     Ok(())
                 }
                 () = sleep_until(next_at) => Ok(()),
@@ -256,8 +256,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 }
             }
         }
-        let unconfirmed = flights.len();
-        drop(flights);
+        let unconfirmed = publishing.len();
+        drop(publishing);
         self.leave(unconfirmed).await;
         tracing::info!(%owner, report = ?self.report, "relay stopped");
         outcome.map(|()| self.report)
@@ -268,7 +268,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.relay.health.update(|vitals| {
             vitals.turned_at = Some(Instant::now());
             vitals.handed_over = self.checkup.is_ailing() && self.ownership.leases().is_empty();
-            if self.hand.is_empty() {
+            if self.in_flight.is_empty() {
                 vitals.waiting_since = None;
             } else {
                 vitals.waiting_since.get_or_insert_with(Instant::now);
@@ -277,7 +277,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     }
 
     fn is_over(&self, nothing_on_its_way: bool) -> bool {
-        let quiet = nothing_on_its_way && self.hand.unsettled() == 0 && self.settling.is_none();
+        let quiet = nothing_on_its_way && self.in_flight.unsettled() == 0 && self.settling.is_none();
         match self.stopping {
             Some(stopping) => quiet || Instant::now() >= stopping.end,
             None => {
@@ -290,9 +290,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Whether a drain has nothing left to look for, as far as is known.
+    /// Whether a drain has nothing left to ask for, as far as is known.
     fn has_found_all(&self) -> bool {
-        self.mode == Mode::Drain && self.hand.is_empty() && self.intake.has_ended()
+        self.mode == Mode::Drain && self.in_flight.is_empty() && self.poller.has_ended()
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
@@ -321,10 +321,10 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut next = Instant::now() + self.config.poll_max;
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
-        if self.settling.is_none() && self.hand.unsettled() > 0 {
+        if self.settling.is_none() && self.in_flight.unsettled() > 0 {
             at(self
                 .settle_after
-                .or_else(|| self.hand.since().map(|since| since + SETTLE_LINGER)));
+                .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
         }
         if self.stopping.is_some() {
             return next;
@@ -333,9 +333,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             at(Some(self.ownership.upkeep_at()));
         }
         at(self.probe_due_at());
-        // A drain that has found everything looks no more, and must not wake up for it.
+        // A drain that has found everything polls no more, and must not wake up for it.
         if self.may_fetch() && !self.has_found_all() {
-            at(Some(self.intake.next_at()));
+            at(Some(self.poller.next_at()));
         }
         if self.schedule.is_ready() {
             at(self.breaker.pause_end());
@@ -360,9 +360,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
         self.give_up_surplus();
         if self.may_fetch()
-            && let Some(look) = self.look()
+            && let Some(query) = self.next_query()
         {
-            self.fetch(look);
+            self.fetch(query);
         }
         if !self.ownership.keeps(retention::PARTITION) {
             return;

@@ -1,4 +1,4 @@
-//! What follows from what the activities of a run brought.
+//! Applies the result of each finished activity to the relay's state.
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Engine, Found, LEAVE_TIMEOUT, Landed, Mode, Settled};
+use super::{Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone, SettleDone};
 use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
-use crate::relay::intake::Look;
 use crate::relay::ownership::Upkeep;
 use crate::relay::policy::{self, Outcome};
+use crate::relay::poller::Query;
 use crate::relay::retention;
 use crate::relay::schedule::Key;
-use crate::relay::{ParkedMessage, RelayError};
+use crate::relay::{DeadMessage, RelayError};
 use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, Relays, StoreError, Verdict, within};
 use crate::{FailureClass, telemetry};
 
@@ -23,57 +23,57 @@ use crate::{FailureClass, telemetry};
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    pub(super) fn found(&mut self, found: Found) -> Result<(), RelayError> {
-        let Found {
-            look,
+    pub(super) fn fetch_done(&mut self, fetch: FetchDone) -> Result<(), RelayError> {
+        let FetchDone {
+            query,
             number,
             generation,
             ..
-        } = found;
-        telemetry::fetch(found.took);
-        let activity = match look {
-            Look::Walk => Activity::Fetching,
-            Look::Held => Activity::FetchingHeld,
+        } = fetch;
+        telemetry::fetch(fetch.took);
+        let activity = match query {
+            Query::Pending => Activity::Fetching,
+            Query::Waiting => Activity::FetchingWaiting,
         };
-        let fetched = match found.result {
+        let fetched = match fetch.result {
             Ok(fetched) => fetched,
             Err(error) => {
                 let pause = self.store_failed(activity, error)?;
-                self.intake.postpone(pause);
+                self.poller.postpone(pause);
                 return Ok(());
             }
         };
         self.store_answered(activity);
         if generation != self.generation {
-            self.intake.restart();
+            self.poller.restart();
             return Ok(());
         }
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
-        self.intake.end(look, any, fetched.more, found.alone);
-        if look == Look::Walk && !fetched.more {
+        self.poller.end(query, any, fetched.more, fetch.alone);
+        if query == Query::Pending && !fetched.more {
             self.crowded_since = None;
         }
-        if look == Look::Held && found.crowded {
-            self.intake.hold(CROWDED_PAUSE);
+        if query == Query::Waiting && fetch.crowded {
+            self.poller.block(CROWDED_PAUSE);
         }
         let mut waits = fetched.waits;
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
-        self.hand.set_aside(waits);
+        self.in_flight.set_aside(waits);
         for row in fetched.due {
-            if self.ownership.keeps(row.partition) && self.hand.take(number, &row) {
+            if self.ownership.keeps(row.partition) && self.in_flight.take(number, &row) {
                 self.schedule.push(row);
             }
         }
         Ok(())
     }
 
-    pub(super) fn landed(&mut self, landed: Landed) -> Result<(), RelayError> {
-        let Landed {
+    pub(super) fn publish_done(&mut self, publish: PublishDone) -> Result<(), RelayError> {
+        let PublishDone {
             key,
             queued,
             sent_at,
             result,
-        } = landed;
+        } = publish;
         let row = &queued.row;
         let error = match result {
             Ok(receipt) => {
@@ -86,7 +86,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     row.age + queued.fetched_at.elapsed(),
                 );
                 let keep = self.config.retention != Retention::Delete;
-                self.hand.settle(row, Verdict::Published { keep });
+                self.in_flight.settle(row, Verdict::Published { keep });
                 self.schedule.proceed(key);
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
@@ -98,7 +98,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         telemetry::failed(error.class());
         self.report.failed += 1;
-        tracing::debug!(seq = row.seq, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
+        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
         let alive = self.breaker.is_alive_since(sent_at);
         let outcome = policy::judge(&error, row, alive, self.config, &mut self.rng);
         let pause = match error.class() {
@@ -124,7 +124,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 .update(|vitals| Trouble::note(&mut vitals.broker_failing, reason.as_str()));
         }
         let mut step = Ok(());
-        if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Parked { .. })) {
+        if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Dead { .. })) {
             step = Err(RelayError::Broker(reason));
         }
         match outcome {
@@ -132,7 +132,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.schedule.put_back(key, queued)
             }
             Outcome::Again => {
-                self.hand.drop_row(queued.row.seq);
+                self.in_flight.drop_row(queued.row.row_id);
                 self.schedule.close(key);
             }
             Outcome::Settled(verdict) => self.refused(key, *queued.row, verdict),
@@ -142,18 +142,18 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     pub(super) fn unreadable(&mut self, key: Key, row: FetchedRow) {
         if let Err(reason) = &row.message {
-            let verdict = policy::park(format!("row cannot be read: {reason}"), &row, self.config);
+            let verdict = policy::dead_letter(format!("row cannot be read: {reason}"), &row, self.config);
             self.refused(key, row, verdict);
         }
     }
 
-    /// A message waits, or is given up; what is behind it waits with it, unless it goes on.
+    /// A message waits, or is dead-lettered; what is behind it waits with it, unless it goes on.
     fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
         match &verdict {
-            Verdict::Parked { error, halt } => {
-                tracing::error!(seq = row.seq, aggregate = %row.aggregate, reason = %error, halted = halt, "message parked");
-                self.hand.parked(ParkedMessage {
-                    seq: row.seq,
+            Verdict::Dead { error, halt } => {
+                tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
+                self.in_flight.dead(DeadMessage {
+                    row_id: row.row_id,
                     id: row.message.as_ref().ok().map(|message| message.id),
                     event_type: row
                         .message
@@ -165,53 +165,53 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     halts: *halt,
                 });
                 if !halt {
-                    self.hand.settle(&row, verdict);
+                    self.in_flight.settle(&row, verdict);
                     self.schedule.proceed(key);
                     return;
                 }
             }
-            Verdict::Held { delay, .. } => self.intake.hold(*delay),
+            Verdict::Blocked { delay, .. } => self.poller.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
-        self.hand.settle(&row, verdict);
+        self.in_flight.settle(&row, verdict);
         self.close(key);
     }
 
     /// Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
     fn close(&mut self, key: Key) {
-        self.hand.close(key);
+        self.in_flight.close(key);
         for row in self.schedule.close(key) {
-            self.hand.settle(&row, Verdict::Waits);
+            self.in_flight.settle(&row, Verdict::Waits);
         }
     }
 
     /// The rest of a lane goes on from the store, behind what stays in memory.
-    pub(super) fn hold_rest(&mut self, key: Key, rest: Vec<FetchedRow>) {
+    pub(super) fn set_rest_aside(&mut self, key: Key, rest: Vec<FetchedRow>) {
         let mut rest = rest.into_iter();
         let Some(first) = rest.next() else { return };
-        self.hand.close(key);
-        self.intake.hold(CROWDED_PAUSE);
-        let due_at_once = Verdict::Held {
+        self.in_flight.close(key);
+        self.poller.block(CROWDED_PAUSE);
+        let due_at_once = Verdict::Blocked {
             delay: Duration::ZERO,
             error: None,
             attempt: false,
         };
-        self.hand.settle(&first, due_at_once);
+        self.in_flight.settle(&first, due_at_once);
         for row in rest {
-            self.hand.settle(&row, Verdict::Waits);
+            self.in_flight.settle(&row, Verdict::Waits);
         }
     }
 
-    pub(super) fn settled(&mut self, settled: Settled) -> Result<(), RelayError> {
-        telemetry::settle(settled.took);
+    pub(super) fn settle_done(&mut self, settle: SettleDone) -> Result<(), RelayError> {
+        telemetry::settle(settle.took);
         self.in_settlement.clear();
-        let Settled {
+        let SettleDone {
             unsettled, result, ..
-        } = settled;
+        } = settle;
         let accepted = match result {
             Ok(accepted) => accepted,
             Err(error) => {
-                self.hand.not_settled(unsettled);
+                self.in_flight.not_settled(unsettled);
                 self.settle_after = Some(Instant::now() + self.config.backoff.min);
                 let pause = self.store_failed(Activity::Settling, error)?;
                 self.settle_after = Some(Instant::now() + pause);
@@ -226,7 +226,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             tracing::warn!(refused, "leases were lost before settling");
             self.ownership.doubt();
         }
-        self.hand.settled(&unsettled);
+        self.in_flight.settled(&unsettled);
         let published = unsettled
             .settlements
             .iter()
@@ -236,28 +236,28 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if published > 0 && accepted > 0 {
             self.checkup.delivered();
         }
-        for parked in &unsettled.parked {
-            self.report.parked += 1;
-            telemetry::parked();
+        for dead in &unsettled.dead {
+            self.report.dead_letters += 1;
+            telemetry::dead_letter();
             if self.ownership.keeps(retention::PARTITION) {
                 // Until the backlog is counted again, which this relay does.
                 self.relay
                     .health
-                    .update(|vitals| vitals.halted += u64::from(parked.halts));
+                    .update(|vitals| vitals.halted += u64::from(dead.halts));
             }
-            if let Some(hook) = &self.relay.on_parked
+            if let Some(hook) = &self.relay.on_dead_letter
                 // It is the application's, and told of what is written down already; nothing of it is used afterwards.
-                && catch_unwind(AssertUnwindSafe(|| hook(parked))).is_err()
+                && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
             {
-                tracing::error!(message_id = ?parked.id, "the hook `on_parked` panicked; the relay goes on");
+                tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");
             }
         }
         Ok(())
     }
 
     /// Returns true if leases were lost whose messages may be on their way: then everything is forgotten.
-    pub(super) fn kept(&mut self, kept: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
-        let mut upkeep = match kept {
+    pub(super) fn upkeep_done(&mut self, result: Result<Upkeep, StoreError>) -> Result<bool, RelayError> {
+        let mut upkeep = match result {
             Ok(upkeep) => upkeep,
             Err(error) => {
                 let pause = self.store_failed(Activity::Keeping, error)?;
@@ -281,7 +281,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if change.taken > 0 {
             tracing::info!(partitions = change.taken, owned, "leases acquired");
-            self.intake.restart();
+            self.poller.restart();
         }
         if !change.leaving.is_empty() {
             // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
@@ -290,7 +290,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         for partition in change.leaving {
             for row in self.schedule.take_partition(partition) {
-                self.hand.drop_row(row.seq);
+                self.in_flight.drop_row(row.row_id);
             }
         }
         if change.lost == 0 {
@@ -315,14 +315,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .leaving()
             .filter(|partition| {
                 !self.schedule.has_out(*partition)
-                    && !self.hand.has_unsettled(*partition)
+                    && !self.in_flight.has_unsettled(*partition)
                     && !self.in_settlement.iter().any(|s| s.partition == *partition)
             })
             .collect();
         if free.is_empty() {
             return;
         }
-        let leases = self.ownership.give_up(&free);
+        let leases = self.ownership.give_back(&free);
         let (store, owner) = (&self.relay.store, self.ownership.owner());
         tracing::info!(partitions = free.len(), "leases given back to share the work");
         let bound = self.config.store_timeout;
@@ -336,7 +336,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
-    pub(super) fn released(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
+    pub(super) fn release_done(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
         if let Err(error) = released {
             tracing::warn!(
                 error = &error as &dyn Error,
@@ -346,7 +346,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    pub(super) fn purged(&mut self, purged: Result<Purged, StoreError>) -> Result<(), RelayError> {
+    pub(super) fn purge_done(&mut self, purged: Result<Purged, StoreError>) -> Result<(), RelayError> {
         match purged {
             Ok(purged) => {
                 telemetry::purged(purged.deleted);
@@ -362,7 +362,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    pub(super) fn counted(&mut self, counted: Result<Backlog, StoreError>) -> Result<(), RelayError> {
+    pub(super) fn count_done(&mut self, counted: Result<Backlog, StoreError>) -> Result<(), RelayError> {
         match counted {
             Ok(backlog) => {
                 telemetry::backlog(&backlog);
@@ -398,10 +398,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     fn forget(&mut self) {
         self.generation += 1;
         self.schedule = Default::default();
-        self.hand.forget(&self.in_settlement);
+        self.in_flight.forget(&self.in_settlement);
         // Whoever owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
-        self.intake.restart();
+        self.poller.restart();
     }
 
     /// Keeps what is on its way from arriving later, as far as possible.

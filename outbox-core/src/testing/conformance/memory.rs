@@ -9,16 +9,17 @@ use time::OffsetDateTime;
 
 use super::dedup_store::DedupStoreFixture;
 use super::publisher::{PublisherCapabilities, PublisherFixture};
-use super::source::SourceFixture;
-use super::store::{HeldTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
+use super::store::{OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture};
 use super::stream_log::StreamLogFixture;
+use super::subscriber::SubscriberFixture;
 use crate::dedup::DedupStore;
 use crate::message::{Events, Message, MessageId};
 use crate::publisher::{Publisher, StreamLog};
-use crate::source::Source;
 use crate::store::{OutboxAdmin, OutboxStore};
+use crate::subscriber::Subscriber;
 use crate::testing::{
-    LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemorySource, MemoryStore, MemoryTransaction,
+    LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemoryStore, MemorySubscriber,
+    MemoryTransaction,
 };
 
 /// Runs the suite of stores over [`MemoryStore`], or over a wrapper of it.
@@ -55,7 +56,7 @@ impl<S> MemoryStoreFixture<S> {
 
 impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
-    type Held = MemoryTransaction;
+    type Open = MemoryTransaction;
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
@@ -80,7 +81,7 @@ impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
         Ok(())
     }
 
-    async fn hold(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+    async fn begin(&self, events: Events) -> Result<MemoryTransaction, Refused> {
         let mut transaction = self.memory.begin();
         transaction.record(events)?;
         Ok(transaction)
@@ -106,7 +107,7 @@ impl<S: OutboxStore + OutboxAdmin> StoreFixture for MemoryStoreFixture<S> {
     }
 }
 
-impl HeldTransaction for MemoryTransaction {
+impl OpenTransaction for MemoryTransaction {
     async fn commit(self) {
         MemoryTransaction::commit(self).expect("the suite holds no deduplication keys");
     }
@@ -229,43 +230,43 @@ impl<L: StreamLog> StreamLogFixture for MemoryLogFixture<L> {
     }
 }
 
-/// Runs the suite of sources over [`MemorySource`], or over a wrapper of it.
+/// Runs the suite of subscribers over [`MemorySubscriber`], or over a wrapper of it.
 #[derive(Debug)]
-pub struct MemorySourceFixture<S = MemorySource> {
+pub struct MemorySubscriberFixture<S = MemorySubscriber> {
     broker: MemoryBroker,
-    source: S,
+    subscriber: S,
 }
 
-impl MemorySourceFixture {
+impl MemorySubscriberFixture {
     /// A fresh broker.
     #[must_use]
     pub fn new() -> Self {
-        Self::wrapping(|source| source)
+        Self::wrapping(|subscriber| subscriber)
     }
 }
 
-impl Default for MemorySourceFixture {
+impl Default for MemorySubscriberFixture {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<S> MemorySourceFixture<S> {
-    /// A wrapper around a source of a fresh broker, whose subscriptions fetch ahead.
-    pub fn wrapping(wrap: impl FnOnce(MemorySource) -> S) -> Self {
+impl<S> MemorySubscriberFixture<S> {
+    /// A wrapper around a subscriber of a fresh broker, whose subscriptions fetch ahead.
+    pub fn wrapping(wrap: impl FnOnce(MemorySubscriber) -> S) -> Self {
         let broker = MemoryBroker::new().with_prefetch();
         Self {
-            source: wrap(broker.source()),
+            subscriber: wrap(broker.subscriber()),
             broker,
         }
     }
 }
 
-impl<S: Source> SourceFixture for MemorySourceFixture<S> {
-    type Source = S;
+impl<S: Subscriber> SubscriberFixture for MemorySubscriberFixture<S> {
+    type Subscriber = S;
 
-    fn source(&self) -> &S {
-        &self.source
+    fn subscriber(&self) -> &S {
+        &self.subscriber
     }
 
     async fn publish(&self, message: Message) {

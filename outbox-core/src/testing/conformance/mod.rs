@@ -18,7 +18,7 @@
 //! }
 //! ```
 //!
-//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`], [`crate::source`] or [`crate::dedup`] does
+//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`], [`crate::subscriber`] or [`crate::dedup`] does
 //! not say, and for each promise there is a planted mistake ([`super::wrong`]) that it notices. Differences between back ends are a
 //! capabilities value of the fixture; a missing one skips loudly. Absent here: performance.
 
@@ -26,9 +26,9 @@ pub mod dedup_store;
 pub mod memory;
 pub mod probe;
 pub mod publisher;
-pub mod source;
 pub mod store;
 pub mod stream_log;
+pub mod subscriber;
 
 /// Says which promise was not checked, and why. Printed rather than logged: it belongs to the output of the test.
 #[expect(

@@ -64,19 +64,19 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
     }
 }
 
-/// Everything on the stream, which must be readable, with positions.
+/// Everything on the stream, which must be readable, with its stream sequences.
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     let read = |entry: LogEntry| match entry.message {
-        Ok(message) => (entry.position, message),
+        Ok(message) => (entry.stream_sequence, message),
         Err(error) => panic!(
-            "position {} of the stream cannot be read: {error}",
-            entry.position
+            "stream sequence {} cannot be read: {error}",
+            entry.stream_sequence
         ),
     };
     fixture.stored().await.into_iter().map(read).collect()
 }
 
-/// A confirmed message is on the stream, at the position that the receipt says.
+/// A confirmed message is on the stream, at the stream sequence that the receipt says.
 pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=5).map(|sequence| message(NOTED, "a", sequence)).collect();
     let mut expected = Vec::new();
@@ -84,10 +84,10 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
         let receipt = publish(fixture, message).await;
         assert!(!receipt.duplicate, "a new message was taken for a copy");
         assert!(
-            receipt.position > 0,
-            "a confirmation without position proves nothing"
+            receipt.stream_sequence > 0,
+            "a confirmation without a stream sequence proves nothing"
         );
-        expected.push((receipt.position, message.clone()));
+        expected.push((receipt.stream_sequence, message.clone()));
         assert_eq!(stored(fixture).await, expected);
     }
 }
@@ -95,14 +95,14 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
 /// Publishing the same message again is recognised and leaves one copy.
 pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     let (first, other) = (message(NOTED, "a", 1), message(NOTED, "a", 2));
-    let stored_at = publish(fixture, &first).await.position;
+    let stored_at = publish(fixture, &first).await.stream_sequence;
     publish(fixture, &other).await;
     for _ in 0..2 {
         let again = publish(fixture, &first).await;
         assert_eq!(
             again,
             Receipt {
-                position: stored_at,
+                stream_sequence: stored_at,
                 duplicate: true
             }
         );
@@ -130,12 +130,12 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
     let confirmed: BTreeMap<u64, _> = receipts
         .iter()
         .zip(&messages)
-        .map(|(receipt, message)| (receipt.position, message.id))
+        .map(|(receipt, message)| (receipt.stream_sequence, message.id))
         .collect();
     let stored: BTreeMap<u64, _> = stored(fixture)
         .await
         .into_iter()
-        .map(|(position, message)| (position, message.id))
+        .map(|(stream_sequence, message)| (stream_sequence, message.id))
         .collect();
     assert_eq!(stored.len(), messages.len());
     assert_eq!(stored, confirmed, "each receipt says where its own message is");

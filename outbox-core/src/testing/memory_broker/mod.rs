@@ -1,12 +1,12 @@
 //! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
 //!
-//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::source`] go.
+//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::subscriber`] go.
 //! Invariant: what consumers receive went through the real [`crate::codec`]. Absent here: retention, several streams, and the
 //! network; its failures are planned with methods such as [`MemoryBroker::lose_acks`].
 
 mod publisher;
-mod source;
 mod state;
+mod subscriber;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, StreamLog};
 
 pub use publisher::MemoryPublisher;
-pub use source::{MemoryDelivery, MemorySource, MemorySubscription};
+pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 /// A broker in memory. Clones share it.
 ///
@@ -101,7 +101,7 @@ impl MemoryBroker {
         self
     }
 
-    /// Sets the age that [`Source::facts`](crate::Source::facts) tells of; `None`, the default, for none. Nothing is deleted.
+    /// Sets the age that [`Subscriber::facts`](crate::Subscriber::facts) tells of; `None`, the default, for none. Nothing is deleted.
     #[must_use]
     pub fn with_max_age(self, age: Option<Duration>) -> Self {
         self.lock().max_age = age;
@@ -136,13 +136,13 @@ impl MemoryBroker {
         MemoryPublisher::new(self.clone())
     }
 
-    /// A source of this broker's messages.
+    /// A subscriber of this broker's messages.
     #[must_use]
-    pub fn source(&self) -> MemorySource {
-        MemorySource::new(self.clone())
+    pub fn subscriber(&self) -> MemorySubscriber {
+        MemorySubscriber::new(self.clone())
     }
 
-    /// Puts something onto the log that no relay published, and returns its position. It is delivered to consumers of its `ce-type`, or to
+    /// Puts something onto the log that no relay published, and returns its stream sequence. It is delivered to consumers of its `ce-type`, or to
     /// all if it has none.
     pub fn inject(
         &self,
@@ -150,9 +150,9 @@ impl MemoryBroker {
         headers: Vec<(String, String)>,
         payload: impl Into<Bytes>,
     ) -> u64 {
-        let position = self.lock().inject(subject.into(), headers, payload.into());
+        let stream_sequence = self.lock().inject(subject.into(), headers, payload.into());
         self.notify();
-        position
+        stream_sequence
     }
 
     /// The broker's clock.
@@ -210,7 +210,7 @@ impl MemoryBroker {
         }
     }
 
-    /// Deletes a consumer with its position, as an operator can. Its subscriptions end with [`SourceError::Gone`](crate::SourceError::Gone).
+    /// Deletes a consumer with its progress, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](crate::SubscriberError::Gone).
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();
@@ -241,8 +241,8 @@ impl StreamLog for MemoryBroker {
 /// Something on the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// Position in the stream, from 1.
-    pub position: u64,
+    /// The number that the stream gave the message, from 1.
+    pub stream_sequence: u64,
     /// The subject it was published on.
     pub subject: String,
     /// The message, with its own id and that of its event, or why it is none.
@@ -252,9 +252,14 @@ pub struct LogEntry {
 impl LogEntry {
     /// Decodes what a stream holds.
     #[must_use]
-    pub fn decode(position: u64, subject: String, headers: &[(String, String)], payload: Bytes) -> Self {
+    pub fn decode(
+        stream_sequence: u64,
+        subject: String,
+        headers: &[(String, String)],
+        payload: Bytes,
+    ) -> Self {
         Self {
-            position,
+            stream_sequence,
             subject,
             message: codec::decode(headers, payload),
         }

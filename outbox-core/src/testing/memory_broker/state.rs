@@ -1,6 +1,6 @@
 //! What the in-memory broker holds, and the rules over it.
 //!
-//! Invariants: positions only grow and are never given twice; a consumer's `unacked` holds exactly what it was given, has not
+//! Invariants: stream sequences only grow and are never given twice; a consumer's `unacked` holds exactly what it was given, has not
 //! acknowledged and is still on the log; everything up to `cursor` was given to it, or is unwanted.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -15,7 +15,7 @@ use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::source::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
+use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
 
 /// CloudEvents source of everything that this broker stores.
 const SOURCE: &str = "memory";
@@ -26,7 +26,7 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(in crate::testing) struct State {
     log: BTreeMap<u64, Entry>,
-    last_position: u64,
+    last_stream_sequence: u64,
     started: (Instant, OffsetDateTime),
     /// Connections of publishers so far.
     connections: u64,
@@ -45,7 +45,7 @@ pub(in crate::testing) struct State {
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    position: u64,
+    stream_sequence: u64,
     subject: String,
     headers: Vec<(String, String)>,
     payload: Bytes,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn decoded(&self) -> LogEntry {
         LogEntry::decode(
-            self.position,
+            self.stream_sequence,
             self.subject.clone(),
             &self.headers,
             self.payload.clone(),
@@ -77,10 +77,10 @@ pub(super) struct Consumer {
     aggregates: HashSet<String>,
     in_flight_max: usize,
     ack_wait: Duration,
-    /// The position up to which it has looked.
+    /// The stream sequence up to which it has looked.
     cursor: u64,
     unacked: BTreeMap<u64, Unacked>,
-    /// Deliveries to repeat at once, acknowledged or not: position and count.
+    /// Deliveries to repeat at once, acknowledged or not: stream sequence and count.
     copies: VecDeque<(u64, u64)>,
 }
 
@@ -103,7 +103,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             log: BTreeMap::new(),
-            last_position: 0,
+            last_stream_sequence: 0,
             started: (Instant::now(), time::macros::datetime!(2026-01-01 00:00 UTC)),
             connections: 0,
             ids: HashMap::new(),
@@ -174,14 +174,14 @@ impl State {
 
     /// Appends the message, unless its id is remembered.
     pub(in crate::testing) fn store(&mut self, message: &Message) -> Receipt {
-        if let Some((position, _)) = self
+        if let Some((stream_sequence, _)) = self
             .ids
             .get(&message.id)
             .copied()
             .filter(|stored| self.remembers(*stored))
         {
             return Receipt {
-                position,
+                stream_sequence,
                 duplicate: true,
             };
         }
@@ -195,18 +195,18 @@ impl State {
             )
         });
         let (headers, payload) = codec::encode(message, SOURCE).received();
-        let position = self.append(subject, headers, payload, Some(message.id));
-        self.ids.insert(message.id, (position, Instant::now()));
+        let stream_sequence = self.append(subject, headers, payload, Some(message.id));
+        self.ids.insert(message.id, (stream_sequence, Instant::now()));
         Receipt {
-            position,
+            stream_sequence,
             duplicate: false,
         }
     }
 
-    fn remembers(&self, (position, stored_at): (u64, Instant)) -> bool {
+    fn remembers(&self, (stream_sequence, stored_at): (u64, Instant)) -> bool {
         match self.window {
             DedupWindow::Unlimited => true,
-            DedupWindow::Messages(count) => self.last_position - position < count as u64,
+            DedupWindow::Messages(count) => self.last_stream_sequence - stream_sequence < count as u64,
             DedupWindow::Time(time) => stored_at.elapsed() < time,
         }
     }
@@ -218,15 +218,15 @@ impl State {
         payload: Bytes,
         message_id: Option<MessageId>,
     ) -> u64 {
-        self.last_position += 1;
-        let position = self.last_position;
+        self.last_stream_sequence += 1;
+        let stream_sequence = self.last_stream_sequence;
         let is_type = |name: &str| name.eq_ignore_ascii_case("ce-type");
         let event_type = headers
             .iter()
             .find(|(name, _)| is_type(name))
             .map(|(_, value)| value.clone());
         let entry = Entry {
-            position,
+            stream_sequence,
             subject,
             headers,
             payload,
@@ -234,8 +234,8 @@ impl State {
             message_id,
             stored_at: self.now(),
         };
-        self.log.insert(position, entry);
-        position
+        self.log.insert(stream_sequence, entry);
+        stream_sequence
     }
 
     /// Appends what no publisher published.
@@ -245,31 +245,32 @@ impl State {
         self.append(subject, headers, payload, message_id)
     }
 
-    /// Positions of the last `count` entries.
+    /// Stream sequences of the last `count` entries.
     pub(in crate::testing) fn tail(&self, count: usize) -> HashSet<u64> {
         self.log.keys().rev().take(count).copied().collect()
     }
 
-    /// Positions of messages.
-    pub(in crate::testing) fn positions(&self, ids: &[MessageId]) -> HashSet<u64> {
+    /// Stream sequences of messages.
+    pub(in crate::testing) fn stream_sequences(&self, ids: &[MessageId]) -> HashSet<u64> {
         self.log()
             .filter(|entry| entry.message_id.is_some_and(|id| ids.contains(&id)))
-            .map(|entry| entry.position)
+            .map(|entry| entry.stream_sequence)
             .collect()
     }
 
     /// Loses entries; with their ids, or as if they had been deleted, which leaves the ids.
-    pub(in crate::testing) fn lose(&mut self, positions: &HashSet<u64>, forgets_ids: bool) {
-        self.log.retain(|position, _| !positions.contains(position));
+    pub(in crate::testing) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.log
+            .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
         self.ids
-            .retain(|_, (position, _)| !forgets_ids || !positions.contains(position));
+            .retain(|_, (stream_sequence, _)| !forgets_ids || !stream_sequences.contains(stream_sequence));
         for consumer in self.consumers.values_mut() {
             consumer
                 .unacked
-                .retain(|position, _| !positions.contains(position));
+                .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
             consumer
                 .copies
-                .retain(|(position, _)| !positions.contains(position));
+                .retain(|(stream_sequence, _)| !stream_sequences.contains(stream_sequence));
         }
     }
 
@@ -318,8 +319,8 @@ impl State {
                 DedupWindow::Time(time) => Some(time),
                 DedupWindow::Unlimited | DedupWindow::Messages(_) => None,
             },
-            first_position: self.log.keys().next().copied(),
-            last_position: self.last_position,
+            first_stream_sequence: self.log.keys().next().copied(),
+            last_stream_sequence: self.last_stream_sequence,
             messages: self.log.len() as u64,
         }
     }
@@ -332,11 +333,11 @@ impl State {
         self.consumers.get(name)
     }
 
-    /// Whether anybody has asked for what is at a position. What has no type is everybody's.
-    pub(super) fn is_asked_for(&self, name: &str, position: u64) -> bool {
+    /// Whether anybody has asked for the message with this stream sequence. What has no type is everybody's.
+    pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
         let event_type = self
             .log
-            .get(&position)
+            .get(&stream_sequence)
             .and_then(|entry| entry.event_type.as_ref());
         match (self.consumers.get(name), event_type) {
             (Some(consumer), Some(event_type)) => consumer.event_types.contains(event_type),
@@ -362,30 +363,32 @@ impl State {
             return Next::Wait(None);
         };
         let now = Instant::now();
-        let (position, count) = if let Some(copy) = consumer.copies.pop_front() {
+        let (stream_sequence, count) = if let Some(copy) = consumer.copies.pop_front() {
             copy
-        } else if let Some((position, unacked)) =
+        } else if let Some((stream_sequence, unacked)) =
             consumer.unacked.iter().find(|(_, unacked)| unacked.due <= now)
         {
-            (*position, unacked.count + 1)
-        } else if let Some(position) = consumer.advance(&self.log) {
-            consumer.unacked.insert(position, Unacked { count: 1, due: now });
+            (*stream_sequence, unacked.count + 1)
+        } else if let Some(stream_sequence) = consumer.advance(&self.log) {
+            consumer
+                .unacked
+                .insert(stream_sequence, Unacked { count: 1, due: now });
             if take_one(&mut self.faults.duplicate_deliveries) {
-                consumer.copies.push_back((position, 2));
+                consumer.copies.push_back((stream_sequence, 2));
             }
-            (position, 1)
+            (stream_sequence, 1)
         } else {
             return Next::Wait(consumer.unacked.values().map(|unacked| unacked.due).min());
         };
         // Absent for a copy of something that was acknowledged meanwhile.
-        if let Some(unacked) = consumer.unacked.get_mut(&position) {
+        if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
             *unacked = Unacked {
                 count,
                 due: now + consumer.ack_wait,
             };
         }
         consumer.deliveries += 1;
-        let Some(entry) = self.log.get(&position) else {
+        let Some(entry) = self.log.get(&stream_sequence) else {
             return Next::Wait(None);
         };
         Next::Delivery(Incoming {
@@ -393,27 +396,27 @@ impl State {
             headers: entry.headers.clone(),
             payload: entry.payload.clone(),
             delivery_count: count,
-            position,
+            stream_sequence,
         })
     }
 
     /// Acknowledges a delivery. As on a real server, one that was meanwhile given to somebody else counts as well.
-    pub(super) fn ack(&mut self, name: &str, position: u64) {
+    pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
         if take_one(&mut self.faults.lose_consumer_acks) {
             return;
         }
         if let Some(consumer) = self.consumers.get_mut(name) {
-            consumer.unacked.remove(&position);
+            consumer.unacked.remove(&stream_sequence);
         }
     }
 
     /// Sets when a delivery comes again; `None` means after the consumer's `ack_wait`.
-    pub(super) fn postpone(&mut self, name: &str, position: u64, delay: Option<Duration>) {
+    pub(super) fn postpone(&mut self, name: &str, stream_sequence: u64, delay: Option<Duration>) {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return;
         };
         let delay = delay.unwrap_or(consumer.ack_wait);
-        if let Some(unacked) = consumer.unacked.get_mut(&position) {
+        if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
             unacked.due = Instant::now() + delay;
         }
     }
@@ -427,22 +430,24 @@ impl Consumer {
         })
     }
 
-    /// Moves past the next wanted entry and returns its position, unless too much is unacknowledged.
+    /// Moves past the next wanted entry and returns its stream sequence, unless too much is unacknowledged.
     fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
         if self.unacked.len() >= self.in_flight_max {
             return None;
         }
         let wanted = self.coming(log).next();
-        let end = log.last_key_value().map_or(0, |(position, _)| *position);
+        let end = log
+            .last_key_value()
+            .map_or(0, |(stream_sequence, _)| *stream_sequence);
         self.cursor = wanted.unwrap_or(self.cursor.max(end));
         wanted
     }
 
-    /// Positions of what it has not looked at and wants.
+    /// Stream sequences of what it has not looked at and wants.
     fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
         log.range(self.cursor + 1..)
             .filter(|(_, entry)| self.wants(entry))
-            .map(|(position, _)| *position)
+            .map(|(stream_sequence, _)| *stream_sequence)
     }
 
     fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {

@@ -1,6 +1,6 @@
 //! An outbox in memory.
 //!
-//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row keys
+//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row ids
 //! are given when a message is recorded and sequences at commit, as identity columns and head rows do, so a late commit looks like
 //! one. Invariant: all state is behind one lock, and every method is one step under it. Absent here: durability, and writers of
 //! one aggregate that wait for each other; they simply commit in some order.
@@ -23,8 +23,9 @@ use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, MessageStatus, OutboxAdmin,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxAdmin,
     OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    WaitingRequest,
 };
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -139,7 +140,7 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting: all are published or parked. Delayed messages and those of a halted aggregate are
+    /// Waits until no message is pending or waiting: all are published or dead. Delayed messages and those of a halted aggregate are
     /// waiting.
     pub async fn until_drained(&self) {
         loop {
@@ -187,8 +188,8 @@ impl MemoryStore {
     }
 
     /// The id of the message with this key, readable or not; for a simulation's books.
-    pub(super) fn id_of(&self, seq: i64) -> Option<MessageId> {
-        self.lock().rows.get(&seq).map(|row| row.message.id)
+    pub(super) fn id_of(&self, row_id: i64) -> Option<MessageId> {
+        self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
     /// The leases as they stand, live or not; for stores that ignore the fence on purpose.
@@ -202,8 +203,8 @@ impl MemoryStore {
     }
 
     /// Deletes a row, whatever became of it; for purges that take too much on purpose.
-    pub(super) fn discard(&self, seq: i64) {
-        self.lock().delete(seq);
+    pub(super) fn discard(&self, row_id: i64) {
+        self.lock().delete(row_id);
     }
 
     /// Frees all deduplication keys; for writers that ignore them on purpose.
@@ -265,8 +266,8 @@ impl OutboxStore for MemoryStore {
         self.call("fetch messages", |state| state.fetch(request))
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch held messages", |state| state.fetch_held(request))
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch waiting messages", |state| state.fetch_waiting(request))
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -290,13 +291,13 @@ impl OutboxAdmin for MemoryStore {
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("retry parked messages", |state| state.retry(selection));
+        let result = self.call("retry dead letters", |state| state.retry(selection));
         crate::wake::notify();
         result
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("skip parked messages", |state| state.skip(selection));
+        let result = self.call("skip dead letters", |state| state.skip(selection));
         crate::wake::notify();
         result
     }
@@ -307,8 +308,8 @@ impl OutboxAdmin for MemoryStore {
         result
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
-        self.call("list held aggregates", |state| state.held(limit))
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        self.call("list blocked aggregates", |state| state.blocked(limit))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
@@ -334,8 +335,8 @@ impl OutboxAdmin for MemoryStore {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoredRow {
-    /// The row's key.
-    pub seq: i64,
+    /// The row id.
+    pub row_id: i64,
     /// The message.
     pub message: Message,
     /// Where it stands.

@@ -1,7 +1,7 @@
 //! Transactions of the in-memory outbox.
 //!
 //! Invariant: nothing of a transaction can be seen before it commits, and nothing of it is left when it is dropped, except that
-//! its row keys stay unused, as with identity columns.
+//! its row ids stay unused, as with identity columns.
 
 use std::mem;
 
@@ -13,7 +13,7 @@ use crate::message::{EventError, IntoEvents, NewMessage};
 #[must_use = "a transaction that is not committed is rolled back"]
 pub struct MemoryTransaction {
     store: MemoryStore,
-    /// Recorded messages with the row keys they were given.
+    /// Recorded messages with the row ids they were given.
     messages: Vec<(i64, NewMessage)>,
 }
 
@@ -33,7 +33,7 @@ impl MemoryTransaction {
     pub fn record(&mut self, events: impl IntoEvents) -> Result<(), EventError> {
         let mut state = self.store.lock();
         for message in events.into_events().checked(&state.limits)? {
-            self.messages.push((state.next_seq(), message));
+            self.messages.push((state.next_row_id(), message));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The broker as a relay of the simulation reaches it.
 //!
 //! Invariant: a message that was handed over travels by itself: whether somebody still waits for it or not, it arrives, is lost, or arrives much
-//! later, as its fate says. Absent here: storing; see [`MemoryBroker`](crate::testing::MemoryBroker).
+//! later, as its fault says. Absent here: storing; see [`MemoryBroker`](crate::testing::MemoryBroker).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::history::{Life, No};
+use super::history::{Life, MessageNo};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
 use crate::message::Message;
@@ -23,7 +23,7 @@ pub(super) struct SimPublisher {
 
 /// What becomes of a publish.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
@@ -41,7 +41,7 @@ enum Way {
     Refused(FailureClass),
 }
 
-impl Fate {
+impl CallFault {
     fn draw(shared: &mut Shared, world: &World) -> Self {
         let plan = &world.plan.broker;
         let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
@@ -89,20 +89,20 @@ pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
 /// A publish that somebody waits for.
 struct Flight<'a> {
     publisher: &'a SimPublisher,
-    no: No,
+    no: MessageNo,
     answer: Option<Result<(), FailureClass>>,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let SimPublisher { world, life } = self.publisher;
-        world.shared().checker.landed(*life, self.no, self.answer);
+        world.shared().checker.publish_done(*life, self.no, self.answer);
     }
 }
 
 impl World {
     /// A message reaches the broker.
-    fn arrive(&self, message: &Message, no: No, way: Way) -> Result<Receipt, FailureClass> {
+    fn arrive(&self, message: &Message, no: MessageNo, way: Way) -> Result<Receipt, FailureClass> {
         let mut shared = self.shared();
         if shared.broker_is_down {
             return Err(FailureClass::Unknown);
@@ -130,16 +130,16 @@ impl Publisher for SimPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let world = &self.world;
         let fail = |class| PublishError::new(class, "simulated fault");
-        let (no, fate, connection) = {
+        let (no, fault, connection) = {
             let mut shared = world.shared();
             let no = shared.checker.sent(self.life, message.id);
-            let mut fate = Fate::draw(&mut shared, world);
+            let mut fault = CallFault::draw(&mut shared, world);
             match shared.cut_of(self.life) {
-                Some(Cut::Broker | Cut::Messages) => fate.way = Way::Vanishes,
-                Some(Cut::Refusals(class)) => fate.way = Way::Refused(class),
+                Some(Cut::Broker | Cut::Messages) => fault.way = Way::Vanishes,
+                Some(Cut::Refusals(class)) => fault.way = Way::Refused(class),
                 _ => {}
             }
-            (no, fate, shared.connection(self.life))
+            (no, fault, shared.connection(self.life))
         };
         let Some(no) = no else {
             return Err(fail(FailureClass::Permanent));
@@ -149,41 +149,41 @@ impl Publisher for SimPublisher {
             no,
             answer: None,
         };
-        let result = match fate.way {
+        let result = match fault.way {
             Way::Vanishes => Err(FailureClass::Unknown),
             Way::Ghost(late) => {
                 let (world, life, message) = (world.clone(), self.life, message.clone());
                 tokio::spawn(async move {
                     sleep(late).await;
-                    let is_gone = fate.buffered && world.shared().connection(life) != connection;
+                    let is_gone = fault.buffered && world.shared().connection(life) != connection;
                     if !is_gone {
-                        let _answer = world.arrive(&message, no, fate.way);
+                        let _answer = world.arrive(&message, no, fault.way);
                     }
                 });
                 Err(FailureClass::Unknown)
             }
-            _ if fate.before.is_zero() => world.arrive(message, no, fate.way),
+            _ if fault.before.is_zero() => world.arrive(message, no, fault.way),
             _ => {
                 let (answer, answered) = oneshot::channel();
                 let (world, life, message) = (world.clone(), self.life, message.clone());
                 let travel = async move {
-                    sleep(fate.before).await;
-                    let is_gone = fate.buffered && world.shared().connection(life) != connection;
+                    sleep(fault.before).await;
+                    let is_gone = fault.buffered && world.shared().connection(life) != connection;
                     let result = if is_gone {
                         Err(FailureClass::Unknown)
                     } else {
-                        world.arrive(&message, no, fate.way)
+                        world.arrive(&message, no, fault.way)
                     };
                     // Whoever waited may be gone.
                     let _ = answer.send(result);
                 };
-                let _guard = spawn_unless_dropped(travel, !fate.buffered);
+                let _guard = spawn_unless_dropped(travel, !fault.buffered);
                 answered.await.unwrap_or(Err(FailureClass::Unknown))
             }
         };
         let wait = match result {
             Err(FailureClass::Unknown) => world.plan.broker.timeout,
-            _ => fate.after,
+            _ => fault.after,
         };
         if !wait.is_zero() {
             sleep(wait).await;

@@ -4,8 +4,8 @@
 //! kept. What must hold is listed at [`Invariant`]. Absent here: causing anything.
 
 mod accounts;
-mod errands;
 mod leases;
+mod maintenance;
 mod stream;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::accounts::{Account, LifeAccount};
 pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
-use super::history::{Event, History, Life, No};
+use super::history::{Event, History, Life, MessageNo};
 use super::{Invariant, Wrong};
 use crate::message::{MessageId, PARTITIONS};
 use crate::publisher::FailureClass;
@@ -30,17 +30,17 @@ pub(super) struct Checker {
     pub(super) history: History,
     pub(super) violation: Option<(Invariant, String)>,
     pub(super) messages: Vec<Account>,
-    by_id: HashMap<MessageId, No>,
-    by_seq: HashMap<i64, No>,
+    by_id: HashMap<MessageId, MessageNo>,
+    by_row_id: HashMap<i64, MessageNo>,
     /// Sequenced messages of each aggregate, in the order of commits, copies behind.
-    pub(super) order: BTreeMap<u32, Vec<No>>,
+    pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
     /// Who was granted each partition last.
     acquired_by: Vec<Option<Life>>,
-    /// What is on the stream, by position.
-    stream: BTreeMap<u64, No>,
+    /// What is on the stream, by stream sequence.
+    stream: BTreeMap<u64, MessageNo>,
     /// The stream has lost something.
     pub(super) has_lost: bool,
 }
@@ -55,7 +55,7 @@ impl Checker {
             violation: None,
             messages: Vec::new(),
             by_id: HashMap::new(),
-            by_seq: HashMap::new(),
+            by_row_id: HashMap::new(),
             order: BTreeMap::new(),
             sequences: BTreeMap::new(),
             lives: Vec::new(),
@@ -81,8 +81,8 @@ impl Checker {
 
     // Writers and operators.
 
-    pub(super) fn committed(&mut self, draft: Draft) -> No {
-        let no = self.messages.len() as No;
+    pub(super) fn committed(&mut self, draft: Draft) -> MessageNo {
+        let no = self.messages.len() as MessageNo;
         let mut sequence = None;
         if draft.sequenced {
             if draft.copy_of.is_none() {
@@ -100,12 +100,12 @@ impl Checker {
             delayed: draft.available_at.is_some(),
             poison: draft.poison != Poison::None,
         });
-        let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::ParkAndContinue;
+        let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::Continue;
         self.messages.push(Account::new(draft, sequence, free));
         no
     }
 
-    pub(super) fn no_of(&self, id: MessageId) -> Option<No> {
+    pub(super) fn no_of(&self, id: MessageId) -> Option<MessageNo> {
         self.by_id.get(&id).copied()
     }
 
@@ -114,20 +114,20 @@ impl Checker {
         self.messages.iter().map(|account| account.draft.id)
     }
 
-    pub(super) fn account(&self, no: No) -> &Account {
+    pub(super) fn account(&self, no: MessageNo) -> &Account {
         &self.messages[no as usize]
     }
 
-    fn account_mut(&mut self, no: No) -> &mut Account {
+    fn account_mut(&mut self, no: MessageNo) -> &mut Account {
         &mut self.messages[no as usize]
     }
 
-    pub(super) fn skipped(&mut self, no: No) {
+    pub(super) fn skipped(&mut self, no: MessageNo) {
         self.account_mut(no).free = true;
     }
 
-    /// A parked message begins anew, with no attempts used.
-    pub(super) fn retried(&mut self, no: No) {
+    /// A dead letter begins anew, with no attempts used.
+    pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
@@ -169,32 +169,32 @@ impl Checker {
         }
     }
 
-    pub(super) fn fetched(&mut self, life: Life, held: bool, due: &[i64], waits: &[i64]) {
+    pub(super) fn fetched(&mut self, life: Life, blocked: bool, due: &[i64], waits: &[i64]) {
         if due.is_empty() && waits.is_empty() {
             return;
         }
-        let find = |seq: &i64| self.by_seq.get(seq).copied();
+        let find = |row_id: &i64| self.by_row_id.get(row_id).copied();
         let event = Event::Fetched {
             life,
-            held,
+            blocked,
             due: due.iter().filter_map(find).collect(),
             waits: waits.iter().filter_map(find).collect(),
         };
         self.history.note(event);
     }
 
-    pub(super) fn knows_seq(&self, seq: i64) -> bool {
-        self.by_seq.contains_key(&seq)
+    pub(super) fn knows_row(&self, row_id: i64) -> bool {
+        self.by_row_id.contains_key(&row_id)
     }
 
-    pub(super) fn learn_seq(&mut self, seq: i64, id: MessageId) {
+    pub(super) fn learn_row(&mut self, row_id: i64, id: MessageId) {
         if let Some(no) = self.no_of(id) {
-            self.by_seq.insert(seq, no);
+            self.by_row_id.insert(row_id, no);
         }
     }
 
     /// A publish begins. `None` if nothing like it was committed.
-    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<No> {
+    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<MessageNo> {
         let Some(no) = self.no_of(id) else {
             self.violate(
                 Invariant::NoGhost,
@@ -229,7 +229,12 @@ impl Checker {
     }
 
     /// A publish is over: with its answer, or because nobody waits any more.
-    pub(super) fn landed(&mut self, life: Life, no: No, answer: Option<Result<(), FailureClass>>) {
+    pub(super) fn publish_done(
+        &mut self,
+        life: Life,
+        no: MessageNo,
+        answer: Option<Result<(), FailureClass>>,
+    ) {
         let aggregate = self.account(no).draft.aggregate;
         if self.account(no).draft.sequenced {
             self.lives[life as usize].in_flight.remove(&aggregate);
@@ -273,7 +278,7 @@ impl Checker {
                 .any(|lease| lease.partition == partition && self.holds(partition, lease.epoch));
             let is_live = is_live || !self.wrong.keeps_leases();
             expected += usize::from(is_live);
-            if let Some(no) = self.by_seq.get(&settlement.seq).copied() {
+            if let Some(no) = self.by_row_id.get(&settlement.row_id).copied() {
                 self.settled_one(life, no, &settlement.verdict, is_live, answered);
             }
         }
@@ -285,15 +290,15 @@ impl Checker {
         });
     }
 
-    fn settled_one(&mut self, life: Life, no: No, verdict: &Verdict, accepted: bool, answered: bool) {
+    fn settled_one(&mut self, life: Life, no: MessageNo, verdict: &Verdict, accepted: bool, answered: bool) {
         let name = match verdict {
             Verdict::Published { .. } => "published",
             Verdict::Waits => "waits",
-            Verdict::Held { attempt: true, .. } => "held, attempt used",
-            Verdict::Held { error: Some(_), .. } => "held",
-            Verdict::Held { .. } => "held, due at once",
-            Verdict::Parked { halt: true, .. } => "parked, halts",
-            Verdict::Parked { .. } => "parked, others go on",
+            Verdict::Blocked { attempt: true, .. } => "blocked, attempt used",
+            Verdict::Blocked { error: Some(_), .. } => "blocked",
+            Verdict::Blocked { .. } => "blocked, for no time",
+            Verdict::Dead { halt: true, .. } => "dead, halts",
+            Verdict::Dead { .. } => "dead, others go on",
         };
         self.history.note(Event::Settled {
             life,
@@ -316,28 +321,28 @@ impl Checker {
                     format!("message {no} was settled as published and was never on the stream")
                 });
             }
-            Verdict::Held { attempt: true, .. } | Verdict::Parked { .. } => {
-                let parks = matches!(verdict, Verdict::Parked { .. });
+            Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
+                let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
                 // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time. The first of
                 // two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
-                account.may_park_again |= !answered && parks;
+                account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;
                 let explained = permanent + unclassified + account.may_repeat;
                 let is_unreadable = account.draft.poison == Poison::Unreadable;
                 let fair = is_unreadable || account.attempts <= explained;
-                let may_park = is_unreadable
+                let may_die = is_unreadable
                     || permanent > 0
-                    || account.may_park_again
+                    || account.may_die_again
                     || unclassified + account.may_repeat >= attempts_max;
-                let fair = fair && (may_park || !parks);
+                let fair = fair && (may_die || !dies);
                 let used = account.attempts;
                 self.demand(Invariant::Attempts, fair, || {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
                 });
             }
-            Verdict::Waits | Verdict::Held { .. } => {}
+            Verdict::Waits | Verdict::Blocked { .. } => {}
         }
     }
 

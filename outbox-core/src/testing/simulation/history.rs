@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::publisher::FailureClass;
 
 /// A message, by the order of commits. Replayed copies have numbers of their own.
-pub(super) type No = u32;
+pub(super) type MessageNo = u32;
 /// One run of a relay, by the order of starts.
 pub(super) type Life = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Event {
     Committed {
-        no: No,
+        no: MessageNo,
         aggregate: u32,
         sequence: Option<u64>,
         delayed: bool,
@@ -60,34 +60,34 @@ pub(super) enum Event {
     },
     Fetched {
         life: Life,
-        held: bool,
-        due: Vec<No>,
-        waits: Vec<No>,
+        blocked: bool,
+        due: Vec<MessageNo>,
+        waits: Vec<MessageNo>,
     },
     Sent {
         life: Life,
-        no: No,
+        no: MessageNo,
     },
     GaveUpWaiting {
         life: Life,
-        no: No,
+        no: MessageNo,
     },
     Stored {
-        no: No,
+        no: MessageNo,
         duplicate: bool,
     },
     Confirmed {
         life: Life,
-        no: No,
+        no: MessageNo,
     },
     Failed {
         life: Life,
-        no: No,
+        no: MessageNo,
         class: FailureClass,
     },
     Settled {
         life: Life,
-        no: No,
+        no: MessageNo,
         verdict: &'static str,
         accepted: bool,
     },
@@ -104,7 +104,7 @@ pub(super) enum Event {
         life: Life,
         call: &'static str,
     },
-    Weather {
+    Fault {
         what: &'static str,
     },
     /// A relay is cut off from something.
@@ -113,14 +113,14 @@ pub(super) enum Event {
     },
     /// The stream has it no more.
     Lost {
-        no: No,
+        no: MessageNo,
     },
     Purged {
-        no: No,
+        no: MessageNo,
     },
     Operator {
         what: &'static str,
-        no: No,
+        no: MessageNo,
     },
     Phase {
         name: &'static str,

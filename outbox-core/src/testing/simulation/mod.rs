@@ -2,18 +2,18 @@
 //!
 //! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
 //! crashes or stands still at which await, who alone does not reach broker or store, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
-//! arrive. When the weather calms down, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
+//! arrive. When the faults end, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
 //! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
 //! databases, brokers and real time.
 
 mod broker;
 mod checker;
-mod errands;
+mod faults;
 mod history;
+mod maintenance;
 mod plan;
 mod relays;
 mod store;
-mod weather;
 mod world;
 mod writers;
 mod wrong;
@@ -26,7 +26,7 @@ pub use wrong::Wrong;
 /// What must hold, whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or visibly parked, and what is settled as published has been there. Only what was published long
+    /// Every committed message is on the stream or visibly dead, and what is settled as published has been there. Only what was published long
     /// enough ago is purged. What the stream loses while it is kept is there again after reconciling.
     NoLoss,
     /// Every message on the stream was committed.
@@ -42,11 +42,11 @@ pub enum Invariant {
     /// on the stream.
     Duplicates,
     /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first what has no poison beside it, then the rest. A drain leaves nothing that was due
-    /// and in its hands. A shutdown ends in time.
+    /// and what is in flight. A shutdown ends in time.
     Progress,
-    /// Only refusals that are the message's own fault use attempts or park it.
+    /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,
-    /// In the end nothing waits and nothing is held.
+    /// In the end nothing waits and nothing is blocked.
     Hygiene,
     /// Nothing panics.
     NoPanic,

@@ -1,4 +1,4 @@
-//! What kind of world a seed makes: its size, its settings and how bad its weather is.
+//! What kind of world a seed makes: its size, its settings and how many faults it has.
 //!
 //! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that what one
 //! fault hides another world shows.
@@ -34,9 +34,9 @@ pub(super) struct Plan {
     pub(super) store: StorePlan,
     pub(super) broker: BrokerPlan,
     pub(super) writer: WriterPlan,
-    pub(super) fates: FatePlan,
-    /// Time between two changes of the weather; none if it never changes.
-    pub(super) weather_every: Option<Duration>,
+    pub(super) crashes: CrashPlan,
+    /// Time between two changes of the faults; `None` if they never change.
+    pub(super) faults_every: Option<Duration>,
     /// From when on the first relay is cut off, and from what: to the end, also when everything else is well again.
     pub(super) cut_off: Option<(Duration, Cut)>,
     /// The broker may forget the ids it has seen.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     /// How often a relay drains and ends, instead of running until it is stopped.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
-    /// In the end parked messages are skipped rather than retried.
+    /// In the end dead letters are skipped rather than retried.
     pub(super) skips_in_the_end: bool,
 }
 
@@ -113,7 +113,7 @@ impl Cut {
 
 /// Weights of how a relay's run goes on.
 #[derive(Debug, Clone)]
-pub(super) struct FatePlan {
+pub(super) struct CrashPlan {
     pub(super) crash: f64,
     pub(super) pause: f64,
     pub(super) stop: f64,
@@ -136,7 +136,7 @@ impl Plan {
             let is_on = chance(rng, likely) && !is_fair;
             if is_on { rng.f64() * max } else { 0.0 }
         };
-        let fates = FatePlan {
+        let crashes = CrashPlan {
             crash: bad(0.7, 1.0),
             pause: bad(0.5, 1.0),
             stop: bad(0.5, 0.7),
@@ -155,7 +155,7 @@ impl Plan {
             unsequenced: bad(0.3, 0.4),
             poison: bad(0.5, 0.15),
         };
-        let weather_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
+        let faults_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
         let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
         let is_cut_off = bad(0.4, 1.0) > 0.0;
         let forgets = bad(0.2, 1.0) > 0.0;
@@ -175,7 +175,7 @@ impl Plan {
             .on_poison(if rng.bool() {
                 PoisonPolicy::HaltAggregate
             } else {
-                PoisonPolicy::ParkAndContinue
+                PoisonPolicy::Continue
             })
             .backoff(Backoff {
                 min: ms(rng, 5..=50),
@@ -218,8 +218,8 @@ impl Plan {
                 refuses: broker_faults[4],
             },
             writer,
-            fates,
-            weather_every,
+            crashes,
+            faults_every,
             cut_off,
             forgets,
             loses,

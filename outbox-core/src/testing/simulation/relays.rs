@@ -15,7 +15,7 @@ use super::broker::SimPublisher;
 use super::history::{Event, Life};
 use super::store::SimStore;
 use super::world::World;
-use super::{Invariant, errands, plan};
+use super::{Invariant, maintenance, plan};
 use crate::relay::{Relay, RelayError, RelayReport};
 
 /// What a shutdown may take beyond its own bound, as [`Relay::run`] says.
@@ -29,34 +29,34 @@ const POLLS_PER_MOMENT: u32 = 5_000;
 
 /// What happens to a run next.
 #[derive(Debug, Clone, Copy)]
-enum Blow {
+enum Fault {
     Crash,
     Pause(Duration),
 }
 
-/// A run under the hand of fate.
-pub(super) struct Fated<F> {
+/// A run that may crash or stand still at any poll.
+pub(super) struct CrashingRun<F> {
     run: Pin<Box<F>>,
     world: Arc<World>,
     life: Life,
-    blow: Option<(u64, Blow)>,
+    fault: Option<(u64, Fault)>,
     standing: Option<Pin<Box<Sleep>>>,
     /// Polls since the clock last moved.
     moment: (Instant, u32),
 }
 
-impl<F> Fated<F> {
+impl<F> CrashingRun<F> {
     pub(super) fn new(run: F, world: Arc<World>, life: Life) -> Self {
-        let mut fated = Self {
+        let mut crashing = Self {
             run: Box::pin(run),
             world,
             life,
-            blow: None,
+            fault: None,
             standing: None,
             moment: (Instant::now(), 0),
         };
-        fated.draw();
-        fated
+        crashing.draw();
+        crashing
     }
 
     /// Whether it is polled for ever while the clock stands still.
@@ -69,26 +69,26 @@ impl<F> Fated<F> {
         self.moment.1 > POLLS_PER_MOMENT
     }
 
-    /// Draws the next blow, and how many polls before it.
+    /// Draws the next fault, and how many polls before it.
     fn draw(&mut self) {
         let mut shared = self.world.shared();
-        let (fates, ttl) = (&self.world.plan.fates, self.world.plan.lease_ttl);
+        let (crashes, ttl) = (&self.world.plan.crashes, self.world.plan.lease_ttl);
         let rng = &mut shared.rng;
         let power = rng.u32(0..=8);
         let polls = (1 << power) + rng.u64(0..(1 << power));
-        let blow = if plan::chance(rng, fates.pause) {
+        let fault = if plan::chance(rng, crashes.pause) {
             let pause = ttl.mul_f64(rng.f64() * if rng.bool() { 0.9 } else { 3.0 });
-            Some(Blow::Pause(pause))
-        } else if plan::chance(rng, fates.crash) {
-            Some(Blow::Crash)
+            Some(Fault::Pause(pause))
+        } else if plan::chance(rng, crashes.crash) {
+            Some(Fault::Crash)
         } else {
             None
         };
-        self.blow = blow.map(|blow| (polls, blow));
+        self.fault = fault.map(|fault| (polls, fault));
     }
 }
 
-impl<F: Future> Future for Fated<F> {
+impl<F: Future> Future for CrashingRun<F> {
     /// `None` if it crashed.
     type Output = Option<F::Output>;
 
@@ -108,10 +108,10 @@ impl<F: Future> Future for Fated<F> {
             this.world.shared().checker.violate(Invariant::Progress, what);
             return Poll::Ready(None);
         }
-        match &mut this.blow {
+        match &mut this.fault {
             _ if this.world.shared().is_calm => {}
-            Some((0, Blow::Crash)) => return Poll::Ready(None),
-            Some((0, Blow::Pause(time))) => {
+            Some((0, Fault::Crash)) => return Poll::Ready(None),
+            Some((0, Fault::Pause(time))) => {
                 let (for_ms, life) = (time.as_millis() as u64, this.life);
                 let mut standing = Box::pin(sleep(*time));
                 let mut shared = this.world.shared();
@@ -159,10 +159,10 @@ async fn run_once(world: &Arc<World>, number: u32) {
         // Nobody hands over to one that ends.
         let is_needed = shared.is_calm && world.plan.cut_off.is_some();
         let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
-        let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.fates.stop);
+        let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.crashes.stop);
         let stop_after = stops.then(|| plan::ms(&mut shared.rng, 1..=2000));
         if drains {
-            let due = errands::due_now(world, &shared);
+            let due = maintenance::due_now(world, &shared);
             shared.checker.drains(life, due);
         }
         (life, config, drains, stop_after)
@@ -181,7 +181,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         drain(world, life, &relay).await
     } else {
         let shutdown = CancellationToken::new();
-        let mut run = Fated::new(relay.run(shutdown.clone()), world.clone(), life);
+        let mut run = CrashingRun::new(relay.run(shutdown.clone()), world.clone(), life);
         let stop = async {
             match stop_after {
                 Some(time) => tokio::select! {
@@ -213,7 +213,7 @@ async fn drain(
     life: Life,
     relay: &Relay<SimStore, SimPublisher>,
 ) -> Option<Result<RelayReport, RelayError>> {
-    let run = Fated::new(relay.drain(), world.clone(), life);
+    let run = CrashingRun::new(relay.drain(), world.clone(), life);
     let outcome = timeout(DRAIN_TIMEOUT, run).await;
     let mut shared = world.shared();
     match outcome {

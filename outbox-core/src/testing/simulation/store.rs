@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use super::history::{Event, Life};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
-use super::{errands, wrong};
+use super::{maintenance, wrong};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::relay::Retention;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldAggregate, HeldRequest, Lease, OutboxAdmin, OutboxStore,
-    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(super) struct SimStore {
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
@@ -51,7 +51,7 @@ enum End {
     },
 }
 
-impl Fate {
+impl CallFault {
     fn draw(shared: &mut Shared, world: &World) -> Self {
         let plan = &world.plan.store;
         let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
@@ -109,26 +109,26 @@ impl SimStore {
         let (world, life) = (self.world.clone(), self.life);
         let bound = world.plan.store_timeout;
         // What comes later than the relay waits for is done, and nobody hears of it. The clock rounds each way up.
-        let in_time = move |fate: Fate| fate.before + fate.after + Duration::from_millis(4) < bound;
-        let fate = {
+        let in_time = move |fault: CallFault| fault.before + fault.after + Duration::from_millis(4) < bound;
+        let fault = {
             let mut shared = world.shared();
-            let mut fate = Fate::draw(&mut shared, &world);
+            let mut fault = CallFault::draw(&mut shared, &world);
             if let Some(Cut::Store) = shared.cut_of(life) {
-                fate.end = End::Silent { arrives: false };
+                fault.end = End::Silent { arrives: false };
             }
             if shared.cut_of(life) == Some(Cut::Call(name)) {
-                fate.end = End::Silent {
+                fault.end = End::Silent {
                     arrives: shared.rng.bool(),
                 };
             }
             if name == "settle" {
                 shared
                     .checker
-                    .settling(life, fate.end == End::Answered && in_time(fate));
+                    .settling(life, fault.end == End::Answered && in_time(fault));
             }
-            fate
+            fault
         };
-        if fate.end == (End::Silent { arrives: false }) {
+        if fault.end == (End::Silent { arrives: false }) {
             let unanswered = Event::Unanswered { life, call: name };
             world.shared().checker.history.note(unanswered);
             return std::future::pending().await;
@@ -138,7 +138,7 @@ impl SimStore {
             let end = if shared.store_is_down {
                 End::Failed
             } else {
-                fate.end
+                fault.end
             };
             if end == End::Failed {
                 if name == "settle" {
@@ -150,7 +150,7 @@ impl SimStore {
                     .note(Event::StoreFailed { life, call: name });
                 return Err(failed(name));
             }
-            let result = work(world, &mut shared, end == End::Answered && in_time(fate))?;
+            let result = work(world, &mut shared, end == End::Answered && in_time(fault))?;
             if end == End::Answered {
                 return Ok(result);
             }
@@ -160,41 +160,41 @@ impl SimStore {
                 .note(Event::AnswerLost { life, call: name });
             Err(failed(name))
         };
-        let result = if fate.before.is_zero() {
+        let result = if fault.before.is_zero() {
             let result = arrive(&self.world);
-            travel_back(fate.after).await;
+            travel_back(fault.after).await;
             result
         } else {
             let (answer, answered) = oneshot::channel();
             // The answer travels by itself: whoever stands still meanwhile finds it when going on.
             let travel = async move {
-                sleep(fate.before).await;
+                sleep(fault.before).await;
                 let result = arrive(&world);
-                travel_back(fate.after).await;
+                travel_back(fault.after).await;
                 // Whoever waited may be gone.
                 let _ = answer.send(result);
             };
-            let _guard = spawn_unless_dropped(travel, fate.survives);
+            let _guard = spawn_unless_dropped(travel, fault.survives);
             answered.await.unwrap_or_else(|_| Err(failed(name)))
         };
-        if let End::Silent { .. } = fate.end {
+        if let End::Silent { .. } = fault.end {
             return std::future::pending().await;
         }
         result
     }
 
-    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_held: bool, fetched: &Fetched) {
-        let seqs = fetched.due.iter().map(|row| row.seq);
-        for seq in seqs.chain(fetched.waits.iter().map(|wait| wait.seq)) {
-            if !shared.checker.knows_seq(seq)
-                && let Some(id) = world.store.id_of(seq)
+    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_blocked: bool, fetched: &Fetched) {
+        let row_ids = fetched.due.iter().map(|row| row.row_id);
+        for row_id in row_ids.chain(fetched.waits.iter().map(|wait| wait.row_id)) {
+            if !shared.checker.knows_row(row_id)
+                && let Some(id) = world.store.id_of(row_id)
             {
-                shared.checker.learn_seq(seq, id);
+                shared.checker.learn_row(row_id, id);
             }
         }
-        let due: Vec<_> = fetched.due.iter().map(|row| row.seq).collect();
-        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.seq).collect();
-        shared.checker.fetched(life, is_held, &due, &waits);
+        let due: Vec<_> = fetched.due.iter().map(|row| row.row_id).collect();
+        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.row_id).collect();
+        shared.checker.fetched(life, is_blocked, &due, &waits);
     }
 }
 
@@ -255,13 +255,13 @@ impl OutboxStore for SimStore {
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let life = self.life;
         let (limit, bytes) = (request.limit, request.bytes);
-        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
         self.call("fetch", move |world, shared, _| {
             let request = FetchRequest {
                 leases: &leases,
                 limit,
                 bytes,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
             };
             let fetched = shared.backend.fetch(life, request)?;
             Self::note_fetched(shared, world, life, false, &fetched);
@@ -270,21 +270,21 @@ impl OutboxStore for SimStore {
         .await
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         let life = self.life;
         let (limit, bytes, per_aggregate) = (request.limit, request.bytes, request.per_aggregate);
-        let (leases, in_hand) = (request.leases.to_vec(), request.in_hand.to_vec());
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
         let excluding: Vec<Aggregate> = request.excluding.to_vec();
-        self.call("fetch held", move |world, shared, _| {
-            let request = HeldRequest {
+        self.call("fetch waiting", move |world, shared, _| {
+            let request = WaitingRequest {
                 leases: &leases,
                 limit,
                 per_aggregate,
                 bytes,
-                in_hand: &in_hand,
+                in_flight: &in_flight,
                 excluding: &excluding,
             };
-            let fetched = shared.backend.fetch_held(life, request)?;
+            let fetched = shared.backend.fetch_waiting(life, request)?;
             Self::note_fetched(shared, world, life, true, &fetched);
             Ok(fetched)
         })
@@ -309,7 +309,7 @@ impl OutboxStore for SimStore {
             request.older_than = time;
         }
         self.call("purge", move |world, shared, _| {
-            errands::purge_once(world, shared, request)
+            maintenance::purge_once(world, shared, request)
         })
         .await
     }
@@ -338,8 +338,8 @@ impl OutboxAdmin for SimStore {
         wrong::now(self.world.store.replay(selection))
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
-        wrong::now(self.world.store.held(limit))
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        wrong::now(self.world.store.blocked(limit))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {

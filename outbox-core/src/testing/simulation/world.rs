@@ -1,4 +1,4 @@
-//! A world: everybody in it, its two ages (faults, then calm), and its last judgement.
+//! A world: everybody in it, its two phases (faults, then none), and the final check.
 //!
 //! Invariant: one thread, one clock that is paused whenever nothing happens, one generator of chance. Absent here: the details of each of its
 //! inhabitants.
@@ -17,7 +17,7 @@ use super::checker::{Checker, Poison};
 use super::history::{Event, Life};
 use super::plan::{Cut, Plan};
 use super::wrong::Backend;
-use super::{Invariant, Outcome, Wrong, errands, relays, weather, writers, wrong};
+use super::{Invariant, Outcome, Wrong, faults, maintenance, relays, writers, wrong};
 use crate::publisher::FailureClass;
 use crate::relay::Retention;
 use crate::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
@@ -180,12 +180,12 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
         .map(|_| tokio::spawn(writers::write(world.clone())))
         .collect();
     others.extend(
-        plan.weather_every
-            .map(|every| tokio::spawn(weather::change(world.clone(), every))),
+        plan.faults_every
+            .map(|every| tokio::spawn(faults::change(world.clone(), every))),
     );
     others.extend(
         plan.cut_off
-            .map(|(from, cut)| tokio::spawn(weather::cut_off(world.clone(), from, cut))),
+            .map(|(from, cut)| tokio::spawn(faults::cut_off(world.clone(), from, cut))),
     );
     others.extend(
         plan.operator_every
@@ -193,13 +193,13 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     );
     others.extend(
         plan.reconcile_every
-            .map(|every| tokio::spawn(errands::reconcile_every(world.clone(), every))),
+            .map(|every| tokio::spawn(maintenance::reconcile_every(world.clone(), every))),
     );
     sleep_until(world.calm_at).await;
     world.shared().is_calm = true;
     world.note_phase("the faults are over");
     join(world, others).await;
-    errands::purge(world, &mut world.shared());
+    maintenance::purge(world, &mut world.shared());
     let calm_at = Instant::now();
     until(world, "what has no poison beside it", clean_is_out).await;
     world.note_phase("the poison is cleared");
@@ -214,8 +214,8 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     world.end.cancel();
     join(world, relays).await;
     sleep(GHOSTS_ARRIVED).await;
-    errands::restore(world).await;
-    errands::purge(world, &mut world.shared());
+    maintenance::restore(world).await;
+    maintenance::purge(world, &mut world.shared());
     judge(world, seed);
     drained_in
 }
@@ -279,7 +279,7 @@ fn judge(world: &World, seed: u64) {
     let lost = (0_u32..).zip(&checker.messages).find_map(|(no, message)| {
         let status = rows.get(&message.draft.id).copied();
         let is_accounted = match status {
-            Some(MessageStatus::Parked) => true,
+            Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),
@@ -294,11 +294,11 @@ fn judge(world: &World, seed: u64) {
     if let Some(lost) = lost {
         checker.violate(Invariant::NoLoss, lost);
     }
-    let held = wrong::now(world.store.held(std::num::NonZeroU32::MIN)).unwrap_or_default();
-    if let Some(held) = held.first() {
+    let blocked = wrong::now(world.store.blocked(std::num::NonZeroU32::MIN)).unwrap_or_default();
+    if let Some(blocked) = blocked.first() {
         checker.violate(
             Invariant::Hygiene,
-            format!("aggregate {} is still held", held.aggregate),
+            format!("aggregate {} is still blocked", blocked.aggregate),
         );
     }
     checker.check_sends();

@@ -1,4 +1,4 @@
-//! Those who record events, and the operators who look after what was given up.
+//! Those who record events, and the operators who look after dead letters.
 //!
 //! Invariant: what a transaction recorded enters the books in the moment of its commit, or never. Absent here: relays.
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};
-use super::history::{Event, No};
+use super::history::{Event, MessageNo};
 use super::world::{Shared, World};
-use super::{errands, plan, wrong};
+use super::{maintenance, plan, wrong};
 use crate::event::{AggregateId, DomainEvent, EventDescriptor};
 use crate::message::{Aggregate, NewMessage};
 use crate::store::{OutboxAdmin as _, Selection, StoredMessage};
@@ -121,7 +121,7 @@ async fn transact(world: &World) {
 
 fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
     let mut shared = world.shared();
-    let known = shared.checker.messages.len() as No;
+    let known = shared.checker.messages.len() as MessageNo;
     let rng = &mut shared.rng;
     let plan = &world.plan.writer;
     let event = Noted {
@@ -174,18 +174,18 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
         let _elsewhere = shared.rng.bool().then(crate::wake::isolate);
         match act {
             0 | 1 => {
-                let parked = list(&world, &Selection::parked());
-                if !parked.is_empty() {
-                    let which = shared.rng.usize(0..parked.len());
-                    decide(&world, &mut shared, &parked[which], act == 0);
+                let dead = list(&world, &Selection::dead_letters());
+                if !dead.is_empty() {
+                    let which = shared.rng.usize(0..dead.len());
+                    decide(&world, &mut shared, &dead[which], act == 0);
                 }
             }
             2 => {
                 let aggregate = shared.rng.u32(0..world.plan.aggregates);
-                let _was_held = wrong::now(world.store.resume(&name(aggregate)));
+                let _was_blocked = wrong::now(world.store.resume(&name(aggregate)));
             }
             3 if shared.rng.bool() => replay(&world, &mut shared),
-            4 => errands::purge(&world, &mut shared),
+            4 => maintenance::purge(&world, &mut shared),
             _ => {}
         }
     }
@@ -199,14 +199,14 @@ fn list(world: &World, selection: &Selection) -> Vec<StoredMessage> {
     wrong::now(world.store.list(selection, ALL)).unwrap_or_default()
 }
 
-/// Retries or skips a parked message.
-fn decide(world: &World, shared: &mut Shared, parked: &StoredMessage, skip: bool) {
-    let Some(no) = shared.checker.no_of(parked.id) else {
+/// Retries or skips a dead letter.
+fn decide(world: &World, shared: &mut Shared, dead: &StoredMessage, skip: bool) {
+    let Some(no) = shared.checker.no_of(dead.id) else {
         return;
     };
     let what = if skip { "skip" } else { "retry" };
     shared.checker.history.note(Event::Operator { what, no });
-    let selection = Selection::id(parked.id);
+    let selection = Selection::id(dead.id);
     let _count = if skip {
         shared.checker.skipped(no);
         wrong::now(world.store.skip(&selection))
@@ -222,7 +222,7 @@ fn replay(world: &World, shared: &mut Shared) {
     if known == 0 {
         return;
     }
-    let original = shared.rng.usize(0..known) as No;
+    let original = shared.rng.usize(0..known) as MessageNo;
     let Draft {
         id,
         aggregate,
@@ -241,7 +241,7 @@ fn replay(world: &World, shared: &mut Shared) {
             id: copy.id,
             copy_of: Some(first),
             available_at: None,
-            known: shared.checker.messages.len() as No,
+            known: shared.checker.messages.len() as MessageNo,
             ..shared.checker.account(first).draft.clone()
         };
         let no = shared.checker.committed(draft);
@@ -255,12 +255,15 @@ fn replay(world: &World, shared: &mut Shared) {
 /// Retries or skips whatever halts an aggregate, as an operator does once the cause is repaired. What cannot be read is never repaired.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
-    for parked in list(world, &Selection::parked()).iter().filter(|row| row.halts) {
+    for dead in list(world, &Selection::dead_letters())
+        .iter()
+        .filter(|row| row.halts)
+    {
         let is_unreadable = shared
             .checker
-            .no_of(parked.id)
+            .no_of(dead.id)
             .is_some_and(|no| shared.checker.account(no).draft.poison == Poison::Unreadable);
         let skip = is_unreadable || world.plan.skips_in_the_end;
-        decide(world, &mut shared, parked, skip);
+        decide(world, &mut shared, dead, skip);
     }
 }

@@ -15,8 +15,8 @@ use super::history::Life;
 use crate::message::PARTITIONS;
 use crate::publisher::FailureClass;
 use crate::store::{
-    FetchRequest, Fetched, Fitness, HeldRequest, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
-    Purged, Relays, Settlement, StoreError, Verdict,
+    FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
+    Settlement, StoreError, Verdict, WaitingRequest,
 };
 use crate::testing::MemoryStore;
 
@@ -43,8 +43,8 @@ pub enum Wrong {
     OvertakesDelayed,
     /// Whatever is old is purged, also what was not published yet.
     PurgesUnpublished,
-    /// Whatever is old is purged, also what was given up.
-    PurgesParked,
+    /// Whatever is old is purged, also dead letters.
+    PurgesDeadLetters,
     /// Relays keep it to themselves that they cannot do their work.
     HidesAilments,
     /// Reconciling takes for stored what was once confirmed.
@@ -63,7 +63,7 @@ impl Wrong {
         Self::LeasesRunOutEarly,
         Self::OvertakesDelayed,
         Self::PurgesUnpublished,
-        Self::PurgesParked,
+        Self::PurgesDeadLetters,
         Self::HidesAilments,
         Self::TrustsConfirmations,
     ];
@@ -82,7 +82,7 @@ impl Wrong {
             Self::LeasesRunOutEarly => "leases-run-out-early",
             Self::OvertakesDelayed => "overtakes-delayed",
             Self::PurgesUnpublished => "purges-unpublished",
-            Self::PurgesParked => "purges-parked",
+            Self::PurgesDeadLetters => "purges-parked",
             Self::HidesAilments => "hides-ailments",
             Self::TrustsConfirmations => "trusts-confirmations",
         }
@@ -133,7 +133,7 @@ impl FromStr for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// Holds all leases where relays hold none.
+    /// Owns all leases where relays hold none.
     nobody: OwnerId,
     /// Rows that a run of a relay has taken, and until when.
     locked: BTreeMap<i64, (Life, Instant)>,
@@ -215,25 +215,29 @@ impl Backend {
     pub(super) fn fetch(&mut self, life: Life, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let passed: Vec<i64> = match self.wrong {
             Wrong::CursorInsteadOfState => {
-                let rows = self.store.rows().into_iter().map(|row| row.seq);
-                let passed = rows.filter(|seq| *seq <= self.cursor);
-                passed.chain(request.in_hand.iter().copied()).collect()
+                let rows = self.store.rows().into_iter().map(|row| row.row_id);
+                let passed = rows.filter(|row_id| *row_id <= self.cursor);
+                passed.chain(request.in_flight.iter().copied()).collect()
             }
-            _ => request.in_hand.to_vec(),
+            _ => request.in_flight.to_vec(),
         };
         let request = FetchRequest {
-            in_hand: &passed,
+            in_flight: &passed,
             ..request
         };
         let mut fetched = now(self.store.fetch(request))?;
-        let found = fetched.due.iter().map(|row| row.seq);
+        let found = fetched.due.iter().map(|row| row.row_id);
         self.cursor = found.fold(self.cursor, i64::max);
         self.spoil(life, &mut fetched);
         Ok(fetched)
     }
 
-    pub(super) fn fetch_held(&mut self, life: Life, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        let mut fetched = now(self.store.fetch_held(request))?;
+    pub(super) fn fetch_waiting(
+        &mut self,
+        life: Life,
+        request: WaitingRequest<'_>,
+    ) -> Result<Fetched, StoreError> {
+        let mut fetched = now(self.store.fetch_waiting(request))?;
         self.spoil(life, &mut fetched);
         Ok(fetched)
     }
@@ -242,14 +246,15 @@ impl Backend {
         let time = Instant::now();
         match self.wrong {
             Wrong::SkipLockedRows => {
-                let is_free = |locked: &BTreeMap<_, (Life, Instant)>, seq| {
+                let is_free = |locked: &BTreeMap<_, (Life, Instant)>, row_id| {
                     locked
-                        .get(&seq)
+                        .get(&row_id)
                         .is_none_or(|(owner, until): &(Life, Instant)| *owner == life || *until < time)
                 };
-                fetched.due.retain(|row| is_free(&self.locked, row.seq));
+                fetched.due.retain(|row| is_free(&self.locked, row.row_id));
                 for row in &fetched.due {
-                    self.locked.insert(row.seq, (life, time + Duration::from_secs(1)));
+                    self.locked
+                        .insert(row.row_id, (life, time + Duration::from_secs(1)));
                 }
             }
             Wrong::MarkBeforePublish => {
@@ -257,7 +262,7 @@ impl Backend {
                     .due
                     .iter()
                     .map(|row| Settlement {
-                        seq: row.seq,
+                        row_id: row.row_id,
                         partition: row.partition,
                         waited: row.waited,
                         verdict: Verdict::Published { keep: true },
@@ -268,18 +273,19 @@ impl Backend {
             Wrong::PerRowBackoff => {
                 fetched
                     .due
-                    .retain(|row| self.waiting.get(&row.seq).is_none_or(|until| *until <= time));
-                self.set_aside.extend(fetched.waits.iter().map(|wait| wait.seq));
+                    .retain(|row| self.waiting.get(&row.row_id).is_none_or(|until| *until <= time));
+                self.set_aside
+                    .extend(fetched.waits.iter().map(|wait| wait.row_id));
             }
             Wrong::OvertakesDelayed => {
-                let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.seq).collect();
+                let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.row_id).collect();
                 let now = self.store.now();
                 let rows = self.store.rows().into_iter();
                 let overtaking = rows
-                    .filter(|row| waits.contains(&row.seq) && row.status == MessageStatus::Pending)
+                    .filter(|row| waits.contains(&row.row_id) && row.status == MessageStatus::Pending)
                     .filter(|row| row.available_at.is_none_or(|at| at <= now))
                     .map(|row| crate::store::FetchedRow {
-                        seq: row.seq,
+                        row_id: row.row_id,
                         partition: row.message.aggregate.partition(),
                         aggregate: row.message.aggregate.clone(),
                         sequenced: row.message.sequence.is_some(),
@@ -292,7 +298,7 @@ impl Backend {
                 let overtaking: Vec<_> = overtaking.collect();
                 fetched
                     .waits
-                    .retain(|wait| !overtaking.iter().any(|row| row.seq == wait.seq));
+                    .retain(|wait| !overtaking.iter().any(|row| row.row_id == wait.row_id));
                 fetched.due.extend(overtaking);
             }
             _ => {}
@@ -312,10 +318,10 @@ impl Backend {
                 let mut kept = Vec::new();
                 for settlement in settlements {
                     match &settlement.verdict {
-                        Verdict::Held { delay, .. } => {
-                            self.waiting.insert(settlement.seq, Instant::now() + *delay);
+                        Verdict::Blocked { delay, .. } => {
+                            self.waiting.insert(settlement.row_id, Instant::now() + *delay);
                         }
-                        Verdict::Waits if !self.set_aside.remove(&settlement.seq) => {}
+                        Verdict::Waits if !self.set_aside.remove(&settlement.row_id) => {}
                         _ => kept.push(settlement.clone()),
                     }
                 }
@@ -331,13 +337,13 @@ impl Backend {
     pub(super) fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         let is_wrong = |status| match self.wrong {
             Wrong::PurgesUnpublished => matches!(status, MessageStatus::Pending | MessageStatus::Waiting),
-            Wrong::PurgesParked => status == MessageStatus::Parked,
+            Wrong::PurgesDeadLetters => status == MessageStatus::Dead,
             _ => false,
         };
         let bound = self.store.now() - request.older_than;
         let rows = self.store.rows().into_iter();
         for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
-            self.store.discard(row.seq);
+            self.store.discard(row.row_id);
         }
         now(self.store.purge(request))
     }

@@ -6,14 +6,14 @@
 
 mod dedup_store;
 mod publisher;
-mod source;
 mod store;
 mod stream_log;
+mod subscriber;
 mod writer;
 
 pub use dedup_store::{DedupStoreMistake, WrongDedupStore};
 pub use publisher::{PublisherMistake, WrongPublisher};
-pub use source::{SourceMistake, WrongDelivery, WrongSource, WrongSubscription};
 pub use store::{StoreMistake, WrongStore};
 pub use stream_log::{StreamLogMistake, WrongStreamLog};
+pub use subscriber::{SubscriberMistake, WrongDelivery, WrongSubscriber, WrongSubscription};
 pub use writer::{WriterMistake, WrongWriter};

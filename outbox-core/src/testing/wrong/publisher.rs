@@ -37,8 +37,8 @@ pub enum PublisherMistake {
     IgnoresSubject,
     /// Cuts aggregate ids at the first dot, as a naive subject codec does.
     CutsAggregateId,
-    /// Answers with a position that is not the message's.
-    ReportsWrongPosition,
+    /// Answers with a stream sequence that is not the message's.
+    ReportsWrongStreamSequence,
     /// Finds fault with a broker that is healthy.
     AlwaysComplains,
     /// Closes its connection for good when publishes are abandoned.
@@ -50,7 +50,7 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// What was published, or is held back.
+    /// What was published, or is set aside.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }
@@ -100,18 +100,18 @@ impl Publisher for WrongPublisher {
         match self.mistake {
             PublisherMistake::ConfirmsWithoutStoring => {
                 return Ok(Receipt {
-                    position: 1,
+                    stream_sequence: 1,
                     duplicate: false,
                 });
             }
             PublisherMistake::DeduplicatesByContent => {
                 let mut kept = self.kept();
-                let position = kept
+                let stream_sequence = kept
                     .iter()
                     .position(|k| k.id != message.id && k.payload == message.payload);
-                if let Some(position) = position {
+                if let Some(stream_sequence) = stream_sequence {
                     return Ok(Receipt {
-                        position: position as u64 + 1,
+                        stream_sequence: stream_sequence as u64 + 1,
                         duplicate: true,
                     });
                 }
@@ -122,7 +122,7 @@ impl Publisher for WrongPublisher {
                 let Some(late) = late else {
                     self.kept().push(message.clone());
                     return Ok(Receipt {
-                        position: 1,
+                        stream_sequence: 1,
                         duplicate: false,
                     });
                 };
@@ -143,8 +143,8 @@ impl Publisher for WrongPublisher {
                 duplicate: false,
                 ..receipt
             }),
-            PublisherMistake::ReportsWrongPosition => result.map(|receipt| Receipt {
-                position: receipt.position + 1,
+            PublisherMistake::ReportsWrongStreamSequence => result.map(|receipt| Receipt {
+                stream_sequence: receipt.stream_sequence + 1,
                 ..receipt
             }),
             PublisherMistake::PermanentOnOutage => {

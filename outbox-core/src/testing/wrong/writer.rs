@@ -59,7 +59,7 @@ impl WrongWriter {
 
 impl StoreFixture for WrongWriter {
     type Store = MemoryStore;
-    type Held = MemoryTransaction;
+    type Open = MemoryTransaction;
 
     fn capabilities(&self) -> StoreCapabilities {
         self.inner.capabilities()
@@ -97,8 +97,8 @@ impl StoreFixture for WrongWriter {
         self.inner.roll_back(messages.into_events()).await
     }
 
-    async fn hold(&self, events: Events) -> Result<MemoryTransaction, Refused> {
-        self.inner.hold(events).await
+    async fn begin(&self, events: Events) -> Result<MemoryTransaction, Refused> {
+        self.inner.begin(events).await
     }
 
     async fn expire_leases(&self) {

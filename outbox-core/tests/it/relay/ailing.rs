@@ -208,11 +208,11 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
 /// It fetches nothing although it renews its leases: a network that drops what is large, a role that may not read.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
-    for call in ["fetch", "fetch_held", "settle"] {
+    for call in ["fetch", "fetch_waiting", "settle"] {
         let group = Group::of(2).await;
         (0..10_000).for_each(|_| group.watched[0].silence_one(call, 0));
         group.ways[0].set(Way::Open);
-        if call == "fetch_held" {
+        if call == "fetch_waiting" {
             group.broker.fail_next(40, FailureClass::Transient);
         }
         for cents in 0..20 {

@@ -38,7 +38,7 @@ async fn a_hot_aggregate_at_the_head_of_the_queue_does_not_starve_the_others() {
     let ledger = Ledger::of(&store, &broker);
     ledger.assert_balanced();
     assert_eq!(ledger.copies(), 0);
-    assert_eq!(store.backlog().await.unwrap().held_aggregates, 0);
+    assert_eq!(store.backlog().await.unwrap().blocked_aggregates, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn ten_thousand_aggregates_that_are_refused_do_not_stop_the_others() {
         store.until_drained().await;
     })
     .await;
-    assert_eq!((report.published, report.parked), (10_100, 0));
+    assert_eq!((report.published, report.dead_letters), (10_100, 0));
     Ledger::of(&store, &broker).assert_balanced();
 }
 

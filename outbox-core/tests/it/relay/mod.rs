@@ -20,7 +20,7 @@ use outbox_core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
 use outbox_core::{Aggregate, DomainEvent, MessageStatus, Relay, RelayConfig, RelayReport};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use MessageStatus::{Parked, Pending, Published, Waiting};
+pub(crate) use MessageStatus::{Dead, Pending, Published, Waiting};
 
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "account", name = "credited")]

@@ -58,15 +58,15 @@ async fn health_follows_the_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_application_is_told_of_each_parked_message_once_it_is_recorded() {
+async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 5, 1);
     broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
     let told = Arc::new(Mutex::new(Vec::new()));
     let (notes, rows) = (told.clone(), store.clone());
-    let relay = relay_of(&store, &broker, quick()).on_parked(move |parked| {
-        assert_eq!(statuses(&rows, 3), [Parked], "recorded first");
-        notes.lock().unwrap().push(parked.clone());
+    let relay = relay_of(&store, &broker, quick()).on_dead_letter(move |dead| {
+        assert_eq!(statuses(&rows, 3), [Dead], "recorded first");
+        notes.lock().unwrap().push(dead.clone());
     });
     relay.drain().await.unwrap();
     let told = told.lock().unwrap();
@@ -80,10 +80,10 @@ async fn a_hook_that_panics_does_not_end_the_relay() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 5, 1);
     broker.fail_matching(|message| message.aggregate.id == "3", FailureClass::Permanent);
-    let relay = relay_of(&store, &broker, quick()).on_parked(|_| panic!("not to be told"));
+    let relay = relay_of(&store, &broker, quick()).on_dead_letter(|_| panic!("not to be told"));
     let report = relay.drain().await.unwrap();
-    assert_eq!((report.published, report.parked), (4, 1));
-    assert_eq!(statuses(&store, 3), [Parked]);
+    assert_eq!((report.published, report.dead_letters), (4, 1));
+    assert_eq!(statuses(&store, 3), [Dead]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,10 +93,10 @@ async fn event_types_follow_policies_of_their_own() {
     broker.fail_matching(|message| message.sequence == Some(1), FailureClass::Unclassified);
     let lenient = EventPolicy::default()
         .attempts_max(2)
-        .on_poison(PoisonPolicy::ParkAndContinue);
+        .on_poison(PoisonPolicy::Continue);
     let config = quick().event_policy("account.credited", lenient);
     run_during(&relay_of(&store, &broker, config), store.until_drained()).await;
-    assert_eq!(statuses(&store, 1), [Parked, Published]);
+    assert_eq!(statuses(&store, 1), [Dead, Published]);
     assert_eq!(store.rows()[0].attempts, 2);
 }
 
@@ -146,8 +146,8 @@ async fn metrics_have_the_documented_names_and_values() {
     assert_eq!(counted("outbox_duplicates_total"), 2);
     assert_eq!(counted("outbox_publish_failures_total permanent"), 1);
     assert_eq!(counted("outbox_publish_failures_total unknown"), 2);
-    assert_eq!(counted("outbox_parkings_total"), 1);
-    assert_eq!(counted("outbox_parked"), 1);
+    assert_eq!(counted("outbox_dead_letters_total"), 1);
+    assert_eq!(counted("outbox_dead_letters"), 1);
     assert_eq!(counted("outbox_pending"), 1);
     assert_eq!(counted("outbox_halted_aggregates"), 1);
     assert!(counted("outbox_found_total poll") >= 1);

@@ -26,7 +26,7 @@ async fn lost_confirmations_are_sent_again_and_leave_no_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_outage_of_half_an_hour_parks_nothing_and_uses_no_attempts() {
+async fn a_broker_outage_of_half_an_hour_makes_no_dead_letters_and_uses_no_attempts() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 20, 10);
     broker.set_down(true);
@@ -77,7 +77,7 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), outage);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
     Ledger::of(&store, &broker).assert_balanced();
 }
 
@@ -122,7 +122,7 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
 }
 
 /// No stream takes their subject, which looks like a broker that is away.
@@ -149,7 +149,7 @@ async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
         shutdown.cancel();
     };
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), others);
-    assert_eq!(report.unwrap().parked, 0);
+    assert_eq!(report.unwrap().dead_letters, 0);
 }
 
 #[tokio::test(start_paused = true)]

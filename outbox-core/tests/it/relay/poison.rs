@@ -17,62 +17,62 @@ async fn a_poison_message_halts_its_own_aggregate_only_until_it_is_retried() {
     );
     let relay = relay_of(&store, &broker, quick());
     let report = relay.drain().await.unwrap();
-    assert_eq!((report.published, report.parked), (28, 1));
-    assert_eq!(statuses(&store, 4), [Published, Parked, Waiting]);
+    assert_eq!((report.published, report.dead_letters), (28, 1));
+    assert_eq!(statuses(&store, 4), [Published, Dead, Waiting]);
 
-    let parked = store.list(&Selection::parked(), TEN).await.unwrap();
-    assert_eq!(parked.len(), 1);
-    let error = parked[0].error.as_deref().unwrap();
-    assert!(parked[0].halts && error.contains("permanent"), "{parked:?}");
+    let dead = store.list(&Selection::dead_letters(), TEN).await.unwrap();
+    assert_eq!(dead.len(), 1);
+    let error = dead[0].error.as_deref().unwrap();
+    assert!(dead[0].halts && error.contains("permanent"), "{dead:?}");
 
     broker.clear_faults();
-    assert_eq!(store.retry(&Selection::id(parked[0].id)).await.unwrap(), 1);
+    assert_eq!(store.retry(&Selection::id(dead[0].id)).await.unwrap(), 1);
     assert_eq!(relay.drain().await.unwrap().published, 2);
     Ledger::of(&store, &broker).assert_balanced();
 }
 
 #[tokio::test(start_paused = true)]
-async fn park_and_continue_lets_the_aggregate_go_on() {
+async fn the_policy_continue_lets_the_aggregate_go_on() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 1, 3);
     broker.fail_matching(|message| message.sequence == Some(2), FailureClass::Permanent);
-    let config = quick().policy(EventPolicy::default().on_poison(PoisonPolicy::ParkAndContinue));
+    let config = quick().policy(EventPolicy::default().on_poison(PoisonPolicy::Continue));
     Relay::new(store.clone(), broker.publisher())
         .with_config(config)
         .drain()
         .await
         .unwrap();
-    assert_eq!(statuses(&store, 1), [Published, Parked, Published]);
+    assert_eq!(statuses(&store, 1), [Published, Dead, Published]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_refusals_use_attempts_and_end_in_parking_without_being_overtaken() {
+async fn unknown_refusals_use_attempts_and_end_as_dead_letters_without_being_overtaken() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 2, 2);
     broker.fail_matching(|message| message.aggregate.id == "1", FailureClass::Unclassified);
     let relay = Relay::new(store.clone(), broker.publisher())
         .with_config(quick().policy(EventPolicy::default().attempts_max(3)));
     let shutdown = CancellationToken::new();
-    let parked = async {
-        while statuses(&store, 1)[0] != Parked {
+    let dead = async {
+        while statuses(&store, 1)[0] != Dead {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         shutdown.cancel();
     };
-    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), parked);
-    assert_eq!(report.unwrap().parked, 1);
-    assert_eq!(statuses(&store, 1), [Parked, Waiting]);
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), dead);
+    assert_eq!(report.unwrap().dead_letters, 1);
+    assert_eq!(statuses(&store, 1), [Dead, Waiting]);
     assert_eq!(store.rows()[0].attempts, 3);
     assert_eq!(statuses(&store, 2), [Published, Published]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_row_is_parked_and_others_flow() {
+async fn an_unreadable_row_becomes_a_dead_letter_and_others_flow() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     credit(&store, 3, 1);
     assert!(store.corrupt(store.rows()[1].message.id));
     let report = relay_of(&store, &broker, quick()).drain().await.unwrap();
-    assert_eq!((report.published, report.parked), (2, 1));
+    assert_eq!((report.published, report.dead_letters), (2, 1));
     assert!(
         store.rows()[1]
             .last_error

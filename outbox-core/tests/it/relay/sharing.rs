@@ -102,7 +102,7 @@ async fn a_relay_that_was_paused_past_its_lease_settles_and_sends_nothing_stale(
         () = until("some publishes", || broker.publishes() >= 40) => {}
     }
     tokio::time::sleep(quick().lease_ttl * 2).await;
-    let heir = spawn(&store, &broker, &shutdown);
+    let successor = spawn(&store, &broker, &shutdown);
     store.until_drained().await;
     let published = broker.publishes();
     let awake = async {
@@ -111,7 +111,7 @@ async fn a_relay_that_was_paused_past_its_lease_settles_and_sends_nothing_stale(
     };
     let (report, ()) = tokio::join!(run, awake);
     report.unwrap();
-    heir.await.unwrap();
+    successor.await.unwrap();
     assert_eq!(broker.publishes(), published, "the zombie sent something");
     let ledger = Ledger::of(&store, &broker);
     ledger.assert_balanced();

@@ -2,8 +2,8 @@
 
 use outbox_core::testing::Ledger;
 use outbox_core::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Relays, Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
+    Settlement, StoreError, WaitingRequest,
 };
 use tokio::time::Instant;
 
@@ -57,7 +57,7 @@ impl OutboxStore for Hanging {
         std::future::pending().await
     }
 
-    async fn fetch_held(&self, _: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         std::future::pending().await
     }
 

@@ -15,7 +15,7 @@ const CALLS: [(&str, usize); 9] = [
     ("acquire", 0),
     ("renew", 1),
     ("fetch", 1),
-    ("fetch_held", 1),
+    ("fetch_waiting", 1),
     ("settle", 1),
     ("backlog", 0),
 ];

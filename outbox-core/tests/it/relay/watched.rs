@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox_core::store::{FetchRequest, Fetched, Fitness, HeldRequest, PurgeRequest, Purged, Relays};
+use outbox_core::store::{FetchRequest, Fetched, Fitness, PurgeRequest, Purged, Relays, WaitingRequest};
 use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Settlement, StoreError};
 
 use super::*;
@@ -114,8 +114,8 @@ impl OutboxStore for Watched {
         self.call("fetch").await.fetch(request).await
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch_held").await.fetch_held(request).await
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch_waiting").await.fetch_waiting(request).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {

@@ -14,7 +14,12 @@ async fn what_was_committed_is_published_in_order_and_settled() {
     credit(&store, 50, 20);
     let report = relay_of(&store, &broker, quick()).drain().await.unwrap();
     assert_eq!(
-        (report.published, report.duplicates, report.failed, report.parked),
+        (
+            report.published,
+            report.duplicates,
+            report.failed,
+            report.dead_letters
+        ),
         (1000, 0, 0, 0)
     );
     Ledger::of(&store, &broker).assert_balanced();

@@ -33,12 +33,12 @@ fn incoming() -> Incoming {
         headers: Vec::new(),
         payload: Default::default(),
         delivery_count: 2,
-        position: 1,
+        stream_sequence: 1,
     }
 }
 
-fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> Letter<'a> {
-    Letter {
+fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> NewDeadLetter<'a> {
+    NewDeadLetter {
         consumer: "billing",
         message: Some(message),
         incoming,
@@ -73,7 +73,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
     }
 }
 
-/// Between the look of the one that gives up and its decision, another process handled the message.
+/// Between the check of the process that dead-letters it and its decision, another process handled the message.
 async fn what_took_effect_is_not_buried(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));

@@ -69,15 +69,15 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// As [`Self::claim_again_of`], for a number that was given up.
+    /// As [`Self::claim_again_of`], for a number that was dead-lettered.
     async fn claim_again(&self, sequence: u64) -> Turn {
         self.claim_again_of(sequence, true).await
     }
 
-    async fn claim_again_of(&self, sequence: u64, given_up: bool) -> Turn {
+    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Turn {
         let tx = self.begin().await;
         let place = self.at(sequence);
-        let turn = place.claim_again(&tx, given_up, Wait).await.unwrap();
+        let turn = place.claim_again(&tx, was_dead, Wait).await.unwrap();
         tx.commit().await.unwrap();
         turn
     }
@@ -95,9 +95,9 @@ impl<'a> Lane<'a> {
         passed
     }
 
-    async fn row(&self) -> Option<Position> {
+    async fn row(&self) -> Option<SequenceState> {
         self.sql
-            .position(&self.db.pool, self.at(1).key(), false)
+            .sequence_state(&self.db.pool, self.at(1).key(), false)
             .await
             .unwrap()
     }
@@ -179,9 +179,9 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
         assert_eq!(lane.claim(sequence, Ignore).await, Stale);
     }
     assert_eq!(lane.claim(5, Ignore).await, Stale);
-    let expected = Position {
+    let expected = SequenceState {
         last: 9,
-        ..Position::default()
+        ..SequenceState::default()
     };
     assert_eq!(lane.row().await, Some(expected));
     lane.fail(12).await;
@@ -229,7 +229,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
         DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
         _ => "updated_at - 25 * 3600000000",
     };
-    let age = format!("UPDATE inbox_positions SET updated_at = {yesterday}");
+    let age = format!("UPDATE inbox_sequences SET updated_at = {yesterday}");
     db.pool.execute_unprepared(&age).await.unwrap();
     assert_eq!(lane.claim(3, Wait).await, gap(1));
     lane.fail(2).await;
@@ -244,7 +244,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
     db.close().await;
 }
 
-async fn a_message_that_was_given_up_is_passed(db: TestDb) {
+async fn a_dead_letter_is_passed(db: TestDb) {
     let lane = Lane::new(&db);
     lane.fail(1).await;
     lane.pass(1).await;
@@ -258,7 +258,7 @@ async fn a_message_that_was_given_up_is_passed(db: TestDb) {
     assert!(lane.pass(3).await, "it is missing, so it did not take effect");
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
-    // An operator tries a letter again, whose turn has passed; and one whose turn has not come.
+    // An operator tries a dead letter again, whose turn has passed; and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Mine);
     assert_eq!(lane.claim_again_of(6, false).await, Stale, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));
@@ -266,7 +266,7 @@ async fn a_message_that_was_given_up_is_passed(db: TestDb) {
     db.close().await;
 }
 
-async fn a_message_can_be_given_up_before_any_was_handled(db: TestDb) {
+async fn a_message_can_become_a_dead_letter_before_any_was_handled(db: TestDb) {
     let lane = Lane::new(&db);
     lane.pass(3).await;
     assert_eq!(lane.claim(2, Wait).await, Late);
@@ -293,7 +293,7 @@ async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
     db.close().await;
 }
 
-async fn a_crash_leaves_the_position(db: TestDb) {
+async fn a_crash_leaves_the_sequence(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=3 {
         let tx = lane.begin().await;
@@ -466,7 +466,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
             running.rollback().await.unwrap();
             assert_eq!(duplicate.await, Mine);
             // Back to where it was.
-            let back = format!("UPDATE inbox_positions SET last_sequence = {}", sequence - 1);
+            let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
             db.pool.execute_unprepared(&back).await.unwrap();
         }
     }
@@ -481,10 +481,10 @@ on_every_database!(
     gaps_that_are_normal_leave_no_trace,
     a_failing_message_is_no_gap,
     a_failing_message_that_never_comes_again_is_forgotten,
-    a_message_that_was_given_up_is_passed,
-    a_message_can_be_given_up_before_any_was_handled,
+    a_dead_letter_is_passed,
+    a_message_can_become_a_dead_letter_before_any_was_handled,
     what_is_missing_is_bounded_and_nothing_is_forgotten,
-    a_crash_leaves_the_position,
+    a_crash_leaves_the_sequence,
     several_numbers_in_one_transaction,
     names_and_ids_are_told_apart_byte_by_byte,
     of_concurrent_duplicates_one_runs,

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_messages (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
-CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_positions (
+CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_sequences (
     consumer       VARBINARY(64) NOT NULL,
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_positions (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     id             BINARY(16) NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     aggregate_id   VARBINARY(1020) NULL,
     sequence       BIGINT NULL COMMENT 'also null: not sequenced',
     subject        TEXT COLLATE utf8mb4_bin NOT NULL,
-    position       BIGINT NOT NULL COMMENT 'in the stream',
+    stream_sequence BIGINT NOT NULL COMMENT 'given by the stream',
     headers        LONGTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'array of [name, value]',
     payload        LONGBLOB NOT NULL,
     error          TEXT COLLATE utf8mb4_bin NOT NULL,
@@ -54,11 +54,11 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     -- What is listed, in its order.
     KEY inbox_dead_letters_consumer (consumer, created_at),
     -- What is to be tried again, in the order of the stream.
-    KEY inbox_dead_letters_retry (consumer, status, position)
+    KEY inbox_dead_letters_retry (consumer, status, stream_sequence)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- For people: what was given up, with payloads as text, or in hexadecimal where they are none.
-CREATE OR REPLACE VIEW {schema}{prefix}inbox_given_up AS
+-- For people: dead letters, with payloads as text, or in hexadecimal where they are none.
+CREATE OR REPLACE VIEW {schema}{prefix}inbox_dead_letters_readable AS
 SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
        CONVERT(consumer USING utf8mb4) AS consumer,
@@ -67,7 +67,7 @@ SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBS
        CONVERT(event_type USING utf8mb4) AS event_type, CONVERT(aggregate_type USING utf8mb4) AS aggregate_type,
        CONVERT(aggregate_id USING utf8mb4) AS aggregate_id, sequence, error AS reason, attempts,
        CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
-       created_at, subject, position, headers,
+       created_at, subject, stream_sequence, headers,
        CASE WHEN HEX(CONVERT(payload USING utf8mb4)) = HEX(payload) THEN CONVERT(payload USING utf8mb4)
             ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload
 FROM {schema}{prefix}inbox_dead_letters;

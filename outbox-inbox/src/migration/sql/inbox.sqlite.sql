@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_messages (
 CREATE INDEX IF NOT EXISTS {prefix}inbox_messages_expires_at ON {prefix}inbox_messages (expires_at);
 
 -- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect.
-CREATE TABLE IF NOT EXISTS {prefix}inbox_positions (
+CREATE TABLE IF NOT EXISTS {prefix}inbox_sequences (
     consumer       TEXT NOT NULL,
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_positions (
     PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- What consumers gave up, as it was received. `id` is derived from what was delivered, so that a delivery after a crash adds no
+-- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_dead_letters (
     id             BLOB NOT NULL PRIMARY KEY,
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_dead_letters (
     aggregate_id   TEXT,
     sequence       INTEGER,                    -- also null: not sequenced
     subject        TEXT NOT NULL,
-    position       INTEGER NOT NULL,           -- in the stream
+    stream_sequence INTEGER NOT NULL,          -- given by the stream
     headers        TEXT NOT NULL,              -- array of [name, value]
     payload        BLOB NOT NULL,
     error          TEXT NOT NULL,
@@ -57,10 +57,10 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_dead_letters (
 CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_consumer ON {prefix}inbox_dead_letters (consumer, created_at);
 
 -- What is to be tried again, in the order of the stream.
-CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_retry ON {prefix}inbox_dead_letters (consumer, position) WHERE status = 1;
+CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_retry ON {prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: what was given up, with payloads as text, or in hexadecimal where they are no JSON.
-CREATE VIEW IF NOT EXISTS {prefix}inbox_given_up AS
+-- For people: dead letters, with payloads as text, or in hexadecimal where they are no JSON.
+CREATE VIEW IF NOT EXISTS {prefix}inbox_dead_letters_readable AS
 SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
        consumer,
@@ -70,7 +70,7 @@ SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || sub
        event_type, aggregate_type, aggregate_id, sequence, error AS reason, attempts,
        CASE status WHEN 0 THEN 'open' WHEN 1 THEN 'to be tried again' ELSE 'unknown' END AS status,
        strftime('%Y-%m-%d %H:%M:%f', created_at / 1000000.0, 'unixepoch') AS created_at,
-       subject, position, headers,
+       subject, stream_sequence, headers,
        CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload
 FROM {prefix}inbox_dead_letters;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::item::Memory;
 use super::super::returning::Left;
+use super::super::routed::Memory;
 
 /// Least time of receiving before an item that is due is not awaited any longer.
 pub(in super::super) const RECEIVED_MIN: Duration = Duration::from_secs(1);

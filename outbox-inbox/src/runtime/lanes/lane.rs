@@ -14,13 +14,13 @@ pub(super) struct Lane<T> {
     pub(super) running: Option<Queue>,
     /// The first item may not run before this.
     pub(super) blocked_until: Option<Instant>,
-    /// By rank.
+    /// By order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
     /// Items that [`Lanes::set_aside`] counts.
     pub(super) set_aside: usize,
-    /// Items that [`Lanes::held`] counts.
-    pub(super) held: usize,
+    /// Items that [`Lanes::blocked`] counts.
+    pub(super) blocked: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<T: Queued> Lane<T> {
             awaited: BTreeMap::new(),
             place: Place::Nowhere,
             set_aside: 0,
-            held: 0,
+            blocked: 0,
         }
     }
 
@@ -69,7 +69,7 @@ impl<T: Queued> Lane<T> {
         };
         let mut blocked = self.blocked_until.filter(|until| *until > now);
         while let Some(mut first) = self.awaited.first_entry()
-            && *first.key() < front.rank()
+            && *first.key() < front.order_key()
         {
             if let Some(look_at) = first.get_mut().look_at(now, received) {
                 blocked = blocked.max(Some(look_at));
@@ -83,17 +83,17 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Whether an item that went back to the broker comes before a rank.
-    pub(super) fn awaits_before(&self, rank: u64) -> bool {
-        self.awaited.range(..rank).next().is_some()
+    /// Whether an item that went back to the broker comes before an order key.
+    pub(super) fn awaits_before(&self, order_key: u64) -> bool {
+        self.awaited.range(..order_key).next().is_some()
     }
 
     /// When the first item may run, as far as is known: after its back-off, and after what it awaits has come back.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
-        let rank = self.queue.front().map_or(u64::MAX, Queued::rank);
+        let order_key = self.queue.front().map_or(u64::MAX, Queued::order_key);
         let back_at = self
             .awaited
-            .range(..rank)
+            .range(..order_key)
             .next()
             .map(|(_, awaited)| awaited.back_at(now));
         self.blocked_until.max(back_at)

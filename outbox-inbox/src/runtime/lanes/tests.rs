@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::item::Memory;
+use super::super::routed::Memory;
 use super::*;
 
-/// Its number is its rank; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
+/// Its number is its order key; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
 impl Queued for u32 {
-    fn rank(&self) -> u64 {
+    fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
     }
 
@@ -70,14 +70,14 @@ fn a_failed_item_blocks_its_own_lane_until_its_time() {
     let (key, item) = one(&mut lanes).unwrap();
     lanes.finish(&key, vec![item], Some(later), now);
     assert!(one(&mut lanes).is_none());
-    assert_eq!((lanes.held(), lanes.next_release()), (2, Some(later)));
+    assert_eq!((lanes.blocked(), lanes.next_release()), (2, Some(later)));
     lanes.push(aggregate(1), 12, now);
     lanes.push(aggregate(2), 20, now);
     assert_eq!(one(&mut lanes).unwrap().1, 20);
     lanes.release(now);
     assert!(one(&mut lanes).is_none());
     lanes.release(later);
-    assert_eq!((one(&mut lanes).unwrap().1, lanes.held()), (10, 0));
+    assert_eq!((one(&mut lanes).unwrap().1, lanes.blocked()), (10, 0));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
     lanes.finish(&key, vec![item], Some(later), now);
     lanes.push(aggregate(1), 11, now);
     lanes.push(aggregate(1), 15, now);
-    assert_eq!(lanes.held(), 6);
+    assert_eq!(lanes.blocked(), 6);
     lanes.unblock(&key, now);
     let taken = lanes
         .take(Queue::Ready, |_| 10, |_, _| true, now)
@@ -272,7 +272,7 @@ fn what_leaves_memory_is_what_costs_least() {
         let (key, item) = one(&mut lanes).unwrap();
         lanes.finish(&key, vec![item], Some(end), now);
     }
-    assert_eq!((lanes.set_aside(), lanes.held()), (6, 3));
+    assert_eq!((lanes.set_aside(), lanes.blocked()), (6, 3));
     let mut evict = |any| {
         let evicted = lanes.evict(soon + Duration::from_secs(1), any, now)?;
         Some((evicted.items, evicted.blocked_until))
@@ -285,7 +285,7 @@ fn what_leaves_memory_is_what_costs_least() {
     assert_eq!(evict(false), None);
     assert_eq!(evict(true), Some((vec![41], None)));
     assert_eq!(evict(true), None);
-    assert_eq!((lanes.set_aside(), lanes.held(), lanes.waiting()), (0, 0, 1));
+    assert_eq!((lanes.set_aside(), lanes.blocked(), lanes.waiting()), (0, 0, 1));
     assert_eq!(lanes.lanes.len(), 1);
 }
 
@@ -308,7 +308,7 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 
 impl Queued for OfHandler {
-    fn rank(&self) -> u64 {
+    fn order_key(&self) -> u64 {
         1
     }
 

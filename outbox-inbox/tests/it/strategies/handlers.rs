@@ -48,7 +48,7 @@ impl Traits {
     }
 }
 
-/// What handlers shall do, and what those of strategy `store` have done.
+/// What handlers shall do, and what those of strategy `external` have done.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes(pub(super) Arc<Inner>);
 
@@ -163,8 +163,11 @@ pub(super) async fn note_by_constraint(
 }
 
 /// Its effect is not in the database.
-#[idempotent_handler(consumer = "by_store", strategy = store)]
-pub(super) async fn note_by_store(event: Event<LineNoted>, notes: State<Notes>) -> Result<(), HandlerError> {
+#[idempotent_handler(consumer = "by_external", strategy = external)]
+pub(super) async fn note_by_external(
+    event: Event<LineNoted>,
+    notes: State<Notes>,
+) -> Result<(), HandlerError> {
     notes.go_on(&event).await?;
     let mut outside = notes.0.0.outside.lock().unwrap();
     outside.entry(event.account).or_default().push(event.line);

@@ -7,7 +7,7 @@ mod results;
 mod suite;
 
 use handlers::{
-    Traits, note_by_constraint, note_by_key, note_by_message_id, note_by_sequence, note_by_store,
+    Traits, note_by_constraint, note_by_external, note_by_key, note_by_message_id, note_by_sequence,
     note_naturally,
 };
 
@@ -49,7 +49,7 @@ async fn constraint(test: TestDb) {
 }
 
 async fn store(test: TestDb) {
-    suite::run::<note_by_store>(
+    suite::run::<note_by_external>(
         &test,
         Traits {
             leased: true,

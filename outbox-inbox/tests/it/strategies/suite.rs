@@ -44,7 +44,7 @@ pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
     suite.concurrent_duplicates_have_one_effect::<H>().await;
     suite.a_crash_before_the_commit_leaves_nothing::<H>().await;
     suite.what_comes_in_another_order_takes_effect_once::<H>().await;
-    suite.poison_is_given_up_and_kept::<H>().await;
+    suite.poison_becomes_a_dead_letter::<H>().await;
     if traits.by_key {
         suite.another_event_with_the_key_is_a_duplicate::<H>().await;
     }
@@ -219,7 +219,7 @@ impl Suite<'_> {
         }
     }
 
-    async fn poison_is_given_up_and_kept<H: Handler>(&self) {
+    async fn poison_becomes_a_dead_letter<H: Handler>(&self) {
         let harness = self.own();
         let poison = NewMessage::from_event(&LineNoted {
             account: POISON,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use outbox_core::dedup::DedupStore as _;
-use outbox_core::{Publisher as _, Source as _, SourceError};
+use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
 use outbox_nats::{
     DeadLetterConfig, DeadLetterStream, DedupBucketSpec, JetStreamPublisher, KvDedupStore, ProvisionError,
     StreamWarning, SubjectPrefix, provision_stream,
@@ -97,8 +97,8 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
     let nats = cluster.nats().await;
     nats.provision_replicated().await;
     let spec = consumer(&[&PLACED]);
-    let source = nats.source();
-    source.subscribe(&spec).await.unwrap();
+    let subscriber = nats.subscriber();
+    subscriber.subscribe(&spec).await.unwrap();
     let leader = nats.leader(&nats.name).await;
     let other = nats.leader(&format!("{}.{}", nats.name, spec.name)).await;
     let survivor = others(&leader).find(|name| *name != other).unwrap();
@@ -112,10 +112,13 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
     let refusal = async {
         loop {
             let provision = provision_stream(&nats.client, &unknown, []);
-            let (made, opened) = join(provision, source.subscribe(&spec)).await;
+            let (made, opened) = join(provision, subscriber.subscribe(&spec)).await;
             let (made, opened) = (made.expect_err("no majority"), opened.expect_err("no majority"));
             assert!(matches!(made, ProvisionError::Unavailable { .. }), "{made:?}");
-            assert!(matches!(opened, SourceError::Interrupted { .. }), "{opened:?}");
+            assert!(
+                matches!(opened, SubscriberError::Interrupted { .. }),
+                "{opened:?}"
+            );
             if refused(&made) || refused(&opened) {
                 return;
             }
@@ -123,5 +126,8 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
     };
     tokio::time::timeout(2 * SOON, refusal).await.expect("a refusal");
     cluster.restart().await;
-    eventually("a subscription", async || source.subscribe(&spec).await.is_ok()).await;
+    eventually("a subscription", async || {
+        subscriber.subscribe(&spec).await.is_ok()
+    })
+    .await;
 }

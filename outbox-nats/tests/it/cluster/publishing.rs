@@ -49,7 +49,7 @@ fn costs_no_attempt(class: FailureClass) -> bool {
 async fn all_confirmed(publisher: &JetStreamPublisher, messages: &[Message]) -> Vec<(MessageId, u64)> {
     let publishes = messages
         .iter()
-        .map(async |message| (message.id, confirmed(publisher, message).await.position));
+        .map(async |message| (message.id, confirmed(publisher, message).await.stream_sequence));
     futures_util::stream::iter(publishes)
         .buffer_unordered(256)
         .collect()
@@ -61,7 +61,7 @@ async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
     let log = nats.log().await;
     let stored: HashMap<_, _> = log
         .into_iter()
-        .map(|entry| (entry.message.unwrap().id, entry.position))
+        .map(|entry| (entry.message.unwrap().id, entry.stream_sequence))
         .collect();
     let last = nats.jetstream().get_stream(&nats.name).await.unwrap();
     assert_eq!(

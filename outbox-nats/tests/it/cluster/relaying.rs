@@ -88,7 +88,7 @@ async fn leader_changes_under_a_relay(fenced: bool) {
         }
     };
     let report = relay(&store, publisher, rounds).await;
-    assert_eq!((report.published, report.parked), (5_100, 0));
+    assert_eq!((report.published, report.dead_letters), (5_100, 0));
     assert_balanced(&store, &nats).await;
 }
 
@@ -134,6 +134,6 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
         drained(&store).await;
     };
     let report = relay(&store, publisher, outage).await;
-    assert_eq!((report.published, report.parked), (2_000, 0));
+    assert_eq!((report.published, report.dead_letters), (2_000, 0));
     assert_balanced(&store, &nats).await;
 }

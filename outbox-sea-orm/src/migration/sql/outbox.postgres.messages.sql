@@ -1,11 +1,11 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
--- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
+-- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it.
 CREATE TABLE {schema}{prefix}outbox_messages (
-    seq            bigint GENERATED ALWAYS AS IDENTITY,
+    row_id         bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies

@@ -1,10 +1,10 @@
-DROP VIEW {schema}{prefix}outbox_held;
-DROP VIEW {schema}{prefix}outbox_parked;
+DROP VIEW {schema}{prefix}outbox_blocked;
+DROP VIEW {schema}{prefix}outbox_dead_letters;
 DROP VIEW {schema}{prefix}outbox_messages_readable;
 DROP FUNCTION {schema}{prefix}outbox_readable(bytea);
 DROP TABLE {schema}{prefix}outbox_relays;
 DROP TABLE {schema}{prefix}outbox_leases;
-DROP TABLE {schema}{prefix}outbox_holds;
+DROP TABLE {schema}{prefix}outbox_blocks;
 DROP TABLE {schema}{prefix}outbox_aggregates;
 DROP TABLE {schema}{prefix}outbox_messages;
 DROP FUNCTION {schema}{prefix}outbox_make_day(date);

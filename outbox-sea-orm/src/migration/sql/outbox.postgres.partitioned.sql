@@ -1,13 +1,13 @@
 -- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
 
--- One row per message. `seq` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `seq` alone: fetching must
--- walk the pending rows only, and with such an index the planner could walk the published ones as well. (aggregate, sequence) needs no
+-- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
+-- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
+-- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
 -- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
-CREATE SEQUENCE {schema}{prefix}outbox_messages_seq;
+CREATE SEQUENCE {schema}{prefix}outbox_messages_row_ids;
 
 CREATE TABLE {schema}{prefix}outbox_messages (
-    seq            bigint NOT NULL DEFAULT nextval('{schema}{prefix}outbox_messages_seq'),
+    row_id         bigint NOT NULL DEFAULT nextval('{schema}{prefix}outbox_messages_row_ids'),
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 parked, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies
@@ -32,7 +32,7 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     CONSTRAINT {prefix}outbox_messages_id PRIMARY KEY (id, created_at)
 ) PARTITION BY RANGE (created_at);
 
-ALTER SEQUENCE {schema}{prefix}outbox_messages_seq OWNED BY {schema}{prefix}outbox_messages.seq;
+ALTER SEQUENCE {schema}{prefix}outbox_messages_row_ids OWNED BY {schema}{prefix}outbox_messages.row_id;
 
 -- What has no day: rows that outlived theirs because they are not published, and all rows while nobody makes days.
 CREATE TABLE {schema}{prefix}outbox_messages_default PARTITION OF {schema}{prefix}outbox_messages DEFAULT WITH (
@@ -98,7 +98,7 @@ BEGIN
         'vacuum_truncate = false)';
     -- A megabyte of empty pages. An empty table that was analysed is read as a whole and sorted, by plans that are cached and stay so for a minute
     -- after midnight.
-    EXECUTE 'INSERT INTO ' || name || ' (seq, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
+    EXECUTE 'INSERT INTO ' || name || ' (row_id, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
         'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
         USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
     EXECUTE 'DELETE FROM ' || name;

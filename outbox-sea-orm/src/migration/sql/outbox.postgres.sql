@@ -1,25 +1,25 @@
 -- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
 CREATE INDEX {prefix}outbox_messages_pending
-    ON {schema}{prefix}outbox_messages (seq) WHERE status = 0;
+    ON {schema}{prefix}outbox_messages (row_id) WHERE status = 0;
 
 -- What a relay reads that shares the partitions with others. The predicate says the same in other words, so that a query decides by its own words
 -- which of the two indexes it reads.
 CREATE INDEX {prefix}outbox_messages_pending_own
-    ON {schema}{prefix}outbox_messages (partition_no, seq) WHERE status::int4 = 0;
+    ON {schema}{prefix}outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- Waiting rows: by aggregate, to fetch those of a due hold in their order; unsequenced ones by partition and time; and by key, to settle them. All
+-- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to settle them. All
 -- three are empty while nothing fails and nothing is delayed.
 CREATE INDEX {prefix}outbox_messages_waiting
-    ON {schema}{prefix}outbox_messages (aggregate_type, aggregate_id, seq) WHERE status = 3 AND sequence IS NOT NULL;
+    ON {schema}{prefix}outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX {prefix}outbox_messages_waiting_until
     ON {schema}{prefix}outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;
 
-CREATE INDEX {prefix}outbox_messages_waiting_seq
-    ON {schema}{prefix}outbox_messages (seq) WHERE status = 3;
+CREATE INDEX {prefix}outbox_messages_waiting_row_id
+    ON {schema}{prefix}outbox_messages (row_id) WHERE status = 3;
 
-CREATE INDEX {prefix}outbox_messages_parked
-    ON {schema}{prefix}outbox_messages (seq) WHERE status = 2;
+CREATE INDEX {prefix}outbox_messages_dead
+    ON {schema}{prefix}outbox_messages (row_id) WHERE status = 2;
 
 -- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
 CREATE TABLE {schema}{prefix}outbox_aggregates (
@@ -33,17 +33,17 @@ CREATE TABLE {schema}{prefix}outbox_aggregates (
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Which aggregates are held: until when, and by which parked message if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the walk of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
+-- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
+-- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
 -- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
-CREATE TABLE {schema}{prefix}outbox_holds (
+CREATE TABLE {schema}{prefix}outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     partition_no   smallint NOT NULL,
-    due_at         timestamptz,                  -- null: halted
-    halted_by      bigint,                       -- seq of the parked message
-    CONSTRAINT {prefix}outbox_holds_pk PRIMARY KEY (aggregate_type, aggregate_id),
-    CHECK ((due_at IS NULL) = (halted_by IS NOT NULL))
+    blocked_until  timestamptz,                  -- null: halted
+    halted_by      bigint,                       -- row_id of the dead letter
+    CONSTRAINT {prefix}outbox_blocks_pk PRIMARY KEY (aggregate_type, aggregate_id),
+    CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
     -- Comes and goes in bursts.
     autovacuum_vacuum_scale_factor = 0.1,
@@ -53,20 +53,20 @@ CREATE TABLE {schema}{prefix}outbox_holds (
 );
 
 -- Some empty pages. A table of none or few is read as a whole for each look-up, by plans that are cached and stay so for a minute after a burst of
--- 10,000 holds: half a second per fetch then (measured), where the index takes 2 ms.
-INSERT INTO {schema}{prefix}outbox_holds (aggregate_type, aggregate_id, partition_no, due_at)
+-- 10,000 blocks: half a second per fetch then (measured), where the index takes 2 ms.
+INSERT INTO {schema}{prefix}outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
 SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
-DELETE FROM {schema}{prefix}outbox_holds;
+DELETE FROM {schema}{prefix}outbox_blocks;
 
 -- What is due: for a relay that owns all partitions, and for one that shares them.
-CREATE INDEX {prefix}outbox_holds_due
-    ON {schema}{prefix}outbox_holds (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX {prefix}outbox_blocks_due
+    ON {schema}{prefix}outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX {prefix}outbox_holds_own
-    ON {schema}{prefix}outbox_holds (partition_no, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX {prefix}outbox_blocks_own
+    ON {schema}{prefix}outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
-CREATE INDEX {prefix}outbox_holds_halted
-    ON {schema}{prefix}outbox_holds (halted_by) WHERE halted_by IS NOT NULL;
+CREATE INDEX {prefix}outbox_blocks_halted
+    ON {schema}{prefix}outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
 -- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
 CREATE TABLE {schema}{prefix}outbox_leases (
@@ -98,22 +98,22 @@ END
 $$;
 
 CREATE VIEW {schema}{prefix}outbox_messages_readable AS
-SELECT seq, id, COALESCE(event_id, id) AS event_id,
-       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'parked' WHEN 3 THEN 'waiting'
+SELECT row_id, id, COALESCE(event_id, id) AS event_id,
+       CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
             ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        created_at, available_at, published_at, attempts, failures, last_error,
        content_type, {schema}{prefix}outbox_readable(payload) AS payload, headers, dedup_key, partition_no
 FROM {schema}{prefix}outbox_messages;
 
--- Messages that were given up, and why.
-CREATE VIEW {schema}{prefix}outbox_parked AS
-SELECT m.seq, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
+-- Dead letters, and why.
+CREATE VIEW {schema}{prefix}outbox_dead_letters AS
+SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
-FROM {schema}{prefix}outbox_messages m LEFT JOIN {schema}{prefix}outbox_holds h ON h.halted_by = m.seq
+FROM {schema}{prefix}outbox_messages m LEFT JOIN {schema}{prefix}outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
 -- Aggregates whose messages wait. Halted ones wait for an operator.
-CREATE VIEW {schema}{prefix}outbox_held AS
-SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, due_at, halted_by, partition_no
-FROM {schema}{prefix}outbox_holds;
+CREATE VIEW {schema}{prefix}outbox_blocked AS
+SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
+FROM {schema}{prefix}outbox_blocks;

@@ -1,4 +1,4 @@
-//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or held, whatever the statistics say.
+//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or blocked, whatever the statistics say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -49,22 +49,22 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let partitions: Vec<i64> = HALF.collect();
     let scope = Scope {
         partitions: &partitions,
-        in_hand: &[1, 2, 3],
+        in_flight: &[1, 2, 3],
         limit: 1_000,
     };
-    let walk = dialect.walk_own(scope);
+    let scan = dialect.scan_own(scope);
     let alone = dialect.alone(scope, &[]);
     let bounds: Vec<(i64, i64)> = partitions
         .iter()
         .map(|partition| (*partition, i64::MAX))
         .collect();
     let below = dialect.pending_below(&bounds, 1_000);
-    let holds = dialect.due_holds_own(scope, 100, &[]);
+    let blocks = dialect.ended_blocks_own(scope, 100, &[]);
     let all = [
-        ("walk", walk),
+        ("scan", scan),
         ("alone", alone),
         ("below", below),
-        ("holds", holds),
+        ("blocks", blocks),
     ];
     for (name, statement) in &all {
         prepare(db, name, statement).await;
@@ -74,12 +74,12 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         insert_of(db, &dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, &dialect).await;
-    insert_holds(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
-    insert_holds(db, &dialect, OWN, "n % 32").await;
+    insert_blocks(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, &dialect, OWN, "n % 32").await;
     for statistics in ["stale", "fresh"] {
         if statistics == "fresh" {
             run(db, &format!("ANALYZE {}", dialect.messages)).await;
-            run(db, &format!("ANALYZE {}", dialect.holds)).await;
+            run(db, &format!("ANALYZE {}", dialect.blocks)).await;
         }
         for (name, statement) in &all {
             let values = literals(statement);
@@ -151,10 +151,10 @@ async fn make_alone(db: &DatabaseConnection, dialect: &Dialect) {
     run(db, &update).await;
 }
 
-async fn insert_holds(db: &DatabaseConnection, dialect: &Dialect, count: i64, partition: &str) {
+async fn insert_blocks(db: &DatabaseConnection, dialect: &Dialect, count: i64, partition: &str) {
     let sql = format!(
-        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, due_at) SELECT '{count}', {}, {partition}, {} FROM {}",
-        dialect.holds,
+        "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, blocked_until) SELECT '{count}', {}, {partition}, {} FROM {}",
+        dialect.blocks,
         text(dialect),
         dialect.now(),
         numbers(dialect, count),
@@ -215,8 +215,8 @@ async fn fill_beside(db: &DatabaseConnection, dialect: &Dialect) {
         insert_of(db, dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, dialect).await;
-    insert_holds(db, dialect, FOREIGN / 10, "32 + n % 32").await;
-    insert_holds(db, dialect, OWN, "n % 32").await;
+    insert_blocks(db, dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, dialect, OWN, "n % 32").await;
 }
 
 fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statement); 4] {
@@ -226,42 +226,42 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
         .collect();
     let scope = Scope {
         partitions,
-        in_hand: &[],
+        in_flight: &[],
         limit: 1_000,
     };
     [
-        ("walk", dialect.first_pending(partitions, 100)),
+        ("scan", dialect.first_pending(partitions, 100)),
         ("alone", dialect.first_alone(partitions, 100, &[])),
         ("below", dialect.pending_below(&bounds, 1_000)),
-        ("holds", dialect.due_holds_own(scope, 100, &[])),
+        ("blocks", dialect.ended_blocks_own(scope, 100, &[])),
     ]
 }
 
-/// Partitions of ours of which much is in hand, and how many rows are fetched beside that.
+/// Partitions of ours of which much is in flight, and how many rows are fetched beside that.
 const CROWDED: i64 = 12;
 const ROWS: i64 = 1_000;
 
-/// Much is in hand of a few of our partitions, and far more is pending.
-async fn keys_in_hand(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
+/// Much is in flight of a few of our partitions, and far more is pending.
+async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
     insert_of(db, dialect, 80_000, 0, "n % 32").await;
-    let mut in_hand = Vec::new();
+    let mut in_flight = Vec::new();
     for partition in 0..CROWDED {
         let first = db.query_all_raw(dialect.first_pending(&[partition], 186));
         let keys = first.await.unwrap();
-        in_hand.extend(keys.iter().map(|row| row.try_get::<i64>("", "seq").unwrap()));
+        in_flight.extend(keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap()));
     }
-    in_hand
+    in_flight
 }
 
-/// Fetches keys with much in hand; how many entries the statements could read at most.
-async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_hand: Vec<i64>) -> i64 {
+/// Fetches keys with much in flight; how many entries the statements could read at most.
+async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i64>) -> i64 {
     let asked_for = Arc::new(AtomicI64::new(0));
     let sum = asked_for.clone();
     let keys = session::call(db, async move |session| {
         let partitions: Vec<i64> = HALF.collect();
         let scope = Scope {
             partitions: &partitions,
-            in_hand: &in_hand,
+            in_flight: &in_flight,
             limit: ROWS,
         };
         let look_up = |partitions: &[i64], limit: i64| {
@@ -279,33 +279,33 @@ async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_hand: Vec<i64>
     asked_for.load(Ordering::Relaxed)
 }
 
-/// What is in hand must be stepped over, but not once for each partition.
-fn check_read(read: i64, in_hand: usize) {
-    let bound = 2 * ROWS + 8 * in_hand as i64;
+/// What is in flight must be stepped over, but not once for each partition.
+fn check_read(read: i64, in_flight: usize) {
+    let bound = 2 * ROWS + 8 * in_flight as i64;
     assert!(
         read < bound,
-        "{read} entries to fetch {ROWS} rows beside {in_hand} in hand"
+        "{read} entries to fetch {ROWS} rows beside {in_flight} in flight"
     );
 }
 
 #[tokio::test]
-async fn much_in_hand_on_mariadb() {
+async fn much_in_flight_on_mariadb() {
     let Some((db, names)) = open("OUTBOX_TEST_MARIADB_URL").await else {
         return;
     };
     let dialect = Dialect::new(DbBackend::MySql, &names);
-    let in_hand = keys_in_hand(&db, &dialect).await;
+    let in_flight = keys_in_flight(&db, &dialect).await;
     run(&db, "FLUSH STATUS").await;
-    let count = in_hand.len();
-    fetch_keys(&db, dialect, in_hand).await;
+    let count = in_flight.len();
+    fetch_keys(&db, dialect, in_flight).await;
     check_read(entries_read(&db).await, count);
 }
 
 #[tokio::test]
-async fn much_in_hand_on_sqlite() {
+async fn much_in_flight_on_sqlite() {
     let (db, names) = connect("sqlite::memory:".to_owned()).await;
     let dialect = Dialect::new(DbBackend::Sqlite, &names);
-    let in_hand = keys_in_hand(&db, &dialect).await;
-    let count = in_hand.len();
-    check_read(fetch_keys(&db, dialect, in_hand).await, count);
+    let in_flight = keys_in_flight(&db, &dialect).await;
+    let count = in_flight.len();
+    check_read(fetch_keys(&db, dialect, in_flight).await, count);
 }

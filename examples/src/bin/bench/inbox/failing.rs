@@ -21,7 +21,7 @@ use crate::{Options, Result, check};
 const HOT: u64 = 26;
 /// Messages of each of them, where processes share them.
 const SHARED_LENGTH: u64 = 300;
-/// Nothing is given up while it is measured.
+/// Nothing is dead-lettered while it is measured.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Between two looks at how many have failed.
 const FAILED_LOOK: Duration = Duration::from_millis(50);

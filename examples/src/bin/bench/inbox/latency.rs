@@ -70,7 +70,7 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     Ok(Latency::of(millis))
 }
 
-/// Publishes at a fixed pace; returns when each message was handed to the driver. Positions on the stream follow that order.
+/// Publishes at a fixed pace; returns when each message was handed to the driver. Stream sequences follow that order.
 async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Instant>> {
     let messages = Messages::new(&world.stream)?;
     let context = context(client.clone());
@@ -91,11 +91,11 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
     for ack in acks {
         last = ack.await?.sequence;
     }
-    check("position of the last message", last, world.messages)?;
+    check("stream sequence of the last message", last, world.messages)?;
     Ok(published)
 }
 
-/// When each message was acknowledged for the first time, by its position.
+/// When each message was acknowledged for the first time, by its stream sequence.
 async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<Instant>>> {
     let mut answered = vec![None; usize::try_from(messages)?];
     let mut left = messages;
@@ -109,9 +109,10 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
         if !answer.payload.is_empty() && !answer.payload.starts_with(b"+ACK") {
             continue;
         }
-        let position = position(&answer.subject).ok_or("an acknowledgement has an unknown form")?;
+        let stream_sequence =
+            stream_sequence(&answer.subject).ok_or("an acknowledgement has an unknown form")?;
         let first = answered
-            .get_mut(position - 1)
+            .get_mut(stream_sequence - 1)
             .ok_or("an acknowledgement is of no message of ours")?;
         if first.replace(at).is_none() {
             left -= 1;
@@ -120,12 +121,16 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
     Ok(answered)
 }
 
-/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<number>.<time>.<pending>`; newer servers put two tokens in front of the stream and
+/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`; newer servers put two tokens in front of the stream and
 /// one at the end.
-fn position(subject: &str) -> Option<usize> {
+fn stream_sequence(subject: &str) -> Option<usize> {
     let tokens: Vec<&str> = subject.split('.').collect();
     let token = if tokens.len() == 9 { 5 } else { 7 };
-    tokens.get(token)?.parse().ok().filter(|position| *position > 0)
+    tokens
+        .get(token)?
+        .parse()
+        .ok()
+        .filter(|stream_sequence| *stream_sequence > 0)
 }
 
 /// Transactions per second and percent of a core of an inbox with an empty stream.
@@ -143,15 +148,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_acknowledgements_tell_the_position() {
+    fn both_forms_of_acknowledgements_tell_the_stream_sequence() {
         assert_eq!(
-            position("$JS.ACK.EVENTS.one.1.42.7.1700000000000000000.0"),
+            stream_sequence("$JS.ACK.EVENTS.one.1.42.7.1700000000000000000.0"),
             Some(42)
         );
         assert_eq!(
-            position("$JS.ACK._.hash.EVENTS.one.1.42.7.1700000000000000000.0.x"),
+            stream_sequence("$JS.ACK._.hash.EVENTS.one.1.42.7.1700000000000000000.0.x"),
             Some(42)
         );
-        assert_eq!(position("$JS.ACK.EVENTS.one"), None);
+        assert_eq!(stream_sequence("$JS.ACK.EVENTS.one"), None);
     }
 }

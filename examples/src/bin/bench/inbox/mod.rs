@@ -21,7 +21,7 @@ use crate::child::{Child, Place, serve};
 use crate::figure::Figure;
 use crate::load::AGGREGATES;
 use crate::raw::{self, Messages, per_second};
-use crate::servers::{Schema, Servers, Stream, count, pool, source};
+use crate::servers::{Schema, Servers, Stream, count, pool, subscriber};
 use crate::{Options, Result, check};
 use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn};
 
@@ -118,7 +118,7 @@ impl World {
         work: impl Future<Output = Result<T>>,
     ) -> Result<(T, InboxReport)> {
         let db = self.schema.pool(u32::try_from(connections)?).await?;
-        let inbox = Inbox::new(db.clone(), self.stream.source().await?)
+        let inbox = Inbox::new(db.clone(), self.stream.subscriber().await?)
             .router(router)
             .config(config);
         let shutdown = outbox_core::shutdown::CancellationToken::new();
@@ -196,7 +196,7 @@ pub(crate) async fn sequence_child(place: &Place) -> Result<()> {
 async fn serve_inbox<H: Handler>(place: &Place, connections: usize) -> Result<()> {
     let connections = u32::try_from(connections)?;
     let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;
-    let source = source(&place.nats_url, &place.stream, &place.prefix).await?;
-    let inbox = Inbox::new(db, source).router(Router::new().handler::<H>());
+    let subscriber = subscriber(&place.nats_url, &place.stream, &place.prefix).await?;
+    let inbox = Inbox::new(db, subscriber).router(Router::new().handler::<H>());
     serve(async |shutdown| Ok(inbox.run(shutdown).await?.handled)).await
 }

@@ -6,7 +6,7 @@ use super::consumer::is_doomed;
 
 /// Status of an inbox row whose message took effect.
 const HANDLED: i16 = 1;
-/// Status of an inbox row whose message was given up.
+/// Status of an inbox row whose message was dead-lettered.
 const DEAD: i16 = 2;
 
 /// What the database says about one event.
@@ -129,7 +129,7 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Event 1 was given up, and so was event 99, which is doomed; the others took effect.
+    /// Event 1 was dead-lettered, and so was event 99, which is doomed; the others took effect.
     fn books(change: impl FnOnce(&mut Found)) -> Books {
         let mut found = Found::new(100, true);
         for number in 0..100 {

@@ -8,7 +8,7 @@ use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
-use outbox_nats::{JetStreamSource, SourceConfig, SubjectPrefix};
+use outbox_nats::{JetStreamSubscriber, SubjectPrefix, SubscriberConfig};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::servers::{connect, names};
 /// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that what a killed process had in hand comes again soon.
+/// Short, so that what a killed process had in flight comes again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
 /// What is consumed.
@@ -92,7 +92,7 @@ async fn credit(event: Event<Deposited>, tx: Tx<'_>, orders: State<Orders>) -> R
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    let source = SourceConfig::default()
+    let subscriber = SubscriberConfig::default()
         .stream(&options.name)
         .prefix(SubjectPrefix::new(&options.name)?);
     let config = InboxConfig::default()
@@ -110,7 +110,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         effects: effects(&options.name),
         misbehave: options.misbehave,
     };
-    Inbox::new(db, JetStreamSource::new(client, source))
+    Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
         .router(Router::new().handler::<credit>())
         .names(names(&options.name)?)
         .config(config)

@@ -10,7 +10,7 @@ mod shipping;
 
 use std::time::Duration;
 
-use outbox_core::Source;
+use outbox_core::Subscriber;
 use outbox_inbox::{HandlerError, Inbox, InboxConfig, Metadata, Tx};
 use sea_orm::{ConnectionTrait as _, DbBackend, Value};
 use tokio_util::sync::CancellationToken;
@@ -21,10 +21,10 @@ use crate::notices::NoticeFile;
 use crate::setup::{Part, Setup};
 
 /// Runs the consumer of a part until `shutdown`.
-pub(crate) async fn run<S: Source>(
+pub(crate) async fn run<S: Subscriber>(
     setup: &Setup,
     part: Part,
-    source: S,
+    subscriber: S,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let db = connect(setup.database, setup.url(part), CONNECTIONS).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn run<S: Source>(
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(5))
         .handler_timeout(Duration::from_secs(4));
-    Inbox::new(db, source)
+    Inbox::new(db, subscriber)
         .config(config)
         .state(NoticeFile::new(setup.notices()))
         .consumers([part.name()])

@@ -73,7 +73,7 @@ fn publish(evidence: &mut Evidence, message: NewMessage, sequence: u64) -> Messa
         sequence: message.sequence,
         event_type: message.event_type.clone(),
         payload: message.payload.to_vec(),
-        parked: false,
+        outbox_dead: false,
     });
     evidence.stream.push(entry(message));
     id
@@ -81,7 +81,7 @@ fn publish(evidence: &mut Evidence, message: NewMessage, sequence: u64) -> Messa
 
 fn entry(message: Message) -> LogEntry {
     LogEntry {
-        position: 1,
+        stream_sequence: 1,
         subject: "events".to_owned(),
         message: Ok(message),
     }
@@ -125,11 +125,11 @@ fn losses_show() {
         planted(|evidence| evidence.effects.get_mut(&Part::Billing).unwrap().clear()).lost,
         3
     );
-    let parked = planted(|evidence| {
+    let outbox_dead = planted(|evidence| {
         evidence.stream.pop();
-        evidence.committed.last_mut().unwrap().parked = true;
+        evidence.committed.last_mut().unwrap().outbox_dead = true;
     });
-    assert_eq!((parked.lost, parked.parked), (0, 1));
+    assert_eq!((outbox_dead.lost, outbox_dead.outbox_dead), (0, 1));
 }
 
 #[test]

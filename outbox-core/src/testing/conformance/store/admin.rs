@@ -1,19 +1,19 @@
-//! Promises to operators: what waits and what was given up is counted, listed, and can be set going.
+//! Promises to operators: waiting messages and dead letters are counted, listed, and can be set going.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, backlog, commit, commit_each, counts, fetch, fetch_held, first, held, hindered, hold_each,
-    id_of, keys, lease_all, limit, list, only, parked, published, resume, settled, with_held, with_parked,
+    ALL, LONG, backlog, block_each, blocked, commit, commit_each, counts, dead, fetch, fetch_waiting, first,
+    hindered, id_of, keys, lease_all, limit, list, only, published, resume, settled, with_blocked, with_dead,
 };
 use crate::message::Events;
 use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// The backlog counts what is pending, what of that waits, what is parked, and who is held.
-pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fixture: &F) {
+/// The backlog counts what is pending, what of that waits, what is dead, and who is blocked.
+pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
     assert_eq!(backlog(fixture).await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
     let expected = Backlog {
@@ -24,47 +24,47 @@ pub async fn backlog_counts_what_waits_and_what_was_given_up<F: StoreFixture>(fi
     assert!(backlog(fixture).await.oldest_pending.is_some());
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
-    settled(fixture, &leases, &only(&rows, "b"), parked(false)).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
+    settled(fixture, &leases, &only(&rows, "b"), dead(false)).await;
     settled(fixture, &leases, &only(&rows, "c"), published()).await;
     settled(fixture, &leases, &first(&rows, "d"), hindered(LONG)).await;
     fetch(fixture, &leases, ALL).await;
     let expected = Backlog {
         pending: 3,
         waiting: 3,
-        parked: 2,
+        dead_letters: 2,
         halted_aggregates: 1,
-        held_aggregates: 2,
+        blocked_aggregates: 2,
         // What waits is not late: it has not come up.
         oldest_pending: None,
     };
     assert_eq!(backlog(fixture).await, expected);
     assert!(resume(fixture, &aggregate("d")).await);
     assert_eq!(
-        backlog(fixture).await.held_aggregates,
+        backlog(fixture).await.blocked_aggregates,
         1,
-        "a hold that is due does not count"
+        "a block that has ended does not count"
     );
 }
 
 /// The list says what is needed to decide, oldest first, and no more than asked for.
 pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "b", "c"], true).await;
+    let (leases, row) = with_dead(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
-    settled(fixture, &leases, &rows, parked(false)).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
 
-    let listed = list(fixture, &Selection::parked()).await;
+    let listed = list(fixture, &Selection::dead_letters()).await;
     let ids: Vec<_> = listed.iter().map(|message| message.id).collect();
     assert_eq!(ids, [id_of(&row), id_of(&rows[0])]);
     let message = row.message.as_ref().expect("the row is readable");
     let expected = StoredMessage {
-        seq: row.seq,
+        row_id: row.row_id,
         id: message.id,
         event_id: message.id.into(),
         aggregate: row.aggregate.clone(),
         sequence: Some(1),
         event_type: "probe.noted".to_owned(),
-        status: MessageStatus::Parked,
+        status: MessageStatus::Dead,
         attempts: 1,
         failures: listed[0].failures,
         error: Some("refused for good".to_owned()),
@@ -74,7 +74,10 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     };
     assert_eq!(listed[0], expected);
     assert!(!listed[1].halts);
-    let one = fixture.store().list(&Selection::parked(), NonZeroU32::MIN).await;
+    let one = fixture
+        .store()
+        .list(&Selection::dead_letters(), NonZeroU32::MIN)
+        .await;
     assert_eq!(one.expect("list answers"), listed[..1]);
 }
 
@@ -95,12 +98,12 @@ async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows[..1], published()).await;
     settled(fixture, &leases, &rows[2..3], hindered(LONG)).await;
-    settled(fixture, &leases, &rows[3..4], parked(false)).await;
+    settled(fixture, &leases, &rows[3..4], dead(false)).await;
     let all = list(fixture, &Selection::all()).await;
     let statuses: Vec<_> = all.iter().map(|message| message.status).collect();
     let expected = {
-        use MessageStatus::{Parked, Pending, Published, Waiting};
-        [Published, Pending, Waiting, Parked, Pending]
+        use MessageStatus::{Dead, Pending, Published, Waiting};
+        [Published, Pending, Waiting, Dead, Pending]
     };
     assert_eq!(statuses, expected);
     all
@@ -125,7 +128,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
         ),
     ];
     for one in all.clone() {
-        let (seq, id, status, time) = (one.seq, one.id, one.status, one.created_at);
+        let (row_id, id, status, time) = (one.row_id, one.id, one.status, one.created_at);
         let key = one.aggregate;
         cases.push((Selection::id(id), Box::new(move |m| m.id == id)));
         cases.push((
@@ -136,7 +139,10 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
             Selection::all().aggregate(&key),
             Box::new(move |m| m.aggregate == key),
         ));
-        cases.push((Selection::all().after(seq), Box::new(move |m| m.seq > seq)));
+        cases.push((
+            Selection::all().after(row_id),
+            Box::new(move |m| m.row_id > row_id),
+        ));
         cases.push((
             Selection::all().recorded_from(time),
             Box::new(move |m| m.created_at >= time),
@@ -152,48 +158,51 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Held aggregates are listed with what they wait for: halted ones first, then by the end of their hold.
-pub async fn held_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
+/// Blocked aggregates are listed with what they wait for: halted ones first, then by the end of their block.
+pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;
-    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
-    let listed = held(fixture).await;
-    let order: Vec<_> = listed.iter().map(|held| held.aggregate.id.as_str()).collect();
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
+    let listed = blocked(fixture).await;
+    let order: Vec<_> = listed
+        .iter()
+        .map(|blocked| blocked.aggregate.id.as_str())
+        .collect();
     assert_eq!(order, ["c", "b", "a"]);
-    let by: Vec<_> = listed.iter().map(|held| held.halted_by).collect();
-    assert_eq!(by, [Some(only(&rows, "c")[0].seq), None, None]);
-    assert_eq!(listed[0].due_in, None);
-    assert_eq!(listed[1].due_in, Some(Duration::ZERO));
+    let by: Vec<_> = listed.iter().map(|blocked| blocked.halted_by).collect();
+    assert_eq!(by, [Some(only(&rows, "c")[0].row_id), None, None]);
+    assert_eq!(listed[0].blocked_for, None);
+    assert_eq!(listed[1].blocked_for, Some(Duration::ZERO));
     assert!(
         listed[2]
-            .due_in
-            .is_some_and(|due_in| due_in > LONG / 2 && due_in <= LONG)
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
     );
-    let two = fixture.store().held(limit(2)).await.expect("held answers");
+    let two = fixture.store().blocked(limit(2)).await.expect("blocked answers");
     assert_eq!(two.len(), 2);
 }
 
 /// An operator can end a back-off, of this aggregate alone.
-pub async fn resume_makes_a_hold_due<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "a"], LONG).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a"], LONG).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(resume(fixture, &aggregate("a")).await);
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
-    assert!(!resume(fixture, &aggregate("x")).await, "x is not held");
+    assert!(!resume(fixture, &aggregate("x")).await, "x is not blocked");
 }
 
 /// What is halted waits for a decision on the message that halts it, and for nothing else.
 pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
-    let rows = first(&fetch_held(fixture, &leases).await, "a");
-    settled(fixture, &leases, &rows, parked(true)).await;
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, dead(true)).await;
     assert!(!resume(fixture, &aggregate("a")).await);
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(backlog(fixture).await.halted_aggregates, 1);
 }

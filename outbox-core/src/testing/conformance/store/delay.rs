@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, SHORT, backlog, commit, commit_delayed, commit_each, fetch, fetch_held, held, keys, lease_all,
-    only, published, resume, settled, sorted_keys, status_of, until_held_is_due, with_held,
+    ALL, LONG, SHORT, backlog, blocked, commit, commit_delayed, commit_each, fetch, fetch_waiting, keys,
+    lease_all, only, published, resume, settled, sorted_keys, status_of, until_blocks_have_ended,
+    with_blocked,
 };
 use crate::message::Events;
-use crate::store::{HeldAggregate, MessageStatus};
+use crate::store::{BlockedAggregate, MessageStatus};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
 /// A delayed message is not due before its time, and nothing of its aggregate overtakes it.
@@ -29,13 +30,13 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
     assert_eq!(sorted_keys(&rows), due);
     settled(fixture, &leases, &rows, published()).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    assert_eq!(fetch_held(fixture, &leases).await, []);
-    let held = held(fixture).await;
-    assert_eq!((held.len(), &held[0].aggregate), (1, &aggregate("a")));
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
+    assert_eq!((blocked.len(), &blocked[0].aggregate), (1, &aggregate("a")));
     assert!(
-        held[0]
-            .due_in
-            .is_some_and(|due_in| due_in > LONG / 2 && due_in <= LONG)
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
     );
     assert_eq!(backlog(fixture).await.waiting, 2);
 }
@@ -47,11 +48,11 @@ pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fix
     let (_, leases) = lease_all(fixture).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
     if rows.is_empty() {
-        rows = until_held_is_due(fixture, &leases).await;
+        rows = until_blocks_have_ended(fixture, &leases).await;
     }
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2))]);
     settled(fixture, &leases, &rows, published()).await;
-    assert_eq!(held(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
 }
 
 /// Several delayed messages of one aggregate come in their order, each not before its own time.
@@ -69,7 +70,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     while arrived.len() < 5 {
         let mut rows = fetch(fixture, &leases, ALL).await;
         if rows.is_empty() {
-            rows = until_held_is_due(fixture, &leases).await;
+            rows = until_blocks_have_ended(fixture, &leases).await;
         }
         settled(fixture, &leases, &rows, published()).await;
         arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
@@ -77,56 +78,60 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(arrived, [1, 2, 3, 4, 5]);
     for _ in 0..2 {
         assert_eq!(fetch(fixture, &leases, ALL).await, []);
-        assert_eq!(fetch_held(fixture, &leases).await, []);
+        assert_eq!(fetch_waiting(fixture, &leases).await, []);
     }
     assert_eq!(backlog(fixture).await.waiting, 2);
 }
 
-/// A delayed message in an aggregate that is held already lets pass what is older, and then waits for its own time.
-pub async fn a_delayed_message_behind_a_hold_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a"], LONG).await;
+/// A delayed message in an aggregate that is blocked already lets pass what is older, and then waits for its own time.
+pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
     commit_each(fixture, &["a"]).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let due_in = held(fixture).await[0].due_in;
+    let blocked_for = blocked(fixture).await[0].blocked_for;
     assert!(
-        due_in.is_some_and(|due_in| due_in <= LONG),
-        "a later message prolonged the hold"
+        blocked_for.is_some_and(|blocked_for| blocked_for <= LONG),
+        "a later message prolonged the block"
     );
 
     assert!(resume(fixture, &aggregate("a")).await);
-    let rows = fetch_held(fixture, &leases).await;
+    let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1))], "it came before its time");
     settled(fixture, &leases, &rows, published()).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
-    let held = held(fixture).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
     assert!(
-        held[0].due_in.is_some_and(|due_in| due_in > LONG),
-        "the hold lasts until the time of its oldest message"
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG),
+        "the block lasts until the time of its oldest message"
     );
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A relay crashed with a message in hand and a delayed one behind it: the message does not wait for the delay of the other.
+/// A relay crashed with a message in flight and a delayed one behind it: the message does not wait for the delay of the other.
 pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
     let (_, leases) = lease_all(fixture).await;
     let lost = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&lost), [("a", Some(1))]);
-    assert_eq!(fetch(fixture, &leases, ALL).await, [], "its aggregate is held");
-    let rows = until_held_is_due(fixture, &leases).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "its aggregate is blocked");
+    let rows = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1))]);
     settled(fixture, &leases, &rows, published()).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
-    let held = held(fixture).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
     assert!(
-        held[0].due_in.is_some_and(|due_in| due_in > LONG / 2),
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2),
         "the other still waits for its time"
     );
 }
 
-/// A relay crashed with a message in hand, and meanwhile the time of a delayed one behind it has come: it still comes second, whichever is
+/// A relay crashed with a message in flight, and meanwhile the time of a delayed one behind it has come: it still comes second, whichever is
 /// asked for first.
 pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
@@ -134,16 +139,16 @@ pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixtu
     let (_, leases) = lease_all(fixture).await;
     let lost = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&lost)[0], ("a", Some(1)));
-    let is_over = |held: &HeldAggregate| held.due_in == Some(Duration::ZERO);
+    let is_over = |blocked: &BlockedAggregate| blocked.blocked_for == Some(Duration::ZERO);
     for _ in 0..200 {
-        if held(fixture).await.iter().all(is_over) {
+        if blocked(fixture).await.iter().all(is_over) {
             break;
         }
         tokio::time::sleep(SHORT / 6).await;
     }
     let mut arrived = Vec::new();
     for _ in 0..4 {
-        let waited = fetch_held(fixture, &leases).await;
+        let waited = fetch_waiting(fixture, &leases).await;
         let rows = [waited, fetch(fixture, &leases, ALL).await].concat();
         settled(fixture, &leases, &rows, published()).await;
         arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
@@ -162,7 +167,7 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
     let (_, leases) = lease_all(fixture).await;
     let mut rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(super::support::of(&rows, "a").len(), 2, "{:?}", keys(&rows));
-    assert_eq!(held(fixture).await, [], "no aggregate is held");
+    assert_eq!(blocked(fixture).await, [], "no aggregate is blocked");
     let from_a: Vec<_> = rows
         .iter()
         .filter(|row| row.aggregate.id == "a")
@@ -171,12 +176,12 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
     settled(fixture, &leases, &from_a, published()).await;
 
     if super::support::of(&rows, "b").is_empty() {
-        rows = until_held_is_due(fixture, &leases).await;
+        rows = until_blocks_have_ended(fixture, &leases).await;
     }
     let due = only(&rows, "b");
     settled(fixture, &leases, &due, published()).await;
     assert_eq!(status_of(fixture, &due[0]).await, MessageStatus::Published);
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     let backlog = backlog(fixture).await;
     assert_eq!((backlog.pending, backlog.waiting), (1, 1));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::support::{
-    ALL, LONG, commit, commit_each, fetch, first, id_of, keys, lease_all, limit, look, of, only, parked,
+    ALL, LONG, commit, commit_each, dead, fetch, first, id_of, keys, lease_all, limit, look, of, only,
     pending, published, settle, sorted_keys,
 };
-use super::{HeldTransaction, StoreFixture};
+use super::{OpenTransaction, StoreFixture};
 use crate::context::MessageContext;
 use crate::message::{Events, NewMessage};
 use crate::store::FetchRequest;
@@ -142,7 +142,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
 }
 
 /// A transaction that wrote first and commits last is published all the same, although newer messages are settled already. Relays that
-/// remember a position in the table lose such messages.
+/// remember a place in the table lose such messages.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.capabilities().overlapping_transactions {
         return skip(
@@ -152,11 +152,11 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     }
     let (_, leases) = lease_all(fixture).await;
     let late = fixture
-        .hold(Events::new().with(Probe::noted("late", 1)))
+        .begin(Events::new().with(Probe::noted("late", 1)))
         .await
         .expect("events are recorded");
     let never = fixture
-        .hold(Events::new().with(Probe::noted("never", 1)))
+        .begin(Events::new().with(Probe::noted("never", 1)))
         .await
         .expect("events are recorded");
     commit_each(fixture, &["early"]).await;
@@ -164,7 +164,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(
         keys(&rows),
         [("early", Some(1))],
-        "uncommitted messages are invisible and hold nobody up"
+        "uncommitted messages are invisible and delay nobody"
     );
     settle(fixture, &leases, &rows, published()).await;
 
@@ -186,14 +186,14 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Rows that the relay has in hand are left out; what follows them comes, because they count as returned before.
-pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
+/// Rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let in_hand = [first(&rows, "a")[0].seq, only(&rows, "c")[0].seq];
+    let in_flight = [first(&rows, "a")[0].row_id, only(&rows, "c")[0].row_id];
     let request = FetchRequest {
-        in_hand: &in_hand,
+        in_flight: &in_flight,
         ..pending(&leases)
     };
     let rest = look(fixture, request).await;
@@ -202,10 +202,10 @@ pub async fn rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
     );
     // They do not use the limit up, however many they are.
-    let all: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+    let all: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
-        in_hand: &all,
+        in_flight: &all,
         limit: limit(1),
         ..pending(&leases)
     };
@@ -235,7 +235,7 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// A row that cannot be read is handed out as such, so that the relay can park it; it neither fails the fetch nor hides others.
+/// A row that cannot be read is handed out as such, so that the relay can dead-letter it; it neither fails the fetch nor hides others.
 pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -252,10 +252,7 @@ pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F)
         only(&rows, "b")[0].message.is_ok(),
         "readable rows are unaffected"
     );
-    assert_eq!(
-        settle(fixture, &leases, &first(&rows, "a"), parked(false)).await,
-        1
-    );
+    assert_eq!(settle(fixture, &leases, &first(&rows, "a"), dead(false)).await, 1);
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(sorted_keys(&rest), [("a", Some(2)), ("b", Some(1))]);
 }

@@ -25,29 +25,29 @@ fn all_partitions() -> BTreeSet<u16> {
     (0..PARTITIONS).collect()
 }
 
-/// Two live leases never cover the same partition, also if several relays ask at once, and a relay is not given what it holds already.
+/// Two live leases never cover the same partition, also if several relays ask at once, and a relay is not given what it owns already.
 pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
-    let mut held = BTreeSet::new();
+    let mut owned = BTreeSet::new();
     for _ in 0..PARTITIONS {
         let rounds = join_all(owners.iter().map(|owner| acquire(fixture, *owner))).await;
         for lease in rounds.into_iter().flatten() {
             assert!(
-                held.insert(lease.partition),
+                owned.insert(lease.partition),
                 "partition {} was leased twice",
                 lease.partition
             );
         }
-        if held.len() == usize::from(PARTITIONS) {
+        if owned.len() == usize::from(PARTITIONS) {
             break;
         }
     }
-    assert_eq!(held, all_partitions(), "some free partitions were never leased");
+    assert_eq!(owned, all_partitions(), "some free partitions were never leased");
     for owner in [owners[0], OwnerId::fresh()] {
         assert_eq!(
             acquire(fixture, owner).await,
             [],
-            "held partitions were leased again"
+            "owned partitions were leased again"
         );
     }
 }
@@ -96,15 +96,15 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewing keeps what is held, and neither revives what ran out nor takes what belongs to somebody else.
-pub async fn leases_are_renewed_only_while_held<F: StoreFixture>(fixture: &F) {
+/// Renewing keeps what is owned, and neither revives what ran out nor takes what belongs to somebody else.
+pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let store = fixture.store();
     let (owner, leases) = lease_all(fixture).await;
     let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
     assert_eq!(
         epochs(&renewed),
         epochs(&leases),
-        "a held lease keeps its epoch when it is renewed"
+        "an owned lease keeps its epoch when it is renewed"
     );
     let stolen = store
         .renew(OwnerId::fresh(), &leases, TTL)
@@ -153,7 +153,7 @@ pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) 
     assert_eq!(
         partitions(&renewed),
         partitions(kept),
-        "what was not released is still held"
+        "what was not released is still owned"
     );
 }
 
@@ -240,7 +240,7 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// A relay that stops gives back what it holds and no longer counts; others keep what they have.
+/// A relay that stops gives back what it owns and no longer counts; others keep what they have.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     let store = fixture.store();
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());

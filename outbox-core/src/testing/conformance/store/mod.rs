@@ -4,11 +4,11 @@
 //! how an application records; a fixture commits events in whatever way its integration offers.
 
 mod admin;
+mod block;
+mod dead_letter;
 mod delay;
 mod fetch;
-mod hold;
 mod lease;
-mod park;
 mod record;
 mod retention;
 mod settle;
@@ -23,12 +23,32 @@ use crate::message::{Aggregate, Events, MessageId};
 use crate::store::{MessageStatus, OutboxAdmin, OutboxStore};
 
 pub use admin::{
-    a_selection_narrows_the_list, backlog_counts_what_waits_and_what_was_given_up,
-    held_aggregates_are_listed_halted_ones_first, messages_are_listed_oldest_first,
-    resume_does_not_end_a_halt, resume_makes_a_hold_due,
+    a_selection_narrows_the_list, backlog_counts_waiting_messages_and_dead_letters,
+    blocked_aggregates_are_listed_halted_ones_first, messages_are_listed_oldest_first,
+    resume_does_not_end_a_halt, resume_ends_a_block,
+};
+pub use block::{
+    a_block_ends_with_its_last_waiting_message, a_block_that_has_not_ended_gives_nothing,
+    a_block_without_delay_is_due_at_once, a_fetch_looks_at_no_more_than_its_limit,
+    a_fetch_of_waiting_messages_keeps_its_bounds, a_halted_aggregate_stays_halted,
+    a_halted_aggregate_waits_and_others_flow, a_message_recorded_while_a_block_drains_keeps_its_place,
+    a_message_that_fails_again_blocks_again, an_ended_block_gives_its_messages_in_order,
+    an_unsequenced_failure_waits_by_itself, blocked_aggregates_can_be_left_out,
+    failures_and_attempts_are_counted_apart, messages_of_a_blocked_aggregate_wait_and_others_flow,
+    only_leased_partitions_give_waiting_messages, setting_aside_without_a_block_changes_nothing,
+    the_block_that_ended_first_comes_first, unsequenced_messages_are_not_blocked_and_halt_nobody,
+    waiting_rows_in_flight_are_left_out,
+};
+pub use dead_letter::{
+    a_dead_letter_without_halt_can_be_retried_under_a_block, a_dead_letter_without_halt_lets_a_block_drain,
+    a_dead_letter_without_halt_lets_its_aggregate_flow, a_message_refused_under_a_halt_waits_for_its_turn,
+    a_retried_message_comes_before_its_successors, retry_and_skip_take_a_selection,
+    retry_makes_a_dead_letter_pending_again, retry_of_what_is_not_dead_does_nothing,
+    retry_releases_a_halted_aggregate, skip_of_what_is_not_dead_does_nothing,
+    skip_releases_a_halted_aggregate, skip_with_nothing_behind_leaves_no_block,
 };
 pub use delay::{
-    a_delayed_message_behind_a_hold_waits_for_its_own_time, a_delayed_message_comes_when_its_time_has_come,
+    a_delayed_message_behind_a_block_waits_for_its_own_time, a_delayed_message_comes_when_its_time_has_come,
     a_delayed_message_holds_back_its_aggregate, a_delayed_unsequenced_message_holds_back_nobody,
     an_older_message_does_not_wait_for_a_later_ones_delay, several_delayed_messages_keep_their_order,
     what_waits_does_not_overtake_what_is_pending,
@@ -37,34 +57,14 @@ pub use fetch::{
     a_byte_bound_ends_a_fetch, a_late_commit_is_not_skipped, a_limited_fetch_continues_where_it_stopped,
     an_unreadable_row_is_returned_as_such, fetch_keeps_the_order_of_each_aggregate,
     fetch_returns_what_was_recorded, only_leased_partitions_are_fetched,
-    published_messages_are_not_fetched_again, rows_in_hand_are_left_out,
-};
-pub use hold::{
-    a_due_hold_gives_its_messages_in_order, a_fetch_looks_at_no_more_than_its_limit,
-    a_halted_aggregate_stays_halted, a_halted_aggregate_waits_and_others_flow, a_held_fetch_keeps_its_bounds,
-    a_hold_ends_with_its_last_waiting_message, a_hold_that_is_not_due_gives_nothing,
-    a_hold_without_delay_is_due_at_once, a_message_recorded_while_a_hold_drains_keeps_its_place,
-    a_message_that_fails_again_is_held_again, an_unsequenced_failure_waits_by_itself,
-    failures_and_attempts_are_counted_apart, held_aggregates_can_be_left_out, held_rows_in_hand_are_left_out,
-    messages_of_a_held_aggregate_wait_and_others_flow, only_leased_partitions_give_held_messages,
-    setting_aside_without_a_hold_changes_nothing, the_hold_that_was_due_first_comes_first,
-    unsequenced_messages_are_not_held_and_halt_nobody,
+    published_messages_are_not_fetched_again, rows_in_flight_are_left_out,
 };
 pub use lease::{
     a_healthy_store_passes_its_preflight, a_lease_that_ran_out_can_be_taken_over,
     a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
     announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
-    leases_are_exclusive, leases_are_renewed_only_while_held, leaving_gives_everything_back,
+    leases_are_exclusive, leases_are_renewed_only_while_owned, leaving_gives_everything_back,
     relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
-};
-pub use park::{
-    a_message_parked_without_halt_can_be_retried_under_a_hold,
-    a_message_refused_under_a_halt_waits_for_its_turn, a_parked_message_without_halt_lets_its_aggregate_flow,
-    a_retried_message_comes_before_its_successors, parking_without_halt_lets_a_hold_drain,
-    retry_and_skip_take_a_selection, retry_makes_a_parked_message_pending_again,
-    retry_of_what_is_not_parked_does_nothing, retry_releases_a_halted_aggregate,
-    skip_of_what_is_not_parked_does_nothing, skip_releases_a_halted_aggregate,
-    skip_with_nothing_behind_leaves_no_hold,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
@@ -90,7 +90,7 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// The store under test.
     type Store: OutboxStore + OutboxAdmin;
     /// A transaction that has recorded events and is still open.
-    type Held: HeldTransaction;
+    type Open: OpenTransaction;
 
     /// What this back end can do.
     fn capabilities(&self) -> StoreCapabilities;
@@ -109,7 +109,7 @@ pub trait StoreFixture: Send + Sync + 'static {
 
     /// Records the events and leaves the transaction open. The suite commits other aggregates meanwhile, never the same one: writers
     /// of one aggregate may wait for each other. Called only with [`StoreCapabilities::overlapping_transactions`].
-    fn hold(&self, events: Events) -> impl Future<Output = Result<Self::Held, Refused>> + Send;
+    fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Makes all leases run out now, as if their time had passed.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
@@ -122,7 +122,7 @@ pub trait StoreFixture: Send + Sync + 'static {
 }
 
 /// A transaction that has recorded events and is still open.
-pub trait HeldTransaction: Send + 'static {
+pub trait OpenTransaction: Send + 'static {
     /// Commits it.
     fn commit(self) -> impl Future<Output = ()> + Send;
 
@@ -173,7 +173,7 @@ macro_rules! store_conformance {
             leases_are_exclusive,
             acquire_takes_no_more_than_asked,
             each_acquisition_raises_the_epoch,
-            leases_are_renewed_only_while_held,
+            leases_are_renewed_only_while_owned,
             released_partitions_are_free_at_once,
             a_lease_that_ran_out_can_be_taken_over,
             a_stale_release_frees_nothing,
@@ -194,24 +194,24 @@ macro_rules! store_conformance {
             only_leased_partitions_are_fetched,
             a_late_commit_is_not_skipped,
             published_messages_are_not_fetched_again,
-            rows_in_hand_are_left_out,
+            rows_in_flight_are_left_out,
             a_byte_bound_ends_a_fetch,
             an_unreadable_row_is_returned_as_such,
-            messages_of_a_held_aggregate_wait_and_others_flow,
+            messages_of_a_blocked_aggregate_wait_and_others_flow,
             a_fetch_looks_at_no_more_than_its_limit,
-            a_hold_that_is_not_due_gives_nothing,
-            a_due_hold_gives_its_messages_in_order,
-            a_hold_without_delay_is_due_at_once,
-            a_message_that_fails_again_is_held_again,
-            a_held_fetch_keeps_its_bounds,
-            held_aggregates_can_be_left_out,
-            held_rows_in_hand_are_left_out,
-            only_leased_partitions_give_held_messages,
-            the_hold_that_was_due_first_comes_first,
-            a_hold_ends_with_its_last_waiting_message,
-            a_message_recorded_while_a_hold_drains_keeps_its_place,
-            setting_aside_without_a_hold_changes_nothing,
-            unsequenced_messages_are_not_held_and_halt_nobody,
+            a_block_that_has_not_ended_gives_nothing,
+            an_ended_block_gives_its_messages_in_order,
+            a_block_without_delay_is_due_at_once,
+            a_message_that_fails_again_blocks_again,
+            a_fetch_of_waiting_messages_keeps_its_bounds,
+            blocked_aggregates_can_be_left_out,
+            waiting_rows_in_flight_are_left_out,
+            only_leased_partitions_give_waiting_messages,
+            the_block_that_ended_first_comes_first,
+            a_block_ends_with_its_last_waiting_message,
+            a_message_recorded_while_a_block_drains_keeps_its_place,
+            setting_aside_without_a_block_changes_nothing,
+            unsequenced_messages_are_not_blocked_and_halt_nobody,
             an_unsequenced_failure_waits_by_itself,
             failures_and_attempts_are_counted_apart,
             a_halted_aggregate_waits_and_others_flow,
@@ -219,7 +219,7 @@ macro_rules! store_conformance {
             a_delayed_message_holds_back_its_aggregate,
             a_delayed_message_comes_when_its_time_has_come,
             several_delayed_messages_keep_their_order,
-            a_delayed_message_behind_a_hold_waits_for_its_own_time,
+            a_delayed_message_behind_a_block_waits_for_its_own_time,
             an_older_message_does_not_wait_for_a_later_ones_delay,
             what_waits_does_not_overtake_what_is_pending,
             a_delayed_unsequenced_message_holds_back_nobody,
@@ -230,23 +230,23 @@ macro_rules! store_conformance {
             settling_again_changes_nothing,
             a_late_verdict_changes_nothing,
             a_long_error_text_can_be_settled,
-            a_parked_message_without_halt_lets_its_aggregate_flow,
-            parking_without_halt_lets_a_hold_drain,
-            retry_makes_a_parked_message_pending_again,
+            a_dead_letter_without_halt_lets_its_aggregate_flow,
+            a_dead_letter_without_halt_lets_a_block_drain,
+            retry_makes_a_dead_letter_pending_again,
             retry_releases_a_halted_aggregate,
             a_retried_message_comes_before_its_successors,
-            a_message_parked_without_halt_can_be_retried_under_a_hold,
-            retry_of_what_is_not_parked_does_nothing,
+            a_dead_letter_without_halt_can_be_retried_under_a_block,
+            retry_of_what_is_not_dead_does_nothing,
             a_message_refused_under_a_halt_waits_for_its_turn,
             skip_releases_a_halted_aggregate,
-            skip_with_nothing_behind_leaves_no_hold,
-            skip_of_what_is_not_parked_does_nothing,
+            skip_with_nothing_behind_leaves_no_block,
+            skip_of_what_is_not_dead_does_nothing,
             retry_and_skip_take_a_selection,
-            backlog_counts_what_waits_and_what_was_given_up,
+            backlog_counts_waiting_messages_and_dead_letters,
             messages_are_listed_oldest_first,
             a_selection_narrows_the_list,
-            held_aggregates_are_listed_halted_ones_first,
-            resume_makes_a_hold_due,
+            blocked_aggregates_are_listed_halted_ones_first,
+            resume_ends_a_block,
             resume_does_not_end_a_halt,
             purge_deletes_old_published_messages_only,
             a_message_published_a_moment_ago_is_not_purged,

@@ -7,11 +7,11 @@ use futures_util::future::join_all;
 
 use super::StoreFixture;
 use super::support::{
-    commit, commit_each, fetch, fetch_held, held, hindered, keys, lease_all, look_held, parked, published,
-    settle, settled, sorted_keys, waiting,
+    blocked, commit, commit_each, dead, fetch, fetch_waiting, hindered, keys, lease_all, look_waiting,
+    published, settle, settled, sorted_keys, waiting,
 };
 use crate::message::Events;
-use crate::store::{HeldRequest, MessageStatus};
+use crate::store::{MessageStatus, WaitingRequest};
 use crate::testing::conformance::probe::{Probe, aggregate, odd_aggregate_ids};
 
 /// Events of a transaction that is rolled back never appear, and their numbers are used by the next.
@@ -180,17 +180,17 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let rest = fetch(fixture, &leases, 1_000).await;
     assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
     let look_alike = [aggregate("A"), aggregate("a "), aggregate("a\u{308}")];
-    let request = HeldRequest {
+    let request = WaitingRequest {
         excluding: &look_alike,
         ..waiting(&leases)
     };
-    assert_eq!(look_held(fixture, request).await.due.len(), 2);
-    settled(fixture, &leases, &first, parked(true)).await;
-    assert_eq!(held(fixture).await.len(), 1);
+    assert_eq!(look_waiting(fixture, request).await.due.len(), 2);
+    settled(fixture, &leases, &first, dead(true)).await;
+    assert_eq!(blocked(fixture).await.len(), 1);
     let rest = fetch(fixture, &leases, 1_000).await;
     assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
 }

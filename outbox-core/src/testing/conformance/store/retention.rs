@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, commit, commit_each, fetch, hindered, id_of, keys, lease_all, limit, list, only, parked,
+    ALL, LONG, commit, commit_each, dead, fetch, hindered, id_of, keys, lease_all, limit, list, only,
     published, settled, shown, status_of,
 };
 use crate::message::{Events, Message, MessageId};
@@ -47,14 +47,14 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
     rows
 }
 
-/// Purging deletes what was published long enough ago, and never what is pending, waiting or parked.
+/// Purging deletes what was published long enough ago, and never what is pending, waiting or dead.
 pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["published", "pending", "waiting", "parked"]).await;
+    commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
-    settled(fixture, &leases, &only(&rows, "parked"), parked(true)).await;
+    settled(fixture, &leases, &only(&rows, "dead"), dead(true)).await;
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(purge(fixture, older_than(LONG)).await.deleted, 0);
@@ -68,7 +68,7 @@ pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture:
         .collect();
     assert_eq!(
         left,
-        BTreeSet::from(["pending", "waiting", "parked"].map(str::to_owned))
+        BTreeSet::from(["pending", "waiting", "dead"].map(str::to_owned))
     );
 }
 
@@ -104,7 +104,7 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &rows, parked(false)).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
     fixture.store().leave(owner).await.expect("leave answers");
     with_published(fixture, 20).await;
     // Some clocks tick in whole seconds.
@@ -182,7 +182,7 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     let (_, leases) = lease_all(fixture).await;
     let originals = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &originals[..2], published()).await;
-    settled(fixture, &leases, &originals[2..], parked(false)).await;
+    settled(fixture, &leases, &originals[2..], dead(false)).await;
     commit_each(fixture, &["a"]).await;
     let before = list(fixture, &Selection::all()).await;
     assert_eq!(
@@ -275,10 +275,10 @@ pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixtur
     commit_each(fixture, &["a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &rows, parked(true)).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
     let only_a = Selection::all().aggregate(&aggregate("a"));
     assert_eq!(replay(fixture, &only_a).await, 1);
-    super::support::skip(fixture, &Selection::parked()).await;
+    super::support::skip(fixture, &Selection::dead_letters()).await;
     let copy = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&copy), [("a", Some(1))]);
     assert_eq!((copy[0].attempts, copy[0].failures), (0, 0));

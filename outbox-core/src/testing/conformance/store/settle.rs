@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, acquire, ageless, commit, commit_delayed, commit_each, failed, fetch, held, hindered, id_of,
-    lease_all, list, only, parked, published, settle, settled, shown, skip, state_of, status_of,
+    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch, hindered,
+    id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of, status_of,
 };
 use crate::message::Events;
 use crate::store::{ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Verdict};
@@ -21,8 +21,8 @@ fn each_verdict() -> [Verdict; 7] {
         Verdict::Waits,
         hindered(LONG),
         failed(Duration::ZERO),
-        parked(true),
-        parked(false),
+        dead(true),
+        dead(false),
         published(),
         deleted(),
     ]
@@ -49,7 +49,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
             "a stale {verdict:?} changed a row"
         );
     }
-    assert_eq!(held(fixture).await, [], "a stale verdict held an aggregate");
+    assert_eq!(blocked(fixture).await, [], "a stale verdict blocked an aggregate");
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
@@ -132,14 +132,17 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     let verdicts = [
         ("a", published()),
         ("b", deleted()),
-        ("c", parked(true)),
+        ("c", dead(true)),
         ("d", hindered(LONG)),
     ];
     let mut states = Vec::new();
     for _ in 0..2 {
         for (id, verdict) in &verdicts {
             let accepted = settle(fixture, &leases, &only(&rows, id), verdict.clone()).await;
-            assert_eq!(accepted, 1, "the partition is held, whatever happened to the row");
+            assert_eq!(
+                accepted, 1,
+                "the partition is owned, whatever happened to the row"
+            );
         }
         let mut shown = list(fixture, &Selection::all()).await;
         // A failure counts each time.
@@ -157,14 +160,14 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
     settled(fixture, &leases, &only(&rows, "b"), deleted()).await;
-    settled(fixture, &leases, &only(&rows, "c"), parked(true)).await;
-    assert_eq!(skip(fixture, &Selection::parked()).await, 1);
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
     let before = list(fixture, &Selection::all()).await;
     for verdict in each_verdict() {
         assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
         assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
     }
-    assert_eq!(held(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
 }
 
 /// Whatever an error says, it can be recorded: too long, with NUL, in any script. Else the failure path would fail itself.
@@ -173,12 +176,12 @@ pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let error = "NUL \0 ü 😀 'quoted' \"twice\" \\ ".repeat(500);
     let rows = fetch(fixture, &leases, ALL).await;
-    let held = Verdict::Held {
+    let blocked = Verdict::Blocked {
         delay: Duration::ZERO,
         error: Some(error.clone()),
         attempt: true,
     };
-    for verdict in [held, Verdict::Parked { error, halt: true }] {
+    for verdict in [blocked, Verdict::Dead { error, halt: true }] {
         settled(fixture, &leases, &rows, verdict).await;
         let kept = shown(fixture, &rows[0]).await.error.unwrap_or_default();
         assert!(

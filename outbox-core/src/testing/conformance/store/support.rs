@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{RowState, StoreFixture};
 use crate::message::{Aggregate, Events, MessageId, NewMessage, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, HeldAggregate, HeldRequest, Lease, MessageStatus,
-    OutboxAdmin, OutboxStore, OwnerId, Selection, Settlement, StoredMessage, Verdict,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Lease, MessageStatus, OutboxAdmin,
+    OutboxStore, OwnerId, Selection, Settlement, StoredMessage, Verdict, WaitingRequest,
 };
 use crate::testing::conformance::probe::Probe;
 
@@ -18,10 +18,10 @@ pub(super) const TTL: Duration = Duration::from_secs(300);
 /// More than any promise but the one on large batches records.
 pub(super) const ALL: u32 = 1_000;
 
-/// Longer than any promise takes: a hold that does not become due.
+/// Longer than any promise takes: a block that does not end.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
-/// A hold that becomes due while a promise waits for it.
+/// A block that ends while a promise waits for it.
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 /// Leases of all partitions, taken by a fresh owner.
@@ -56,18 +56,18 @@ pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
         leases,
         limit: limit(ALL),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
     }
 }
 
-/// A request for everything whose hold is due.
-pub(super) fn waiting(leases: &[Lease]) -> HeldRequest<'_> {
-    HeldRequest {
+/// A request for everything whose block has ended.
+pub(super) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
+    WaitingRequest {
         leases,
         limit: limit(ALL),
         per_aggregate: limit(ALL),
         bytes: usize::MAX,
-        in_hand: &[],
+        in_flight: &[],
         excluding: &[],
     }
 }
@@ -81,13 +81,13 @@ pub(super) async fn look<F: StoreFixture>(fixture: &F, request: FetchRequest<'_>
     fixture.store().fetch(request).await.expect("fetch answers")
 }
 
-/// Fetches what is held, and settles nothing.
-pub(super) async fn look_held<F: StoreFixture>(fixture: &F, request: HeldRequest<'_>) -> Fetched {
+/// Fetches what is blocked, and settles nothing.
+pub(super) async fn look_waiting<F: StoreFixture>(fixture: &F, request: WaitingRequest<'_>) -> Fetched {
     fixture
         .store()
-        .fetch_held(request)
+        .fetch_waiting(request)
         .await
-        .expect("fetch_held answers")
+        .expect("fetch_waiting answers")
 }
 
 /// Fetches up to `limit` pending rows and settles those that have to wait, as a relay does; returns those that are due.
@@ -101,23 +101,26 @@ pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: 
     fetched.due
 }
 
-/// Fetches what is held, and settles what has to wait on; returns what is due.
-pub(super) async fn fetch_held<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
-    let fetched = look_held(fixture, waiting(leases)).await;
+/// Fetches what is blocked, and settles what has to wait on; returns what is due.
+pub(super) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+    let fetched = look_waiting(fixture, waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
 
-/// As [`fetch_held`], until there is something: some clocks tick in whole seconds, so a moment is awaited rather than computed.
-pub(super) async fn until_held_is_due<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+/// As [`fetch_waiting`], until there is something: some clocks tick in whole seconds, so a moment is awaited rather than computed.
+pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+) -> Vec<FetchedRow> {
     for _ in 0..200 {
-        let rows = fetch_held(fixture, leases).await;
+        let rows = fetch_waiting(fixture, leases).await;
         if !rows.is_empty() {
             return rows;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("nothing that was held became due");
+    panic!("no block ended");
 }
 
 /// Settles what a fetch said.
@@ -133,7 +136,7 @@ pub(super) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settle
     assert_eq!(
         accepted,
         settlements.len(),
-        "settlements of held partitions are accepted"
+        "settlements of owned partitions are accepted"
     );
 }
 
@@ -147,7 +150,7 @@ pub(super) async fn settle<F: StoreFixture>(
     let settlements: Vec<Settlement> = rows
         .iter()
         .map(|row| Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict: verdict.clone(),
@@ -177,7 +180,7 @@ pub(super) fn published() -> Verdict {
 
 /// A failure that was the message's own fault and may be tried again after `delay`.
 pub(super) fn failed(delay: Duration) -> Verdict {
-    Verdict::Held {
+    Verdict::Blocked {
         delay,
         error: Some("refused".to_owned()),
         attempt: true,
@@ -186,15 +189,15 @@ pub(super) fn failed(delay: Duration) -> Verdict {
 
 /// A failure that was not the message's fault.
 pub(super) fn hindered(delay: Duration) -> Verdict {
-    Verdict::Held {
+    Verdict::Blocked {
         delay,
         error: Some("out of reach".to_owned()),
         attempt: false,
     }
 }
 
-pub(super) fn parked(halt: bool) -> Verdict {
-    Verdict::Parked {
+pub(super) fn dead(halt: bool) -> Verdict {
+    Verdict::Dead {
         error: "refused for good".to_owned(),
         halt,
     }
@@ -324,9 +327,9 @@ pub(super) async fn resume<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) 
     fixture.store().resume(aggregate).await.expect("resume answers")
 }
 
-/// Commits `ids`, leases everything, fails the first message of `a` and holds the aggregate for `delay`. Returns the leases; what follows
+/// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. Returns the leases; what follows
 /// in `a` waits as well.
-pub(super) async fn with_held<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+pub(super) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -335,8 +338,8 @@ pub(super) async fn with_held<F: StoreFixture>(fixture: &F, ids: &[&str], delay:
     leases
 }
 
-/// Commits `ids`, leases everything, and parks the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
-pub(super) async fn with_parked<F: StoreFixture>(
+/// Commits `ids`, leases everything, and dead-letters the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
+pub(super) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
     halt: bool,
@@ -344,26 +347,30 @@ pub(super) async fn with_parked<F: StoreFixture>(
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
-    settled(fixture, &leases, &rows, parked(halt)).await;
+    settled(fixture, &leases, &rows, dead(halt)).await;
     let row = rows.into_iter().next().expect("there is one row");
     (leases, row)
 }
 
-/// Commits `ids`, leases everything and holds each of their aggregates for `delay`; everything waits then.
-pub(super) async fn hold_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+/// Commits `ids`, leases everything and blocks each of their aggregates for `delay`; everything waits then.
+pub(super) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    let mut held = HashSet::new();
+    let mut blocked = HashSet::new();
     for row in &rows {
-        if held.insert(&row.aggregate) {
+        if blocked.insert(&row.aggregate) {
             settled(fixture, &leases, std::slice::from_ref(row), hindered(delay)).await;
         }
     }
-    assert_eq!(fetch(fixture, &leases, ALL).await, [], "everything is held");
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "everything is blocked");
     leases
 }
 
-pub(super) async fn held<F: StoreFixture>(fixture: &F) -> Vec<HeldAggregate> {
-    fixture.store().held(NonZeroU32::MAX).await.expect("held answers")
+pub(super) async fn blocked<F: StoreFixture>(fixture: &F) -> Vec<BlockedAggregate> {
+    fixture
+        .store()
+        .blocked(NonZeroU32::MAX)
+        .await
+        .expect("blocked answers")
 }

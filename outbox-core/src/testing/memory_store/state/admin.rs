@@ -9,22 +9,27 @@ use time::OffsetDateTime;
 use super::{Row, State};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BACKLOG_COUNT_MAX, Backlog, HeldAggregate, MessageStatus, PurgeRequest, Purged, Selection, StoredMessage,
+    BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, MessageStatus, PurgeRequest, Purged, Selection,
+    StoredMessage,
 };
 
 impl State {
     pub(in super::super) fn backlog(&self) -> Backlog {
         let now = self.now();
         let count = |count: usize| (count as u64).min(BACKLOG_COUNT_MAX);
-        let holds = || self.index.holds.values();
+        let blocks = || self.index.blocks.values();
         let waiting = self.index.waiting();
-        let oldest = self.index.pending.first().and_then(|seq| self.rows.get(seq));
+        let oldest = self
+            .index
+            .pending
+            .first()
+            .and_then(|row_id| self.rows.get(row_id));
         Backlog {
             pending: count(self.index.pending.len() + waiting),
             waiting: count(waiting),
-            parked: count(self.index.parked.len()),
-            halted_aggregates: count(holds().filter(|hold| hold.is_halted()).count()),
-            held_aggregates: count(holds().filter(|hold| !hold.is_due(now)).count()),
+            dead_letters: count(self.index.dead.len()),
+            halted_aggregates: count(blocks().filter(|block| block.is_halted()).count()),
+            blocked_aggregates: count(blocks().filter(|block| !block.is_due(now)).count()),
             oldest_pending: oldest.map(|row| since(row.message.created_at, now)),
         }
     }
@@ -44,58 +49,57 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Keys of selected rows that are parked.
-    fn selected_parked(&self, selection: &Selection) -> Vec<i64> {
+    /// Keys of selected rows that are dead.
+    fn selected_dead(&self, selection: &Selection) -> Vec<i64> {
         self.selected(selection)
-            .filter(|row| row.status == MessageStatus::Parked)
-            .map(|row| row.seq)
+            .filter(|row| row.status == MessageStatus::Dead)
+            .map(|row| row.row_id)
             .collect()
     }
 
     pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
-        let parked = self.selected_parked(selection);
-        for seq in &parked {
-            self.lift_halt(*seq);
+        let dead = self.selected_dead(selection);
+        for row_id in &dead {
+            self.lift_halt(*row_id);
             // Where later messages of the aggregate wait, it waits with them, as the first of them.
-            let is_held = self.rows.get(seq).is_some_and(|row| {
-                row.is_sequenced() && self.index.holds.contains_key(&row.message.aggregate)
+            let is_blocked = self.rows.get(row_id).is_some_and(|row| {
+                row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });
-            self.change(*seq, |row| {
+            self.change(*row_id, |row| {
                 row.attempts = 0;
-                row.status = if is_held {
+                row.status = if is_blocked {
                     MessageStatus::Waiting
                 } else {
                     MessageStatus::Pending
                 };
             });
         }
-        parked.len() as u64
+        dead.len() as u64
     }
 
     pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
-        let parked = self.selected_parked(selection);
-        for seq in &parked {
-            self.lift_halt(*seq);
+        let dead = self.selected_dead(selection);
+        for row_id in &dead {
+            self.lift_halt(*row_id);
         }
-        parked.len() as u64
+        dead.len() as u64
     }
 
-    /// Lets an aggregate go on that a parked message halts.
-    fn lift_halt(&mut self, seq: i64) {
+    /// Lets an aggregate go on that a dead letter halts.
+    fn lift_halt(&mut self, row_id: i64) {
         let now = self.now();
-        let Some(row) = self.rows.get(&seq).filter(|row| row.halts) else {
+        let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
             return;
         };
         let aggregate = row.message.aggregate.clone();
-        self.change(seq, |row| row.halts = false);
-        if let Some(hold) = self.index.holds.get_mut(&aggregate) {
-            hold.until = now;
+        self.change(row_id, |row| row.halts = false);
+        if let Some(block) = self.index.blocks.get_mut(&aggregate) {
+            block.until = now;
         }
     }
 
     pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
-        let is_replayable =
-            |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Parked);
+        let is_replayable = |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead);
         let originals: Vec<Row> = self.selected(selection).filter(is_replayable).cloned().collect();
         let count = originals.len() as u64;
         for original in originals {
@@ -103,32 +107,33 @@ impl State {
                 id: MessageId::fresh(),
                 ..original.message
             };
-            let seq = self.next_seq();
+            let row_id = self.next_row_id();
             self.insert(Row {
                 unreadable: original.unreadable,
-                ..Row::pending(seq, message)
+                ..Row::pending(row_id, message)
             });
         }
         count
     }
 
-    pub(in super::super) fn held(&self, limit: NonZeroU32) -> Vec<HeldAggregate> {
+    pub(in super::super) fn blocked(&self, limit: NonZeroU32) -> Vec<BlockedAggregate> {
         let now = self.now();
-        let mut holds: Vec<_> = self.index.holds.iter().collect();
-        holds.sort_by_key(|(aggregate, hold)| (!hold.is_halted(), hold.until, *aggregate));
-        let held = holds.into_iter().map(|(aggregate, hold)| HeldAggregate {
+        let mut blocks: Vec<_> = self.index.blocks.iter().collect();
+        blocks.sort_by_key(|(aggregate, block)| (!block.is_halted(), block.until, *aggregate));
+        let blocked = blocks.into_iter().map(|(aggregate, block)| BlockedAggregate {
             aggregate: aggregate.clone(),
-            halted_by: hold.halted_by,
-            due_in: (!hold.is_halted()).then(|| since(now, hold.until)),
+            halted_by: block.halted_by,
+            blocked_for: (!block.is_halted()).then(|| since(now, block.until)),
         });
-        held.take(limit.get() as usize).collect()
+        blocked.take(limit.get() as usize).collect()
     }
 
     pub(in super::super) fn resume(&mut self, aggregate: &Aggregate) -> bool {
         let now = self.now();
-        let hold = self.index.holds.get_mut(aggregate);
-        hold.filter(|hold| !hold.is_halted())
-            .map(|hold| hold.until = hold.until.min(now))
+        let block = self.index.blocks.get_mut(aggregate);
+        block
+            .filter(|block| !block.is_halted())
+            .map(|block| block.until = block.until.min(now))
             .is_some()
     }
 
@@ -151,7 +156,7 @@ impl State {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ids
             .range((from, Bound::Unbounded))
-            .filter_map(|(_, seq)| self.rows.get(seq))
+            .filter_map(|(_, row_id)| self.rows.get(row_id))
     }
 
     pub(in super::super) fn purge(&mut self, request: PurgeRequest) -> Purged {
@@ -166,10 +171,10 @@ impl State {
             .into_iter()
             .filter(|row| row.status == MessageStatus::Published && is_old(row.message.created_at))
             .filter(|row| row.published_at.is_some_and(is_old))
-            .map(|row| row.seq)
+            .map(|row| row.row_id)
             .collect();
-        for seq in &old {
-            self.delete(*seq);
+        for row_id in &old {
+            self.delete(*row_id);
         }
         Purged {
             deleted: old.len() as u64,

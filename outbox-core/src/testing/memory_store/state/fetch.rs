@@ -6,10 +6,10 @@ use std::collections::HashSet;
 
 use time::OffsetDateTime;
 
-use super::index::Hold;
+use super::index::Block;
 use super::{Row, State};
 use crate::message::{Aggregate, PARTITIONS};
-use crate::store::{FetchRequest, Fetched, HeldRequest, Lease, Settlement, Verdict};
+use crate::store::{FetchRequest, Fetched, Lease, Settlement, Verdict, WaitingRequest};
 
 /// An answer that is being put together, and the bounds on it.
 struct Answer {
@@ -44,7 +44,7 @@ impl Answer {
 
     fn waits(&mut self, row: &Row) {
         self.fetched.waits.push(Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.fetched(self.now).waited,
             verdict: Verdict::Waits,
@@ -60,7 +60,7 @@ impl Answer {
 
 /// Something whose time has come.
 enum Candidate<'a> {
-    Aggregate(&'a Aggregate, &'a Hold),
+    Aggregate(&'a Aggregate, &'a Block),
     Alone(&'a Row),
 }
 
@@ -68,12 +68,16 @@ impl State {
     pub(in super::super) fn fetch(&self, request: FetchRequest<'_>) -> Fetched {
         let now = self.now();
         let leased = leased(request.leases);
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
-        // Aggregates that will be held once this answer is settled.
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
+        // Aggregates that will be blocked once this answer is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
-        let pending = self.index.pending.iter().filter(|seq| !in_hand.contains(seq));
-        for row in pending.filter_map(|seq| self.rows.get(seq)) {
+        let pending = self
+            .index
+            .pending
+            .iter()
+            .filter(|row_id| !in_flight.contains(row_id));
+        for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
                 break;
             }
@@ -81,9 +85,9 @@ impl State {
                 continue;
             }
             let aggregate = &row.message.aggregate;
-            let is_held = row.is_sequenced()
-                && (self.index.holds.contains_key(aggregate) || delayed.contains(aggregate));
-            if is_held || row.delayed_at(now).is_some() {
+            let is_blocked = row.is_sequenced()
+                && (self.index.blocks.contains_key(aggregate) || delayed.contains(aggregate));
+            if is_blocked || row.delayed_at(now).is_some() {
                 if row.is_sequenced() {
                     delayed.insert(aggregate);
                 }
@@ -95,18 +99,18 @@ impl State {
         answer.fetched
     }
 
-    pub(in super::super) fn fetch_held(&self, request: HeldRequest<'_>) -> Fetched {
+    pub(in super::super) fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Fetched {
         let now = self.now();
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         for candidate in self.due_candidates(&request, now) {
             match candidate {
                 _ if answer.is_full() => break,
-                Candidate::Alone(row) if in_hand.contains(&row.seq) => {}
+                Candidate::Alone(row) if in_flight.contains(&row.row_id) => {}
                 Candidate::Alone(row) => answer.due(row),
-                Candidate::Aggregate(aggregate, hold) => {
+                Candidate::Aggregate(aggregate, block) => {
                     let per_aggregate = request.per_aggregate.get() as usize;
-                    self.fetch_hold((aggregate, hold), per_aggregate, &in_hand, &mut answer);
+                    self.fetch_blocked((aggregate, block), per_aggregate, &in_flight, &mut answer);
                 }
             }
         }
@@ -114,26 +118,26 @@ impl State {
     }
 
     /// Everything of the leased partitions whose time has come, by that time.
-    fn due_candidates(&self, request: &HeldRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
+    fn due_candidates(&self, request: &WaitingRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
         let leased = leased(request.leases);
         let excluded: HashSet<&Aggregate> = request.excluding.iter().collect();
         let is_wanted = |aggregate: &Aggregate| {
             leased[usize::from(aggregate.partition())] && !excluded.contains(aggregate)
         };
-        let held = self.index.holds.iter();
-        let held = held.filter(|(aggregate, hold)| hold.is_due(now) && is_wanted(aggregate));
-        let held = held.filter_map(|(aggregate, hold)| {
-            let first = *hold.waiting.first()?;
-            Some((hold.until, first, Candidate::Aggregate(aggregate, hold)))
+        let blocked = self.index.blocks.iter();
+        let blocked = blocked.filter(|(aggregate, block)| block.is_due(now) && is_wanted(aggregate));
+        let blocked = blocked.filter_map(|(aggregate, block)| {
+            let first = *block.waiting.first()?;
+            Some((block.until, first, Candidate::Aggregate(aggregate, block)))
         });
         let alone = self.index.alone.iter().take_while(|(until, _)| *until <= now);
         let alone = alone
-            .filter_map(|(until, seq)| Some((*until, *seq, Candidate::Alone(self.rows.get(seq)?))))
+            .filter_map(|(until, row_id)| Some((*until, *row_id, Candidate::Alone(self.rows.get(row_id)?))))
             .filter(|(_, _, candidate)| {
                 matches!(candidate, Candidate::Alone(row) if is_wanted(&row.message.aggregate))
             });
-        let mut candidates: Vec<_> = held.chain(alone).collect();
-        candidates.sort_by_key(|(until, seq, _)| (*until, *seq));
+        let mut candidates: Vec<_> = blocked.chain(alone).collect();
+        candidates.sort_by_key(|(until, row_id, _)| (*until, *row_id));
         candidates
             .into_iter()
             .map(|(_, _, candidate)| candidate)
@@ -141,30 +145,33 @@ impl State {
     }
 
     /// The oldest waiting rows of an aggregate.
-    fn fetch_hold(
+    fn fetch_blocked(
         &self,
-        (aggregate, hold): (&Aggregate, &Hold),
+        (aggregate, block): (&Aggregate, &Block),
         per_aggregate: usize,
-        in_hand: &HashSet<i64>,
+        in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
         // A retried message may be pending although later ones wait; it becomes waiting as soon as `fetch` has met it.
         let barrier = self
             .index
             .pending_of(aggregate)
-            .find(|seq| !in_hand.contains(seq));
+            .find(|row_id| !in_flight.contains(row_id));
         let mut returned = 0;
         let mut is_first = true;
-        for row in hold.waiting.iter().filter_map(|seq| self.rows.get(seq)) {
-            if answer.is_full() || returned == per_aggregate || barrier.is_some_and(|seq| seq < row.seq) {
+        for row in block.waiting.iter().filter_map(|row_id| self.rows.get(row_id)) {
+            if answer.is_full()
+                || returned == per_aggregate
+                || barrier.is_some_and(|row_id| row_id < row.row_id)
+            {
                 return;
             }
-            if in_hand.contains(&row.seq) {
+            if in_flight.contains(&row.row_id) {
                 is_first = false;
                 continue;
             }
             if row.delayed_at(answer.now).is_some() {
-                // Only the oldest prolongs the hold; a later one will be the oldest in its turn.
+                // Only the oldest prolongs the block; a later one will be the oldest in its turn.
                 if is_first {
                     answer.waits(row);
                 }

@@ -1,6 +1,6 @@
-//! Which rows are pending, waiting and parked, and which aggregates are held.
+//! Which rows are pending, waiting and dead, and which aggregates are blocked.
 //!
-//! Invariants: a hold lists exactly the sequenced rows of its aggregate that wait and the parked one that halts it, and exists only while there are
+//! Invariants: a block lists exactly the sequenced rows of its aggregate that wait and the dead one that halts it, and exists only while there are
 //! any; an unsequenced row that waits is in `alone`.
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,25 +14,25 @@ use crate::store::MessageStatus;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) pending: BTreeSet<i64>,
-    pub(super) parked: BTreeSet<i64>,
-    pub(super) holds: HashMap<Aggregate, Hold>,
+    pub(super) dead: BTreeSet<i64>,
+    pub(super) blocks: HashMap<Aggregate, Block>,
     /// Unsequenced rows that wait, by the end of their time.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
     /// Sequenced rows that are pending.
     pending_of: HashMap<Aggregate, BTreeSet<i64>>,
 }
 
-/// The hold on an aggregate.
+/// The block on an aggregate.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct Block {
     /// Due from then on, unless it is halted.
     pub(super) until: OffsetDateTime,
-    /// The parked row that halts it.
+    /// The dead row that halts it.
     pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeSet<i64>,
 }
 
-impl Hold {
+impl Block {
     fn new(until: OffsetDateTime) -> Self {
         Self {
             until,
@@ -55,26 +55,26 @@ impl Index {
         let aggregate = &row.message.aggregate;
         match row.status {
             MessageStatus::Pending => {
-                self.pending.insert(row.seq);
+                self.pending.insert(row.row_id);
                 if row.is_sequenced() {
                     self.pending_of
                         .entry(aggregate.clone())
                         .or_default()
-                        .insert(row.seq);
+                        .insert(row.row_id);
                 }
             }
             MessageStatus::Waiting if row.is_sequenced() => {
-                self.hold(aggregate, row.message.created_at)
+                self.block(aggregate, row.message.created_at)
                     .waiting
-                    .insert(row.seq);
+                    .insert(row.row_id);
             }
             MessageStatus::Waiting => {
-                self.alone.insert((row.waits_until, row.seq));
+                self.alone.insert((row.waits_until, row.row_id));
             }
-            MessageStatus::Parked => {
-                self.parked.insert(row.seq);
+            MessageStatus::Dead => {
+                self.dead.insert(row.row_id);
                 if row.halts {
-                    self.hold(aggregate, row.message.created_at).halted_by = Some(row.seq);
+                    self.block(aggregate, row.message.created_at).halted_by = Some(row.row_id);
                 }
             }
             MessageStatus::Published => {}
@@ -82,35 +82,35 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, row: &Row) {
-        self.pending.remove(&row.seq);
-        self.parked.remove(&row.seq);
-        self.alone.remove(&(row.waits_until, row.seq));
-        if let Some(hold) = self.holds.get_mut(&row.message.aggregate) {
-            hold.waiting.remove(&row.seq);
-            hold.halted_by = hold.halted_by.filter(|seq| *seq != row.seq);
+        self.pending.remove(&row.row_id);
+        self.dead.remove(&row.row_id);
+        self.alone.remove(&(row.waits_until, row.row_id));
+        if let Some(block) = self.blocks.get_mut(&row.message.aggregate) {
+            block.waiting.remove(&row.row_id);
+            block.halted_by = block.halted_by.filter(|row_id| *row_id != row.row_id);
         }
         if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
-            pending.remove(&row.seq);
+            pending.remove(&row.row_id);
             if pending.is_empty() {
                 self.pending_of.remove(&row.message.aggregate);
             }
         }
     }
 
-    /// The hold of an aggregate; a new one is due at `until`.
-    pub(super) fn hold(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Hold {
-        self.holds
+    /// The block of an aggregate; a new one ends at `until`.
+    pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
+        self.blocks
             .entry(aggregate.clone())
-            .or_insert_with(|| Hold::new(until))
+            .or_insert_with(|| Block::new(until))
     }
 
-    /// Ends the hold of an aggregate, unless something waits under it or halts it.
-    pub(super) fn end_hold(&mut self, aggregate: &Aggregate) {
-        if let Some(hold) = self.holds.get(aggregate)
-            && hold.waiting.is_empty()
-            && !hold.is_halted()
+    /// Removes the block of an aggregate, unless something waits under it or halts it.
+    pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
+        if let Some(block) = self.blocks.get(aggregate)
+            && block.waiting.is_empty()
+            && !block.is_halted()
         {
-            self.holds.remove(aggregate);
+            self.blocks.remove(aggregate);
         }
     }
 
@@ -121,7 +121,7 @@ impl Index {
 
     /// Rows that wait, sequenced or not.
     pub(super) fn waiting(&self) -> usize {
-        let held: usize = self.holds.values().map(|hold| hold.waiting.len()).sum();
-        held + self.alone.len()
+        let blocked: usize = self.blocks.values().map(|block| block.waiting.len()).sum();
+        blocked + self.alone.len()
     }
 }

@@ -18,12 +18,12 @@ pub(in super::super) struct Leases {
 #[derive(Debug, Clone, Copy)]
 struct LeaseRow {
     epoch: i64,
-    held: Option<(OwnerId, Instant)>,
+    owned: Option<(OwnerId, Instant)>,
 }
 
 impl LeaseRow {
     fn is_live(&self) -> bool {
-        self.held
+        self.owned
             .is_some_and(|(_, expires_at)| Instant::now() < expires_at)
     }
 }
@@ -31,7 +31,13 @@ impl LeaseRow {
 impl Default for Leases {
     fn default() -> Self {
         Self {
-            rows: vec![LeaseRow { epoch: 0, held: None }; usize::from(PARTITIONS)],
+            rows: vec![
+                LeaseRow {
+                    epoch: 0,
+                    owned: None
+                };
+                usize::from(PARTITIONS)
+            ],
             announced: HashMap::new(),
         }
     }
@@ -58,7 +64,7 @@ impl Leases {
             .take(usize::from(max))
             .map(|(partition, row)| {
                 row.epoch += 1;
-                row.held = Some((owner, expires_at));
+                row.owned = Some((owner, expires_at));
                 Lease {
                     partition,
                     epoch: row.epoch,
@@ -68,21 +74,21 @@ impl Leases {
     }
 
     pub(in super::super) fn renew(&mut self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Vec<Lease> {
-        let held: Vec<Lease> = leases
+        let owned: Vec<Lease> = leases
             .iter()
             .copied()
             .filter(|lease| self.holds(owner, lease))
             .collect();
-        for lease in &held {
-            self.rows[usize::from(lease.partition)].held = Some((owner, Instant::now() + ttl));
+        for lease in &owned {
+            self.rows[usize::from(lease.partition)].owned = Some((owner, Instant::now() + ttl));
         }
-        held
+        owned
     }
 
     pub(in super::super) fn release(&mut self, owner: OwnerId, leases: &[Lease]) {
         for lease in leases {
             if self.holds(owner, lease) {
-                self.rows[usize::from(lease.partition)].held = None;
+                self.rows[usize::from(lease.partition)].owned = None;
             }
         }
     }
@@ -90,14 +96,14 @@ impl Leases {
     pub(in super::super) fn leave(&mut self, owner: OwnerId) {
         self.announced.remove(&owner);
         for row in &mut self.rows {
-            row.held = row.held.filter(|(holder, _)| *holder != owner);
+            row.owned = row.owned.filter(|(holder, _)| *holder != owner);
         }
     }
 
     fn holds(&self, owner: OwnerId, lease: &Lease) -> bool {
         self.is_current(lease)
             && self.rows[usize::from(lease.partition)]
-                .held
+                .owned
                 .is_some_and(|(holder, _)| holder == owner)
     }
 
@@ -110,7 +116,7 @@ impl Leases {
 
     pub(in super::super) fn expire(&mut self) {
         let now = Instant::now();
-        for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.held.as_mut()) {
+        for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.owned.as_mut()) {
             *expires_at = now;
         }
     }
@@ -122,7 +128,7 @@ impl Leases {
             .rows
             .iter()
             .filter(|row| row.is_live())
-            .filter_map(|row| row.held)
+            .filter_map(|row| row.owned)
         {
             *owners.entry(owner).or_default() += 1;
         }

@@ -1,6 +1,6 @@
 //! What the in-memory outbox holds, and how it is recorded.
 //!
-//! Invariants: of one aggregate's recorded messages, row keys rise with sequences, so that key order is the order to publish in; the
+//! Invariants: of one aggregate's recorded messages, row ids rise with sequences, so that row id order is the order to publish in; the
 //! index says of each row what the row says of itself, because rows change through [`State::change`] alone.
 
 mod admin;
@@ -32,7 +32,7 @@ pub(super) struct State {
     ids: BTreeMap<MessageId, i64>,
     dedup_keys: HashSet<String>,
     heads: HashMap<Aggregate, Head>,
-    last_seq: i64,
+    last_row_id: i64,
     started: (Instant, OffsetDateTime),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Faults {
 
 #[derive(Debug, Clone)]
 pub(super) struct Row {
-    seq: i64,
+    row_id: i64,
     partition: u16,
     pub(super) message: Message,
     status: MessageStatus,
@@ -66,7 +66,7 @@ pub(super) struct Row {
 #[derive(Debug, Default)]
 struct Head {
     sequence: u64,
-    seq: i64,
+    row_id: i64,
 }
 
 impl State {
@@ -80,7 +80,7 @@ impl State {
             ids: BTreeMap::new(),
             dedup_keys: HashSet::new(),
             heads: HashMap::new(),
-            last_seq: 0,
+            last_row_id: 0,
             started: (Instant::now(), now),
         }
     }
@@ -91,9 +91,9 @@ impl State {
         time + Duration::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn next_seq(&mut self) -> i64 {
-        self.last_seq += 1;
-        self.last_seq
+    pub(super) fn next_row_id(&mut self) -> i64 {
+        self.last_row_id += 1;
+        self.last_row_id
     }
 
     pub(super) fn commit(&mut self, messages: Vec<(i64, NewMessage)>) -> Result<(), DuplicateKey> {
@@ -105,18 +105,18 @@ impl State {
         }
         self.dedup_keys.extend(keys);
         let now = self.now();
-        for (seq, message) in messages {
-            self.record(seq, message, now);
+        for (row_id, message) in messages {
+            self.record(row_id, message, now);
         }
         Ok(())
     }
 
-    fn record(&mut self, seq: i64, message: NewMessage, now: OffsetDateTime) {
-        let fresh = self.last_seq + 1;
+    fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) {
+        let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
         // A database would have made this writer wait for the other one, and its row would have come later.
-        let seq = if seq > head.seq { seq } else { fresh };
-        head.seq = seq;
+        let row_id = if row_id > head.row_id { row_id } else { fresh };
+        head.row_id = row_id;
         let sequence = message.is_sequenced().then(|| {
             head.sequence += 1;
             head.sequence
@@ -126,34 +126,34 @@ impl State {
         self.insert(Row {
             dedup_key,
             available_at,
-            ..Row::pending(seq, message)
+            ..Row::pending(row_id, message)
         });
     }
 
     fn insert(&mut self, row: Row) {
-        self.last_seq = self.last_seq.max(row.seq);
-        self.ids.insert(row.message.id, row.seq);
+        self.last_row_id = self.last_row_id.max(row.row_id);
+        self.ids.insert(row.message.id, row.row_id);
         self.index.insert(&row);
-        self.rows.insert(row.seq, row);
+        self.rows.insert(row.row_id, row);
     }
 
-    /// Changes a row, and what the index says of it. Ends the hold of its aggregate if nothing waits any more.
-    fn change(&mut self, seq: i64, change: impl FnOnce(&mut Row)) {
-        let Some(row) = self.rows.get_mut(&seq) else {
+    /// Changes a row, and what the index says of it. Removes the block of its aggregate if nothing waits any more.
+    fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
+        let Some(row) = self.rows.get_mut(&row_id) else {
             return;
         };
         self.index.remove(row);
         change(row);
         self.index.insert(row);
-        self.index.end_hold(&row.message.aggregate);
+        self.index.end_block(&row.message.aggregate);
     }
 
-    pub(super) fn delete(&mut self, seq: i64) {
-        let Some(row) = self.rows.remove(&seq) else {
+    pub(super) fn delete(&mut self, row_id: i64) {
+        let Some(row) = self.rows.remove(&row_id) else {
             return;
         };
         self.index.remove(&row);
-        self.index.end_hold(&row.message.aggregate);
+        self.index.end_block(&row.message.aggregate);
         self.ids.remove(&row.message.id);
         if let Some(key) = &row.dedup_key {
             self.dedup_keys.remove(key);
@@ -169,15 +169,15 @@ impl State {
     }
 
     pub(super) fn corrupt(&mut self, id: MessageId) -> bool {
-        let row = self.ids.get(&id).and_then(|seq| self.rows.get_mut(seq));
+        let row = self.ids.get(&id).and_then(|row_id| self.rows.get_mut(row_id));
         row.map(|row| row.unreadable = true).is_some()
     }
 }
 
 impl Row {
-    fn pending(seq: i64, message: Message) -> Self {
+    fn pending(row_id: i64, message: Message) -> Self {
         Self {
-            seq,
+            row_id,
             partition: message.aggregate.partition(),
             status: MessageStatus::Pending,
             attempts: 0,
@@ -209,7 +209,7 @@ impl Row {
             Ok(self.message.clone())
         };
         FetchedRow {
-            seq: self.seq,
+            row_id: self.row_id,
             partition: self.partition,
             aggregate: self.message.aggregate.clone(),
             sequenced: self.is_sequenced(),
@@ -223,7 +223,7 @@ impl Row {
 
     fn stored(&self) -> StoredMessage {
         StoredMessage {
-            seq: self.seq,
+            row_id: self.row_id,
             id: self.message.id,
             event_id: self.message.event_id,
             aggregate: self.message.aggregate.clone(),
@@ -243,7 +243,7 @@ impl Row {
 impl From<&Row> for StoredRow {
     fn from(row: &Row) -> Self {
         Self {
-            seq: row.seq,
+            row_id: row.row_id,
             message: row.message.clone(),
             status: row.status,
             attempts: row.attempts,

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::State;
-use super::index::Hold;
+use super::index::Block;
 use crate::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
 
 impl State {
     pub(in super::super) fn settle(&mut self, leases: &[Lease], settlements: &[Settlement]) -> usize {
-        let is_held = |partition: u16| {
+        let is_owned = |partition: u16| {
             leases
                 .iter()
                 .any(|lease| lease.partition == partition && self.leases.is_current(lease))
         };
         let accepted: Vec<_> = settlements
             .iter()
-            .filter(|settlement| is_held(settlement.partition))
+            .filter(|settlement| is_owned(settlement.partition))
             .collect();
         for settlement in &accepted {
             self.settle_one(settlement);
@@ -25,7 +25,7 @@ impl State {
 
     /// Records a verdict. On a row that is neither pending nor waiting it does nothing: an earlier call has settled it.
     fn settle_one(&mut self, settlement: &Settlement) {
-        let Some(row) = self.rows.get(&settlement.seq) else {
+        let Some(row) = self.rows.get(&settlement.row_id) else {
             return;
         };
         let is_open = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
@@ -35,35 +35,35 @@ impl State {
         match &settlement.verdict {
             Verdict::Published { keep: true } => {
                 let now = self.now();
-                self.change(settlement.seq, |row| {
+                self.change(settlement.row_id, |row| {
                     row.status = MessageStatus::Published;
                     row.published_at = Some(now);
                 });
             }
-            Verdict::Published { keep: false } => self.delete(settlement.seq),
-            Verdict::Waits => self.set_aside(settlement.seq),
-            Verdict::Held {
+            Verdict::Published { keep: false } => self.delete(settlement.row_id),
+            Verdict::Waits => self.set_aside(settlement.row_id),
+            Verdict::Blocked {
                 delay,
                 error,
                 attempt,
-            } => self.hold(settlement.seq, *delay, error.as_deref(), *attempt),
-            Verdict::Parked { error, halt } => self.park(settlement.seq, error, *halt),
+            } => self.block(settlement.row_id, *delay, error.as_deref(), *attempt),
+            Verdict::Dead { error, halt } => self.dead_letter(settlement.row_id, error, *halt),
         }
     }
 
-    /// [`Verdict::Parked`].
-    fn park(&mut self, seq: i64, error: &str, halt: bool) {
-        let Some(row) = self.rows.get(&seq) else {
+    /// [`Verdict::Dead`].
+    fn dead_letter(&mut self, row_id: i64, error: &str, halt: bool) {
+        let Some(row) = self.rows.get(&row_id) else {
             return;
         };
         let halts = halt && row.is_sequenced();
-        let hold = self.index.holds.get(&row.message.aggregate);
-        let waits = halts && hold.is_some_and(Hold::is_halted);
-        self.change(seq, |row| {
+        let block = self.index.blocks.get(&row.message.aggregate);
+        let waits = halts && block.is_some_and(Block::is_halted);
+        self.change(row_id, |row| {
             row.status = if waits {
                 MessageStatus::Waiting
             } else {
-                MessageStatus::Parked
+                MessageStatus::Dead
             };
             row.attempts += 1;
             row.failures += 1;
@@ -73,43 +73,43 @@ impl State {
     }
 
     /// [`Verdict::Waits`].
-    fn set_aside(&mut self, seq: i64) {
+    fn set_aside(&mut self, row_id: i64) {
         let now = self.now();
-        let Some(row) = self.rows.get(&seq) else {
+        let Some(row) = self.rows.get(&row_id) else {
             return;
         };
         let (delayed, aggregate) = (row.delayed_at(now), row.message.aggregate.clone());
         if !row.is_sequenced() {
             if let Some(at) = delayed {
-                self.change(seq, |row| {
+                self.change(row_id, |row| {
                     row.status = MessageStatus::Waiting;
                     row.waits_until = at;
                 });
             }
             return;
         }
-        if delayed.is_none() && !self.index.holds.contains_key(&aggregate) {
+        if delayed.is_none() && !self.index.blocks.contains_key(&aggregate) {
             return;
         }
         let until = delayed.unwrap_or(now);
-        let hold = self.index.hold(&aggregate, until);
-        if hold.waiting.first().is_none_or(|oldest| seq <= *oldest) {
-            hold.until = until;
+        let block = self.index.block(&aggregate, until);
+        if block.waiting.first().is_none_or(|oldest| row_id <= *oldest) {
+            block.until = until;
         }
-        self.change(seq, |row| row.status = MessageStatus::Waiting);
+        self.change(row_id, |row| row.status = MessageStatus::Waiting);
     }
 
-    /// [`Verdict::Held`].
-    fn hold(&mut self, seq: i64, delay: Duration, error: Option<&str>, attempt: bool) {
+    /// [`Verdict::Blocked`].
+    fn block(&mut self, row_id: i64, delay: Duration, error: Option<&str>, attempt: bool) {
         let until = self.now() + delay;
-        let Some(row) = self.rows.get(&seq) else {
+        let Some(row) = self.rows.get(&row_id) else {
             return;
         };
         if row.is_sequenced() {
             let aggregate = row.message.aggregate.clone();
-            self.index.hold(&aggregate, until).until = until;
+            self.index.block(&aggregate, until).until = until;
         }
-        self.change(seq, |row| {
+        self.change(row_id, |row| {
             row.status = MessageStatus::Waiting;
             row.waits_until = until;
             row.attempts += u32::from(attempt);

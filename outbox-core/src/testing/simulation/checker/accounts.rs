@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::errands::{Drain, Reconciling};
+use super::maintenance::{Drain, Reconciling};
 use crate::message::MessageId;
-use crate::testing::simulation::history::No;
+use crate::testing::simulation::history::MessageNo;
 
 /// Why the broker or the store refuses a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub(in super::super) struct Draft {
     pub(in super::super) available_at: Option<OffsetDateTime>,
     pub(in super::super) poison: Poison,
     /// The message that it is a copy of.
-    pub(in super::super) copy_of: Option<No>,
+    pub(in super::super) copy_of: Option<MessageNo>,
     /// So many messages were committed when it was recorded.
-    pub(in super::super) known: No,
+    pub(in super::super) known: MessageNo,
 }
 
 /// A committed message and what became of it.
@@ -44,13 +44,13 @@ pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
     /// Its number in its aggregate; a copy has none of its own.
     pub(super) sequence: Option<u64>,
-    /// Its order is not promised: it was skipped, or given up while others went on.
+    /// Its order is not promised: it was skipped, or dead-lettered while others went on.
     pub(super) free: bool,
     /// It has been on the stream.
     pub(in super::super) appeared: bool,
     /// So many copies of it are on the stream.
     pub(in super::super) copies: u32,
-    /// The broker knows its id, from this position.
+    /// The broker knows its id, from this stream sequence.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
     /// Reasons to send it once more.
@@ -61,8 +61,8 @@ pub(in super::super) struct Account {
     pub(super) attempts: u32,
     /// Attempts that a lost answer may make count twice.
     pub(super) may_repeat: u32,
-    /// The relay does not know that it was parked.
-    pub(super) may_park_again: bool,
+    /// The relay does not know that it became a dead letter.
+    pub(super) may_die_again: bool,
     /// When it was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
@@ -82,7 +82,7 @@ impl Account {
             faults: (0, 0),
             attempts: 0,
             may_repeat: 0,
-            may_park_again: false,
+            may_die_again: false,
             settled_at: None,
             purged: false,
         }
@@ -98,7 +98,7 @@ impl Account {
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
     /// Confirmed to it and not settled.
-    pub(super) confirmed: BTreeSet<No>,
+    pub(super) confirmed: BTreeSet<MessageNo>,
     /// The last settlement failed, or its answer did not come.
     pub(super) settles_in_vain: bool,
     /// Aggregates of which a message is on its way.

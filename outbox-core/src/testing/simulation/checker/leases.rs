@@ -1,6 +1,6 @@
-//! The judge's own account of who holds which partition.
+//! The judge's own account of who owns which partition.
 //!
-//! Invariant: it follows what the store answers and when, by the same clock, and compares; it never asks the store who holds what. Absent here: what
+//! Invariant: it follows what the store answers and when, by the same clock, and compares; it never asks the store who owns what. Absent here: what
 //! holders do.
 
 use std::time::Duration;
@@ -25,8 +25,8 @@ impl Checker {
             .is_some_and(|granted| granted.epoch == epoch)
     }
 
-    /// Whether anybody holds it.
-    pub(in super::super) fn is_held(&self, partition: u16) -> bool {
+    /// Whether anybody owns it.
+    pub(in super::super) fn is_owned(&self, partition: u16) -> bool {
         self.granted(partition).is_some()
     }
 
@@ -50,7 +50,7 @@ impl Checker {
                 self.violate(
                     Invariant::Exclusive,
                     format!(
-                        "partition {} was granted to relay run {life} while {} held it",
+                        "partition {} was granted to relay run {life} while {} owned it",
                         lease.partition, other.life
                     ),
                 );
@@ -101,8 +101,8 @@ impl Checker {
             lost,
         });
         for lease in kept {
-            let held = self.holds(lease.partition, lease.epoch) || !self.wrong.keeps_leases();
-            self.demand(Invariant::Exclusive, held, || {
+            let owned = self.holds(lease.partition, lease.epoch) || !self.wrong.keeps_leases();
+            self.demand(Invariant::Exclusive, owned, || {
                 format!(
                     "relay run {life} renewed partition {} that it did not hold",
                     lease.partition

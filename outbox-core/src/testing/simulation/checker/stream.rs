@@ -1,6 +1,6 @@
 //! The judge's own account of the stream: what is on it, what the broker remembers, and in which order it came.
 //!
-//! Invariant: it follows what the broker did, by position. Absent here: who sent it.
+//! Invariant: it follows what the broker did, by stream sequence. Absent here: who sent it.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use super::{Checker, Poison};
 use crate::publisher::{FailureClass, Receipt};
 use crate::relay::PoisonPolicy;
 use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, No};
+use crate::testing::simulation::history::{Event, MessageNo};
 
 impl Checker {
     /// The broker refuses the message for its own fault, if it has one.
-    pub(in super::super) fn own_fault(&mut self, no: No) -> Option<FailureClass> {
-        let goes_on = self.on_poison == PoisonPolicy::ParkAndContinue;
+    pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
+        let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
         let class = match &mut self.account_mut(original).draft.poison {
             Poison::Permanent => FailureClass::Permanent,
@@ -31,23 +31,26 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // It may be given up for this; before that, nothing overtakes it.
+        // It may be dead-lettered for this; before that, nothing overtakes it.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)
     }
 
-    /// The stream takes a message, at this position if it is none that the broker remembers.
-    pub(in super::super) fn stored(&mut self, no: No, receipt: Receipt, now: OffsetDateTime) {
-        let Receipt { position, duplicate } = receipt;
+    /// The stream takes a message, with this stream sequence if it is none that the broker remembers.
+    pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
+        let Receipt {
+            stream_sequence,
+            duplicate,
+        } = receipt;
         self.history.note(Event::Stored { no, duplicate });
         if duplicate {
             return;
         }
-        self.stream.insert(position, no);
+        self.stream.insert(stream_sequence, no);
         let account = self.account_mut(no);
         account.copies += 1;
-        let known = account.remembered.replace(position);
+        let known = account.remembered.replace(stream_sequence);
         let first = !std::mem::replace(&mut account.appeared, true);
         let early = account.draft.available_at.is_some_and(|at| now < at);
         self.demand(Invariant::Duplicates, known.is_none(), || {
@@ -62,7 +65,7 @@ impl Checker {
     }
 
     /// Everything that must come before it is on the log.
-    fn check_order(&mut self, no: No) {
+    fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
             return;
@@ -94,25 +97,25 @@ impl Checker {
         }
     }
 
-    /// Positions of what is on the stream.
-    pub(in super::super) fn positions(&self) -> impl DoubleEndedIterator<Item = u64> {
+    /// Stream sequences of what is on the stream.
+    pub(in super::super) fn stream_sequences(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.stream.keys().copied()
     }
 
     /// The stream has lost what was there, with its ids or without.
-    pub(in super::super) fn lost(&mut self, positions: &HashSet<u64>, forgets_ids: bool) {
-        self.has_lost |= !positions.is_empty();
+    pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.has_lost |= !stream_sequences.is_empty();
         // In the order of the stream, not of the set: it is part of the history.
-        let mut positions: Vec<u64> = positions.iter().copied().collect();
-        positions.sort_unstable();
-        for position in positions {
-            if let Some(no) = self.stream.remove(&position) {
+        let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
+        stream_sequences.sort_unstable();
+        for stream_sequence in stream_sequences {
+            if let Some(no) = self.stream.remove(&stream_sequence) {
                 self.history.note(Event::Lost { no });
                 let account = self.account_mut(no);
                 account.copies -= 1;
                 account.remembered = account
                     .remembered
-                    .filter(|known| *known != position || !forgets_ids);
+                    .filter(|known| *known != stream_sequence || !forgets_ids);
             }
         }
     }

@@ -11,8 +11,8 @@ pub enum StoreMistake {
     KeepsTheFirstFitness,
     /// Keeps the leases of a relay that left.
     LeavesWithoutGivingBack,
-    /// Grants partitions that somebody holds.
-    GrantsHeldLeases,
+    /// Grants partitions that somebody owns.
+    GrantsOwnedLeases,
     /// Grants more partitions than asked for.
     IgnoresMax,
     /// Grants partitions again under the epoch they had before.
@@ -23,9 +23,9 @@ pub enum StoreMistake {
     RenewsBlindly,
     /// Keeps released partitions until they run out.
     ForgetsReleases,
-    /// Frees what is released, whoever holds it now.
+    /// Frees what is released, whoever owns it now.
     ReleasesForOthers,
-    /// Remembers a position and fetches what comes after it, so that late commits are skipped.
+    /// Remembers a cursor and fetches what comes after it, so that late commits are skipped.
     FetchesByCursor,
     /// Picks rows in no particular order, as `SKIP LOCKED` on rows does.
     FetchesOutOfOrder,
@@ -37,8 +37,8 @@ pub enum StoreMistake {
     IgnoresLimit,
     /// Hands out as many bytes as there are.
     IgnoresBytes,
-    /// Hands out again what the relay has in hand.
-    IgnoresRowsInHand,
+    /// Hands out again what the relay has in flight.
+    IgnoresRowsInFlight,
     /// Leaves the application's headers behind.
     DropsHeaders,
     /// Leaves unreadable rows out, so that nobody hears of them.
@@ -47,52 +47,52 @@ pub enum StoreMistake {
     FailsOnUnreadable,
     /// Compares aggregate ids as a case-insensitive collation does.
     FoldsCase,
-    /// Hands out messages of held aggregates.
-    HandsOutHeld,
-    /// Walks on behind rows that have to wait until it finds something due.
+    /// Hands out messages of blocked aggregates.
+    HandsOutBlocked,
+    /// Scans on behind rows that have to wait until it finds something due.
     LooksPastItsLimit,
     /// Does not set aside what has to wait, so that each fetch meets it again.
     ForgetsWhatWaits,
-    /// Sets messages aside although nothing holds their aggregate any more.
+    /// Sets messages aside although nothing blocks their aggregate any more.
     SetsAsideBlindly,
-    /// Holds for no time.
+    /// Blocks for no time.
     IgnoresBackoff,
-    /// Holds for an hour at least.
-    HoldsTooLong,
-    /// Does not hold again what is held.
-    KeepsTheFirstHold,
-    /// Hands out held messages in no particular order.
-    FetchesHeldOutOfOrder,
-    /// Hands out more held messages than asked for.
-    IgnoresHeldBounds,
+    /// Blocks for an hour at least.
+    BlocksTooLong,
+    /// Does not block again what is blocked.
+    KeepsTheFirstBlock,
+    /// Hands out blocked messages in no particular order.
+    FetchesWaitingOutOfOrder,
+    /// Hands out more blocked messages than asked for.
+    IgnoresWaitingBounds,
     /// Hands out messages of aggregates that the relay has enough of.
     IgnoresExclusions,
-    /// Hands out held messages by the name of their aggregate.
+    /// Hands out blocked messages by the name of their aggregate.
     StarvesLateNames,
-    /// Never ends a hold.
-    HoldsForEver,
-    /// Holds unsequenced messages with their aggregate.
-    HoldsUnsequenced,
-    /// Holds the aggregate of an unsequenced message that failed.
-    UnsequencedHolds,
+    /// Never removes a block.
+    BlocksForEver,
+    /// Blocks unsequenced messages with their aggregate.
+    BlocksUnsequenced,
+    /// Blocks the aggregate of an unsequenced message that failed.
+    UnsequencedBlocks,
     /// Takes each failure for the message's own fault.
     CountsEveryFailure,
     /// Does not count failures.
     ForgetsFailures,
     /// Sets a halted aggregate free because another message of it has to wait.
-    HoldEndsHalt,
+    BlockEndsHalt,
     /// Hands out what follows a delayed message.
     OvertakesDelayed,
     /// Hands out what waits although something older is still pending.
     OvertakesPending,
     /// Forgets delayed messages once it has set them aside.
     ForgetsDelayed,
-    /// Heeds only the delay that began a hold.
+    /// Heeds only the delay that began a block.
     HeedsOneDelay,
-    /// Lets a hold last until the latest of the times that it is made for.
+    /// Lets a block last until the latest of the times that it is made for.
     WaitsForTheLatest,
-    /// Holds the aggregate of a delayed unsequenced message.
-    DelayedUnsequencedHolds,
+    /// Blocks the aggregate of a delayed unsequenced message.
+    DelayedUnsequencedBlocks,
     /// Records verdicts under any epoch.
     AcceptsStaleEpochs,
     /// Refuses all verdicts if one lease is stale.
@@ -105,18 +105,18 @@ pub enum StoreMistake {
     KeepsNothing,
     /// Counts rows that changed, so that repeating a verdict looks like a lost lease.
     CountsChangedRows,
-    /// Records verdicts on messages that were parked long ago.
-    SettlesTheParked,
+    /// Records verdicts on messages that were dead letters long ago.
+    SettlesDeadLetters,
     /// Fails on error texts that a column cannot hold, as PostgreSQL does on NUL.
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
     /// Gives up what is refused while its aggregate is halted, and remembers the first halt only.
     KeepsTheFirstHalt,
-    /// Halts the aggregate of every parked message.
+    /// Halts the aggregate of every dead letter.
     AlwaysHalts,
-    /// Hands out nothing more of a hold from which a message was parked.
-    ParkingEndsTheDrain,
+    /// Hands out nothing more of a block from which a message became a dead letter.
+    DeadLettersEndTheDrain,
     /// Says that it retried, and does not.
     RetryDoesNothing,
     /// Makes the message pending and leaves its aggregate halted.
@@ -127,24 +127,24 @@ pub enum StoreMistake {
     RetryEndsBackoff,
     /// Retries everything, whatever was selected.
     RetriesEverything,
-    /// Says that it retried what was not parked.
+    /// Says that it retried what was not dead.
     RetriesAnything,
     /// Says that it skipped, and does not.
     SkipDoesNothing,
-    /// Leaves the hold of a skipped message behind.
-    SkipKeepsHold,
-    /// Says that it skipped what was not parked.
+    /// Leaves the block of a skipped message behind.
+    SkipKeepsBlock,
+    /// Says that it skipped what was not dead.
     SkipsAnything,
-    /// Says nothing of parked messages in the backlog.
-    HidesParked,
+    /// Says nothing of dead letters in the backlog.
+    HidesDeadLetters,
     /// Says nothing of waiting messages in the backlog.
     HidesWaiting,
     /// Lists messages newest first.
     ListsBackwards,
     /// Lists messages of all event types.
     IgnoresEventType,
-    /// Lists held aggregates by name.
-    ListsHeldByName,
+    /// Lists blocked aggregates by name.
+    ListsBlockedByName,
     /// Says that it resumed, and does not.
     ResumeDoesNothing,
     /// Resumes what waits for a decision.

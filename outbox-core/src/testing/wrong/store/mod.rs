@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, HeldRequest, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Relays, Settlement, StoreError,
+    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
+    Settlement, StoreError, WaitingRequest,
 };
 use crate::testing::{MemoryStore, StoredRow};
 
@@ -83,7 +83,7 @@ impl OutboxStore for WrongStore {
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         match self.mistake {
-            M::GrantsHeldLeases => self.inner.expire_leases(),
+            M::GrantsOwnedLeases => self.inner.expire_leases(),
             M::IgnoresMax => return self.inner.acquire(owner, ttl, PARTITIONS).await,
             M::LeasesForEver if self.memory().leased => return Ok(Vec::new()),
             _ => {}
@@ -129,7 +129,7 @@ impl OutboxStore for WrongStore {
             M::IgnoresPartitions => wrong.leases = &all,
             M::IgnoresLimit | M::LooksPastItsLimit => wrong.limit = NonZeroU32::MAX,
             M::IgnoresBytes => wrong.bytes = usize::MAX,
-            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
             _ => {}
         }
         let mut fetched = self.inner.fetch(wrong).await?;
@@ -140,22 +140,22 @@ impl OutboxStore for WrongStore {
         Ok(fetched)
     }
 
-    async fn fetch_held(&self, request: HeldRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         let all = self.inner.current_leases();
         let mut wrong = request;
         match self.mistake {
             M::IgnoresPartitions => wrong.leases = &all,
-            M::IgnoresHeldBounds => {
+            M::IgnoresWaitingBounds => {
                 wrong.limit = NonZeroU32::MAX;
                 wrong.per_aggregate = NonZeroU32::MAX;
                 wrong.bytes = usize::MAX;
             }
             M::IgnoresExclusions => wrong.excluding = &[],
-            M::IgnoresRowsInHand => wrong.in_hand = &[],
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
             _ => {}
         }
-        let mut fetched = self.inner.fetch_held(wrong).await?;
-        self.spoil_held(&mut fetched, &request);
+        let mut fetched = self.inner.fetch_waiting(wrong).await?;
+        self.spoil_waiting(&mut fetched, &request);
         Ok(fetched)
     }
 
@@ -182,7 +182,7 @@ impl OutboxStore for WrongStore {
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         let mut backlog = self.inner.backlog().await?;
         match self.mistake {
-            M::HidesParked => backlog.parked = 0,
+            M::HidesDeadLetters => backlog.dead_letters = 0,
             M::HidesWaiting => backlog.waiting = 0,
             _ => {}
         }

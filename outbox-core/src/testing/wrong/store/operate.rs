@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use super::{M, WrongStore};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    HeldAggregate, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, StoreError,
+    BlockedAggregate, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, StoreError,
     StoredMessage,
 };
 
@@ -69,8 +69,8 @@ impl OutboxAdmin for WrongStore {
         }
         let retried = self.inner.retry(selection).await?;
         if self.mistake == M::RetryEndsBackoff {
-            for held in self.inner.held(NonZeroU32::MAX).await? {
-                self.inner.resume(&held.aggregate).await?;
+            for blocked in self.inner.blocked(NonZeroU32::MAX).await? {
+                self.inner.resume(&blocked.aggregate).await?;
             }
         }
         Ok(retried)
@@ -92,28 +92,28 @@ impl OutboxAdmin for WrongStore {
         }
     }
 
-    async fn held(&self, limit: NonZeroU32) -> Result<Vec<HeldAggregate>, StoreError> {
-        let mut held = self.inner.held(limit).await?;
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        let mut blocked = self.inner.blocked(limit).await?;
         match self.mistake {
-            M::ListsHeldByName => held.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
-            M::SkipKeepsHold => {
+            M::ListsBlockedByName => blocked.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
+            M::SkipKeepsBlock => {
                 let left = self.memory().stuck.clone().into_iter();
-                held.extend(left.map(|aggregate| HeldAggregate {
+                blocked.extend(left.map(|aggregate| BlockedAggregate {
                     aggregate,
                     halted_by: None,
-                    due_in: Some(Duration::ZERO),
+                    blocked_for: Some(Duration::ZERO),
                 }));
             }
             _ => {}
         }
-        Ok(held)
+        Ok(blocked)
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
         match self.mistake {
             M::ResumeDoesNothing => return Ok(true),
             M::ResumeEndsHalts => {
-                let halting = Selection::parked().aggregate(aggregate);
+                let halting = Selection::dead_letters().aggregate(aggregate);
                 if self.inner.skip(&halting).await? > 0 {
                     return Ok(true);
                 }

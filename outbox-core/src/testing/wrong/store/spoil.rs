@@ -7,7 +7,8 @@ use super::{M, WrongStore};
 use crate::headers::Headers;
 use crate::message::Aggregate;
 use crate::store::{
-    Fetched, FetchedRow, HeldRequest, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
+    Fetched, FetchedRow, MessageStatus, OutboxAdmin, Selection, Settlement, StoreError, Verdict,
+    WaitingRequest,
 };
 use crate::testing::StoredRow;
 
@@ -20,8 +21,8 @@ impl WrongStore {
         match self.mistake {
             M::FetchesByCursor => {
                 let mut memory = self.memory();
-                rows.retain(|row| row.seq > memory.cursor);
-                memory.cursor = rows.iter().map(|row| row.seq).fold(memory.cursor, i64::max);
+                rows.retain(|row| row.row_id > memory.cursor);
+                memory.cursor = rows.iter().map(|row| row.row_id).fold(memory.cursor, i64::max);
             }
             M::FetchesOutOfOrder => rows.reverse(),
             M::FetchesPublished => {
@@ -39,22 +40,22 @@ impl WrongStore {
                     });
                 }
             }
-            M::HandsOutHeld => self.hand_out(fetched, |_| true),
+            M::HandsOutBlocked => self.hand_out(fetched, |_| true),
             M::OvertakesDelayed => self.hand_out(fetched, |row| row.available_at.is_none()),
-            M::HoldsForEver | M::UnsequencedHolds | M::RetryKeepsHalt => {
+            M::BlocksForEver | M::UnsequencedBlocks | M::RetryKeepsHalt => {
                 let memory = self.memory();
                 rows.retain(|row| !memory.stuck.contains(&row.aggregate));
             }
-            M::HoldsUnsequenced => {
-                let held = self.aggregates_with(|row| {
+            M::BlocksUnsequenced => {
+                let blocked = self.aggregates_with(|row| {
                     row.status == MessageStatus::Waiting && row.message.sequence.is_some()
                 });
-                rows.retain(|row| row.sequenced || !held.contains(&row.aggregate));
+                rows.retain(|row| row.sequenced || !blocked.contains(&row.aggregate));
             }
-            M::DelayedUnsequencedHolds => {
-                let held =
+            M::DelayedUnsequencedBlocks => {
+                let blocked =
                     self.aggregates_with(|row| row.available_at.is_some() && row.message.sequence.is_none());
-                rows.retain(|row| !held.contains(&row.aggregate));
+                rows.retain(|row| !blocked.contains(&row.aggregate));
             }
             _ => {}
         }
@@ -74,11 +75,11 @@ impl WrongStore {
 
     /// Calls those due that have to wait.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
-        let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.seq).collect();
-        let found = self.find(|row| waits.contains(&row.seq) && is_wanted(row));
+        let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
+        let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
         fetched
             .waits
-            .retain(|waits| !found.iter().any(|row| row.seq == waits.seq));
+            .retain(|waits| !found.iter().any(|row| row.row_id == waits.row_id));
         fetched.due.extend(found.into_iter().map(as_fetched));
     }
 
@@ -87,11 +88,11 @@ impl WrongStore {
         rows.map(|row| row.message.aggregate).collect()
     }
 
-    /// Changes what was fetched of held aggregates.
-    pub(super) fn spoil_held(&self, fetched: &mut Fetched, request: &HeldRequest<'_>) {
+    /// Changes what was fetched of blocked aggregates.
+    pub(super) fn spoil_waiting(&self, fetched: &mut Fetched, request: &WaitingRequest<'_>) {
         let rows = &mut fetched.due;
         match self.mistake {
-            M::FetchesHeldOutOfOrder => rows.reverse(),
+            M::FetchesWaitingOutOfOrder => rows.reverse(),
             M::StarvesLateNames => rows.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
             M::FoldsCase => {
                 let folded = |aggregate: &Aggregate| aggregate.id.to_lowercase();
@@ -103,7 +104,7 @@ impl WrongStore {
             }
             M::ForgetsDelayed => {
                 let delayed = self.find(|row| row.available_at.is_some());
-                rows.retain(|row| !delayed.iter().any(|delayed| delayed.seq == row.seq));
+                rows.retain(|row| !delayed.iter().any(|delayed| delayed.row_id == row.row_id));
             }
             M::HeedsOneDelay => self.hand_out(fetched, |_| true),
             M::WaitsForTheLatest => {
@@ -117,7 +118,7 @@ impl WrongStore {
                 let found = self.find(|row| row.status == MessageStatus::Waiting && is_due(row));
                 *rows = found.into_iter().map(as_fetched).collect();
             }
-            M::ParkingEndsTheDrain => {
+            M::DeadLettersEndTheDrain => {
                 let memory = self.memory();
                 rows.retain(|row| !memory.stuck.contains(&row.aggregate));
             }
@@ -139,31 +140,35 @@ impl WrongStore {
         settlements: &[Settlement],
     ) -> Result<Vec<Settlement>, StoreError> {
         let mut spoilt = settlements.to_vec();
-        let rows = self.find(|row| settlements.iter().any(|settlement| settlement.seq == row.seq));
+        let rows = self.find(|row| {
+            settlements
+                .iter()
+                .any(|settlement| settlement.row_id == row.row_id)
+        });
         let status = |settlement: &Settlement| {
-            let row = rows.iter().find(|row| row.seq == settlement.seq);
+            let row = rows.iter().find(|row| row.row_id == settlement.row_id);
             row.map(|row| row.status)
         };
         match self.mistake {
             M::ForgetsWhatWaits => spoilt.retain(|s| s.verdict != Verdict::Waits),
-            M::KeepsTheFirstHold => spoilt.retain(|s| {
-                !matches!(s.verdict, Verdict::Held { .. }) || status(s) != Some(MessageStatus::Waiting)
+            M::KeepsTheFirstBlock => spoilt.retain(|s| {
+                !matches!(s.verdict, Verdict::Blocked { .. }) || status(s) != Some(MessageStatus::Waiting)
             }),
             M::CountsChangedRows => {
                 spoilt.retain(|s| matches!(status(s), Some(MessageStatus::Pending | MessageStatus::Waiting)))
             }
-            M::SettlesTheParked => {
-                for row in rows.iter().filter(|row| row.status == MessageStatus::Parked) {
+            M::SettlesDeadLetters => {
+                for row in rows.iter().filter(|row| row.status == MessageStatus::Dead) {
                     self.inner.retry(&Selection::id(row.message.id)).await?;
                 }
             }
             M::KeepsTheFirstHalt => {
                 let halting = self.find(|row| row.halts);
                 for settlement in &mut spoilt {
-                    let row = rows.iter().find(|row| row.seq == settlement.seq);
+                    let row = rows.iter().find(|row| row.row_id == settlement.row_id);
                     let is_halted =
                         row.is_some_and(|row| halting.iter().any(|h| h.aggregate() == row.aggregate()));
-                    if let Verdict::Parked { halt, .. } = &mut settlement.verdict {
+                    if let Verdict::Dead { halt, .. } = &mut settlement.verdict {
                         *halt &= !is_halted;
                     }
                 }
@@ -186,20 +191,20 @@ impl WrongStore {
     fn spoil_verdict(&self, verdict: &mut Verdict) {
         match (self.mistake, verdict) {
             (M::SetsAsideBlindly, verdict @ Verdict::Waits) => {
-                *verdict = Verdict::Held {
+                *verdict = Verdict::Blocked {
                     delay: HOUR,
                     error: None,
                     attempt: false,
                 };
             }
-            (M::IgnoresBackoff, Verdict::Held { delay, .. }) => *delay = Duration::ZERO,
-            (M::HoldsTooLong, Verdict::Held { delay, .. }) => *delay = HOUR.max(*delay),
-            (M::CountsEveryFailure, Verdict::Held { attempt, .. }) => *attempt = true,
-            (M::ForgetsFailures, Verdict::Held { error, .. }) => *error = None,
+            (M::IgnoresBackoff, Verdict::Blocked { delay, .. }) => *delay = Duration::ZERO,
+            (M::BlocksTooLong, Verdict::Blocked { delay, .. }) => *delay = HOUR.max(*delay),
+            (M::CountsEveryFailure, Verdict::Blocked { attempt, .. }) => *attempt = true,
+            (M::ForgetsFailures, Verdict::Blocked { error, .. }) => *error = None,
             (M::KeepsEverything, Verdict::Published { keep }) => *keep = true,
             (M::KeepsNothing, Verdict::Published { keep }) => *keep = false,
-            (M::NeverHalts, Verdict::Parked { halt, .. }) => *halt = false,
-            (M::AlwaysHalts, Verdict::Parked { halt, .. }) => *halt = true,
+            (M::NeverHalts, Verdict::Dead { halt, .. }) => *halt = false,
+            (M::AlwaysHalts, Verdict::Dead { halt, .. }) => *halt = true,
             _ => {}
         }
     }
@@ -207,21 +212,21 @@ impl WrongStore {
     /// Does what should not be done once verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
-            let rows = self.find(|row| row.seq == settlement.seq);
+            let rows = self.find(|row| row.row_id == settlement.row_id);
             let Some(row) = rows.first() else { continue };
             let is_sequenced = row.message.sequence.is_some();
             let aggregate = row.aggregate().clone();
             match (self.mistake, &settlement.verdict) {
-                (M::HoldsForEver, Verdict::Held { .. })
-                | (M::ParkingEndsTheDrain, Verdict::Parked { .. }) => {
+                (M::BlocksForEver, Verdict::Blocked { .. })
+                | (M::DeadLettersEndTheDrain, Verdict::Dead { .. }) => {
                     self.memory().stuck.insert(aggregate);
                 }
-                (M::UnsequencedHolds, Verdict::Held { .. }) if !is_sequenced => {
+                (M::UnsequencedBlocks, Verdict::Blocked { .. }) if !is_sequenced => {
                     self.memory().stuck.insert(aggregate);
                 }
-                (M::HoldEndsHalt, Verdict::Held { .. }) => {
+                (M::BlockEndsHalt, Verdict::Blocked { .. }) => {
                     self.inner
-                        .skip(&Selection::parked().aggregate(&aggregate))
+                        .skip(&Selection::dead_letters().aggregate(&aggregate))
                         .await?;
                 }
                 _ => {}
@@ -233,7 +238,7 @@ impl WrongStore {
 
 fn as_fetched(row: StoredRow) -> FetchedRow {
     FetchedRow {
-        seq: row.seq,
+        row_id: row.row_id,
         partition: row.aggregate().partition(),
         aggregate: row.aggregate().clone(),
         sequenced: row.message.sequence.is_some(),
@@ -247,8 +252,8 @@ fn as_fetched(row: StoredRow) -> FetchedRow {
 
 fn error_of(verdict: &Verdict) -> &str {
     match verdict {
-        Verdict::Parked { error, .. } => error,
-        Verdict::Held { error, .. } => error.as_deref().unwrap_or_default(),
+        Verdict::Dead { error, .. } => error,
+        Verdict::Blocked { error, .. } => error.as_deref().unwrap_or_default(),
         Verdict::Published { .. } | Verdict::Waits => "",
     }
 }

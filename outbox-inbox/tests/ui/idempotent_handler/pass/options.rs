@@ -73,7 +73,7 @@ async fn unique(_event: Event<OrderPlaced>) -> Outcome {
     Ok(())
 }
 
-#[idempotent_handler(consumer = "elsewhere", strategy = store)]
+#[idempotent_handler(consumer = "elsewhere", strategy = external)]
 async fn elsewhere(_event: Event<OrderPlaced>) -> Outcome {
     Ok(())
 }
@@ -130,7 +130,7 @@ fn main() {
     assert!(matches!(options::<loose>().strategy, Strategy::Natural));
     assert_eq!(options::<loose>().order, Order::None);
     assert!(matches!(options::<unique>().strategy, Strategy::Constraint(["reservations_pkey", "PRIMARY"])));
-    assert!(matches!(options::<elsewhere>().strategy, Strategy::Store));
+    assert!(matches!(options::<elsewhere>().strategy, Strategy::External));
     assert_eq!(options::<field>().on_duplicate, OnDuplicate::Reemit);
 
     let event = OrderPlaced { order_id: 7, r#type: "web".to_owned() };

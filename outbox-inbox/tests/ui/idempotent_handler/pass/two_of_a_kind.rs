@@ -35,7 +35,7 @@ async fn reserve_again(_event: Event<copied::Placed>) -> Result<(), HandlerError
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let db = sea_orm::Database::connect("sqlite::memory:").await.unwrap();
-    let inbox = Inbox::new(db, MemoryBroker::new().source());
+    let inbox = Inbox::new(db, MemoryBroker::new().subscriber());
     let error = inbox.run(CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, InboxError::Catalogue(_)), "{error:?}");
     places(&error.to_string(), [12, 22]);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{
-    NEVER, NOTED, OBSERVED, SOON, SourceFixture, ack, assert_quiet, consumer, count, next, next_within,
+    NEVER, NOTED, OBSERVED, SOON, SubscriberFixture, ack, assert_quiet, consumer, count, next, next_within,
     publish, read, subscribe,
 };
-use crate::source::{ConsumerSpec, Delivery, Subscription};
+use crate::subscriber::{ConsumerSpec, Delivery, Subscription};
 
 /// The next delivery, of whatever type.
 async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
@@ -18,7 +18,7 @@ async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
 }
 
 /// A subscription that stops hands out what it has fetched; given back, all of it comes to the next one at once and in order.
-pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SourceFixture>(fixture: &F) {
+pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
@@ -27,8 +27,14 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SourceFixtu
         held.push(next(&mut subscription).await);
     }
     held.extend(subscription.stop().await);
-    let positions: Vec<_> = held.iter().map(|delivery| delivery.incoming().position).collect();
-    assert!(positions.is_sorted(), "handed out of order: {positions:?}");
+    let stream_sequences: Vec<_> = held
+        .iter()
+        .map(|delivery| delivery.incoming().stream_sequence)
+        .collect();
+    assert!(
+        stream_sequences.is_sorted(),
+        "handed out of order: {stream_sequences:?}"
+    );
     for delivery in held {
         delivery
             .retry_after(Duration::ZERO)
@@ -45,7 +51,7 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SourceFixtu
 }
 
 /// A subscription that has stopped is sent nothing: what is published then comes to others, for the first time.
-pub async fn a_stopped_subscription_is_sent_nothing<F: SourceFixture>(fixture: &F) {
+pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
     // So that it waits at the broker for what comes.
@@ -65,7 +71,7 @@ pub async fn a_stopped_subscription_is_sent_nothing<F: SourceFixture>(fixture: &
 }
 
 /// After a flush the broker has all answers.
-pub async fn flushed_answers_have_arrived<F: SourceFixture>(fixture: &F) {
+pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
@@ -80,7 +86,7 @@ pub async fn flushed_answers_have_arrived<F: SourceFixture>(fixture: &F) {
 
 /// What one version of a consumer has asked for stays for it while another one runs that does not know it: nothing takes it off the stream but
 /// an answer, and whoever is given it can find out that it is not his to skip.
-pub async fn what_another_version_asked_for_is_known<F: SourceFixture>(fixture: &F) {
+pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
         consumer("c", &[NOTED, OBSERVED], NEVER),
@@ -117,7 +123,7 @@ pub async fn what_another_version_asked_for_is_known<F: SourceFixture>(fixture: 
 }
 
 /// What a consumer is sent although nobody has asked for it says so.
-pub async fn what_nobody_asked_for_is_known<F: SourceFixture>(fixture: &F) {
+pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,
         ..consumer("c", &[NOTED], NEVER)

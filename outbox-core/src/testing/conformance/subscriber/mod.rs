@@ -1,7 +1,7 @@
-//! What every [`Source`] promises the inbox.
+//! What every [`Subscriber`] promises the inbox.
 //!
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not hold. Servers run
-//! these promises in real time, so the waits are small multiples of [`SourceFixture::ack_wait`].
+//! these promises in real time, so the waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod deploys;
 
@@ -15,8 +15,8 @@ use super::probe::{NOTED, OBSERVED, message};
 use crate::codec;
 use crate::event::EventDescriptor;
 use crate::message::Message;
-use crate::source::{
-    ConsumerSpec, Delivery, Source, SourceError, StreamFacts, StreamRetention, Subscription,
+use crate::subscriber::{
+    ConsumerSpec, Delivery, StreamFacts, StreamRetention, Subscriber, SubscriberError, Subscription,
 };
 
 pub use deploys::{
@@ -28,12 +28,12 @@ pub use deploys::{
 /// Brings one broker into the states that the promises talk about.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
-pub trait SourceFixture: Send + Sync + 'static {
-    /// The source under test.
-    type Source: Source;
+pub trait SubscriberFixture: Send + Sync + 'static {
+    /// The subscriber under test.
+    type Subscriber: Subscriber;
 
-    /// The source under test.
-    fn source(&self) -> &Self::Source;
+    /// The subscriber under test.
+    fn subscriber(&self) -> &Self::Subscriber;
 
     /// Puts a message onto the stream, encoded by [`crate::codec`], and waits until it is stored.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// An `ack_wait` that does not pass during a promise.
 const NEVER: Duration = Duration::from_secs(60);
 
-type SubscriptionOf<F> = <<F as SourceFixture>::Source as Source>::Subscription;
+type SubscriptionOf<F> = <<F as SubscriberFixture>::Subscriber as Subscriber>::Subscription;
 type DeliveryOf<F> = <SubscriptionOf<F> as Subscription>::Delivery;
 
 fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration) -> ConsumerSpec {
@@ -62,16 +62,16 @@ fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration)
     }
 }
 
-async fn subscribe<F: SourceFixture>(fixture: &F, spec: &ConsumerSpec) -> SubscriptionOf<F> {
+async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &ConsumerSpec) -> SubscriptionOf<F> {
     fixture
-        .source()
+        .subscriber()
         .subscribe(spec)
         .await
         .expect("the consumer is set up")
 }
 
 /// Publishes messages `1..=count` of an aggregate and returns them.
-async fn publish<F: SourceFixture>(
+async fn publish<F: SubscriberFixture>(
     fixture: &F,
     descriptor: &EventDescriptor,
     id: &str,
@@ -105,7 +105,7 @@ async fn next_within<S: Subscription>(
                     }
                     delivery.ack().await.expect("ack is sent");
                 }
-                Err(SourceError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(SubscriberError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
                 Err(error) => panic!("the subscription ended: {error}"),
             }
         }
@@ -125,8 +125,8 @@ async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
     if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
         let incoming = delivery.incoming();
         panic!(
-            "position {} was delivered, for the {}. time",
-            incoming.position, incoming.delivery_count
+            "stream sequence {} was delivered, for the {}. time",
+            incoming.stream_sequence, incoming.delivery_count
         );
     }
 }
@@ -146,27 +146,30 @@ fn count<D: Delivery>(delivery: &D) -> u64 {
 }
 
 /// A consumer is given every message of its types, published before or after it subscribed, in stream order and unchanged.
-pub async fn wanted_messages_arrive_in_order<F: SourceFixture>(fixture: &F) {
+pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
     let mut expected = publish(fixture, NOTED, "a", 5).await;
     let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
     let mut subscription = subscribe(fixture, &spec).await;
     expected.extend(publish(fixture, OBSERVED, "b", 5).await);
     expected.extend(publish(fixture, NOTED, "a.b *", 5).await);
-    let mut position = 0;
+    let mut stream_sequence = 0;
     for expected in expected {
         let delivery = next_within(&mut subscription, &spec.events, SOON)
             .await
             .expect("a delivery of each wanted type arrives");
         assert_eq!(read(&delivery), expected);
         assert_eq!(count(&delivery), 1);
-        assert!(delivery.incoming().position > position, "positions rise");
-        position = delivery.incoming().position;
+        assert!(
+            delivery.incoming().stream_sequence > stream_sequence,
+            "stream sequences rise"
+        );
+        stream_sequence = delivery.incoming().stream_sequence;
         ack(delivery).await;
     }
 }
 
 /// What was acknowledged does not come again.
-pub async fn acknowledged_messages_do_not_come_again<F: SourceFixture>(fixture: &F) {
+pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 3).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     for _ in 0..3 {
@@ -176,7 +179,7 @@ pub async fn acknowledged_messages_do_not_come_again<F: SourceFixture>(fixture: 
 }
 
 /// What nobody answered comes again after `ack_wait`, and says how often it came.
-pub async fn unacknowledged_messages_come_again<F: SourceFixture>(fixture: &F) {
+pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     for expected_count in 1..=3 {
@@ -195,13 +198,13 @@ pub async fn unacknowledged_messages_come_again<F: SourceFixture>(fixture: &F) {
                 "came again after {waited:?}, before its time"
             );
         }
-        // Half are held on to, half are dropped: neither is an answer.
+        // Half are kept, half are dropped: neither is an answer.
         drop((expected_count == 2).then_some(delivery));
     }
 }
 
 /// `retry_after` brings a message again when it says, sooner or later than `ack_wait`.
-pub async fn a_retry_comes_after_its_delay<F: SourceFixture>(fixture: &F) {
+pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     let delay = fixture.ack_wait() * 2;
@@ -218,7 +221,7 @@ pub async fn a_retry_comes_after_its_delay<F: SourceFixture>(fixture: &F) {
 }
 
 /// A message that waits for its retry does not hold up others.
-pub async fn a_retry_does_not_hold_up_others<F: SourceFixture>(fixture: &F) {
+pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 2).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     next(&mut subscription)
@@ -230,7 +233,7 @@ pub async fn a_retry_does_not_hold_up_others<F: SourceFixture>(fixture: &F) {
 }
 
 /// A consumer that comes back goes on where it stopped: nothing acknowledged comes again, and nothing else is left out.
-pub async fn a_consumer_goes_on_where_it_stopped<F: SourceFixture>(fixture: &F) {
+pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
     let spec = consumer("c", &[NOTED], fixture.ack_wait());
     let mut subscription = subscribe(fixture, &spec).await;
@@ -253,7 +256,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SourceFixture>(fixture: &F) 
 }
 
 /// Consumers of different names each get everything.
-pub async fn each_consumer_gets_everything<F: SourceFixture>(fixture: &F) {
+pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 5).await;
     for name in ["one", "two"] {
         let mut subscription = subscribe(fixture, &consumer(name, &[NOTED], NEVER)).await;
@@ -266,7 +269,7 @@ pub async fn each_consumer_gets_everything<F: SourceFixture>(fixture: &F) {
 }
 
 /// Several processes under one name share the work: each message goes to one of them, and what one leaves behind the other gets.
-pub async fn subscriptions_of_one_consumer_share<F: SourceFixture>(fixture: &F) {
+pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], fixture.ack_wait() * 4);
     let mut one = subscribe(fixture, &spec).await;
     let mut two = subscribe(fixture, &spec).await;
@@ -280,8 +283,8 @@ pub async fn subscriptions_of_one_consumer_share<F: SourceFixture>(fixture: &F) 
         assert_eq!(
             count(&delivery),
             1,
-            "position {} came twice",
-            delivery.incoming().position
+            "stream sequence {} came twice",
+            delivery.incoming().stream_sequence
         );
         received.push(read(&delivery));
         ack(delivery).await;
@@ -305,7 +308,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SourceFixture>(fixture: &F) 
 }
 
 /// `in_flight_max` bounds what is unacknowledged at a time.
-pub async fn what_is_in_flight_is_bounded<F: SourceFixture>(fixture: &F) {
+pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 10).await;
     let spec = ConsumerSpec {
         in_flight_max: 3,
@@ -327,7 +330,7 @@ pub async fn what_is_in_flight_is_bounded<F: SourceFixture>(fixture: &F) {
 }
 
 /// Messages that a consumer does not want, however many, do not keep it from those it wants.
-pub async fn other_types_do_not_block<F: SourceFixture>(fixture: &F) {
+pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 50).await;
     let expected = publish(fixture, NOTED, "a", 1).await;
     let spec = ConsumerSpec {
@@ -339,7 +342,7 @@ pub async fn other_types_do_not_block<F: SourceFixture>(fixture: &F) {
 }
 
 /// Saying that work goes on postpones the redelivery; when it stops being said, the message comes again.
-pub async fn progress_postpones_redelivery<F: SourceFixture>(fixture: &F) {
+pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     let delivery = next(&mut subscription).await;
@@ -351,7 +354,7 @@ pub async fn progress_postpones_redelivery<F: SourceFixture>(fixture: &F) {
 }
 
 /// The backlog counts what is not acknowledged yet, delivered or not, and ends at zero.
-pub async fn the_backlog_counts_down<F: SourceFixture>(fixture: &F) {
+pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 5).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
     for remaining in (0..5).rev() {
@@ -378,7 +381,7 @@ async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64
 }
 
 /// Giving up a wait loses nothing.
-pub async fn a_dropped_wait_loses_nothing<F: SourceFixture>(fixture: &F) {
+pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     let mut received = BTreeSet::new();
     let expected = async {
@@ -407,20 +410,24 @@ pub async fn a_dropped_wait_loses_nothing<F: SourceFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// The facts are those of the stream as it is: its messages and their positions, whoever has acknowledged them.
-pub async fn facts_tell_what_is_on_the_stream<F: SourceFixture>(fixture: &F) {
+/// The facts are those of the stream as it is: its messages and their stream sequences, whoever has acknowledged them.
+pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || -> StreamFacts {
         loop {
-            match fixture.source().facts().await {
+            match fixture.subscriber().facts().await {
                 Ok(facts) => return facts,
-                Err(SourceError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(SubscriberError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
                 Err(error) => panic!("the stream cannot be looked at: {error}"),
             }
         }
     };
     let empty = facts().await;
     assert_eq!(
-        (empty.messages, empty.first_position, empty.last_position),
+        (
+            empty.messages,
+            empty.first_stream_sequence,
+            empty.last_stream_sequence
+        ),
         (0, None, 0)
     );
     assert_eq!(
@@ -434,26 +441,26 @@ pub async fn facts_tell_what_is_on_the_stream<F: SourceFixture>(fixture: &F) {
     );
     publish(fixture, NOTED, "a", 3).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
-    let mut positions = Vec::new();
+    let mut stream_sequences = Vec::new();
     for _ in 0..3 {
         let delivery = next(&mut subscription).await;
-        positions.push(delivery.incoming().position);
+        stream_sequences.push(delivery.incoming().stream_sequence);
         ack(delivery).await;
     }
     let full = facts().await;
     assert_eq!(full.messages, 3);
     assert_eq!(
-        (full.first_position, full.last_position),
-        (Some(positions[0]), positions[2])
+        (full.first_stream_sequence, full.last_stream_sequence),
+        (Some(stream_sequences[0]), stream_sequences[2])
     );
 }
 
-/// Makes one test per promise of a source. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a fresh [`SourceFixture`](crate::testing::conformance::source::SourceFixture); `None` skips.
+/// Makes one test per promise of a subscriber. Takes the attributes of the tests, and an expression, which may await, for an
+/// `Option` of a fresh [`SubscriberFixture`](crate::testing::conformance::subscriber::SubscriberFixture); `None` skips.
 #[macro_export]
-macro_rules! source_conformance {
+macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
-        $crate::__promises!(source, [$(#[$($test)*])+], $fixture, [
+        $crate::__promises!(subscriber, [$(#[$($test)*])+], $fixture, [
             wanted_messages_arrive_in_order,
             acknowledged_messages_do_not_come_again,
             unacknowledged_messages_come_again,

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use super::broker::SimPublisher;
 use super::checker::Poison;
-use super::history::{Life, No};
-use super::relays::Fated;
+use super::history::{Life, MessageNo};
+use super::relays::CrashingRun;
 use super::store::SimStore;
 use super::world::{Shared, World};
 use super::{Invariant, Wrong, plan, writers, wrong};
@@ -91,7 +91,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
         }
         let (store, publisher, log, span) = seams(&world);
         let life = log.life;
-        let run = Fated::new(reconcile(&store, &publisher, &log, span), world.clone(), life);
+        let run = CrashingRun::new(reconcile(&store, &publisher, &log, span), world.clone(), life);
         let how = match run.await {
             None => "crashed",
             Some(Ok(_)) => "reconciled",
@@ -143,15 +143,15 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// What a drain that begins now must bring out: what is due, has no poison or delay in its aggregate, and is in a partition that nobody holds.
-pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<No> {
+/// What a drain that begins now must bring out: what is due, has no poison or delay in its aggregate, and is in a partition that nobody owns.
+pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
-    let holds = wrong::now(world.store.held(NonZeroU32::MAX)).unwrap_or_default();
-    let waits = holds
+    let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
+    let waits = listed
         .into_iter()
-        .filter(|hold| hold.due_in.is_none_or(|time| !time.is_zero()));
+        .filter(|block| block.blocked_for.is_none_or(|time| !time.is_zero()));
     let mut is_clear = vec![true; world.plan.aggregates as usize];
-    for no in waits.filter_map(|hold| hold.aggregate.id.parse::<usize>().ok()) {
+    for no in waits.filter_map(|block| block.aggregate.id.parse::<usize>().ok()) {
         is_clear[no] = false;
     }
     let rows = world.store.rows().into_iter();
@@ -171,7 +171,7 @@ pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<No> {
         .filter(|(_, message)| message.draft.sequenced && message.settled_at.is_none())
         .filter(|(_, message)| is_clear[message.draft.aggregate as usize])
         .filter(|(_, message)| {
-            !shared.checker.is_held(message.draft.partition) && is_open.contains(&message.draft.id)
+            !shared.checker.is_owned(message.draft.partition) && is_open.contains(&message.draft.id)
         })
         .map(|(no, _)| no)
         .collect()

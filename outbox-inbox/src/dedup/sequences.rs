@@ -15,16 +15,16 @@ use super::sql::{InboxSql, changed};
 /// Longer than any delay between two attempts.
 const MARK_SECS: u32 = 24 * 3600;
 
-/// The primary key of a position.
+/// The primary key of a row in `inbox_sequences`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PositionKey<'a> {
+pub(super) struct SequenceKey<'a> {
     pub(super) consumer: &'a str,
     pub(super) aggregate: &'a Aggregate,
 }
 
 /// What a row says. The default stands for no row: nothing was done yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct SequenceState {
     /// This one and all before it are done, except the missing ones.
     pub(super) last: u64,
     /// A later one that has failed and is tried again. `None` also if that was long ago.
@@ -90,23 +90,23 @@ impl Missing {
 impl InboxSql {
     /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
     /// and is still open (primary key).
-    pub(super) async fn insert_position<C: ConnectionTrait>(
+    pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: PositionKey<'_>,
-        position: &Position,
+        key: SequenceKey<'_>,
+        state: &SequenceState,
     ) -> Result<bool, DbErr> {
         let mut sql = self.sql("INSERT INTO ");
-        sql.push(&self.positions).push(
+        sql.push(&self.sequences).push(
             " (consumer, aggregate_type, aggregate_id, last_sequence, failing, missing, updated_at) VALUES (",
         );
         sql.bind(self.key(key.consumer));
         for name in [&key.aggregate.aggregate_type, &key.aggregate.id] {
             sql.push(", ").bind(self.name(Some(name)));
         }
-        sql.push(", ").bind(position.last.cast_signed());
-        sql.push(", ").bind(position.failing.map(u64::cast_signed));
-        sql.push(", ").bind(position.missing.to_text()?);
+        sql.push(", ").bind(state.last.cast_signed());
+        sql.push(", ").bind(state.failing.map(u64::cast_signed));
+        sql.push(", ").bind(state.missing.to_text()?);
         sql.push(&format!(", {})", self.now()));
         self.insert_once(db, sql).await
     }
@@ -117,18 +117,18 @@ impl InboxSql {
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: PositionKey<'_>,
+        key: SequenceKey<'_>,
         sequence: u64,
         tolerant: bool,
     ) -> Result<bool, DbErr> {
         let number = sequence.cast_signed();
         let mut sql = self.sql("UPDATE ");
-        sql.push(&self.positions)
+        sql.push(&self.sequences)
             .push(" SET last_sequence = ")
             .bind(number);
         sql.push(", failing = CASE WHEN failing > ").bind(number);
         sql.push(&format!(" THEN failing END, updated_at = {}", self.now()));
-        self.push_where_position(&mut sql, key);
+        self.push_where_sequence(&mut sql, key);
         if tolerant {
             sql.push(" AND last_sequence < ").bind(number);
             sql.push(" AND (failing IS NULL OR failing >= ")
@@ -141,21 +141,20 @@ impl InboxSql {
     }
 
     /// Writes a row whose lock is held.
-    pub(super) async fn set_position<C: ConnectionTrait>(
+    pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: PositionKey<'_>,
-        position: &Position,
+        key: SequenceKey<'_>,
+        state: &SequenceState,
     ) -> Result<(), DbErr> {
         let mut sql = self.sql("UPDATE ");
-        sql.push(&self.positions)
+        sql.push(&self.sequences)
             .push(" SET last_sequence = ")
-            .bind(position.last.cast_signed());
-        sql.push(", failing = ")
-            .bind(position.failing.map(u64::cast_signed));
-        sql.push(", missing = ").bind(position.missing.to_text()?);
+            .bind(state.last.cast_signed());
+        sql.push(", failing = ").bind(state.failing.map(u64::cast_signed));
+        sql.push(", missing = ").bind(state.missing.to_text()?);
         sql.push(&format!(", updated_at = {}", self.now()));
-        self.push_where_position(&mut sql, key);
+        self.push_where_sequence(&mut sql, key);
         changed(db, sql).await.map(drop)
     }
 
@@ -163,16 +162,16 @@ impl InboxSql {
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: PositionKey<'_>,
+        key: SequenceKey<'_>,
         sequence: u64,
     ) -> Result<bool, DbErr> {
         let number = sequence.cast_signed();
         let mut sql = self.sql("UPDATE ");
-        sql.push(&self.positions)
+        sql.push(&self.sequences)
             .push(" SET failing = ")
             .bind(number)
             .push(&format!(", updated_at = {}", self.now()));
-        self.push_where_position(&mut sql, key);
+        self.push_where_sequence(&mut sql, key);
         sql.push(" AND last_sequence < ").bind(number);
         sql.push(" AND (failing IS NULL OR failing >= ").bind(number);
         sql.push(&format!(" OR {})", self.is_forgotten()));
@@ -181,18 +180,18 @@ impl InboxSql {
 
     /// Reads the row (primary key), with `lock` also locking it until the transaction ends. SQLite's transactions hold the only write
     /// lock already.
-    pub(super) async fn position<C: ConnectionTrait>(
+    pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
-        key: PositionKey<'_>,
+        key: SequenceKey<'_>,
         lock: bool,
-    ) -> Result<Option<Position>, DbErr> {
+    ) -> Result<Option<SequenceState>, DbErr> {
         let mut sql = self.sql(format!(
             "SELECT last_sequence, CASE WHEN {} THEN NULL ELSE failing END AS failing, missing FROM {}",
             self.is_forgotten(),
-            self.positions
+            self.sequences
         ));
-        self.push_where_position(&mut sql, key);
+        self.push_where_sequence(&mut sql, key);
         if lock && self.backend() != DbBackend::Sqlite {
             sql.push(" FOR UPDATE");
         }
@@ -201,12 +200,12 @@ impl InboxSql {
         };
         let missing: Option<String> = row.try_get("", "missing")?;
         let missing = missing.as_deref().map(serde_json::from_str).transpose();
-        Ok(Some(Position {
+        Ok(Some(SequenceState {
             last: row.try_get::<i64>("", "last_sequence")?.cast_unsigned(),
             failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
             missing: Missing(
                 missing
-                    .map_err(|error| DbErr::Json(format!("position {key:?}: {error}")))?
+                    .map_err(|error| DbErr::Json(format!("sequence {key:?}: {error}")))?
                     .unwrap_or_default(),
             ),
         }))
@@ -229,7 +228,7 @@ impl InboxSql {
         for (aggregate_type, ids) in ids_by_type {
             let mut sql = self.sql(format!(
                 "SELECT aggregate_id, last_sequence FROM {} WHERE consumer = ",
-                self.positions
+                self.sequences
             ));
             sql.bind(self.key(consumer));
             sql.push(" AND aggregate_type = ")
@@ -253,7 +252,7 @@ impl InboxSql {
         Ok(last)
     }
 
-    fn push_where_position(&self, sql: &mut outbox_sea_orm::Sql, key: PositionKey<'_>) {
+    fn push_where_sequence(&self, sql: &mut outbox_sea_orm::Sql, key: SequenceKey<'_>) {
         sql.push(" WHERE consumer = ").bind(self.key(key.consumer));
         sql.push(" AND aggregate_type = ")
             .bind(self.name(Some(&key.aggregate.aggregate_type)));

@@ -10,7 +10,7 @@ use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, EventDescriptor, Source, SourceError, StreamFacts, StreamRetention};
+use outbox_core::{ConsumerSpec, EventDescriptor, StreamFacts, StreamRetention, Subscriber, SubscriberError};
 
 use crate::consumer::{self, Durable};
 use crate::oracle::Oracle;
@@ -19,14 +19,14 @@ use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, 
 use crate::subject::{SubjectPrefix, without_covered};
 use crate::subscription::JetStreamSubscription;
 
-/// How a [`JetStreamSource`] subscribes. Start from the default and set what differs.
+/// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
 ///
 /// ```
-/// let config = outbox_nats::SourceConfig::default().stream("SHOP");
+/// let config = outbox_nats::SubscriberConfig::default().stream("SHOP");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SourceConfig {
+pub struct SubscriberConfig {
     /// The stream to read. Default `EVENTS`.
     pub stream: String,
     /// First tokens of the default subjects, as the publisher has them. Default `events`.
@@ -43,7 +43,7 @@ pub struct SourceConfig {
     pub fenced: bool,
 }
 
-impl Default for SourceConfig {
+impl Default for SubscriberConfig {
     fn default() -> Self {
         Self {
             stream: DEFAULT_STREAM.to_owned(),
@@ -55,7 +55,7 @@ impl Default for SourceConfig {
     }
 }
 
-impl SourceConfig {
+impl SubscriberConfig {
     /// Sets [`Self::stream`].
     #[must_use]
     pub fn stream(mut self, stream: impl Into<String>) -> Self {
@@ -102,28 +102,28 @@ impl SourceConfig {
     }
 }
 
-/// The [`Source`] for JetStream: durable pull consumers with explicit acknowledgement.
+/// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and giving up belong to
+/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and dead letters belong to
 /// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
 /// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
 /// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every
 /// message without a handler counts as asked for and goes back, and a warning says so: use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
 ///
-/// A filter for a new event type selects messages after the consumer's position; to handle older ones too, use a new consumer name. Adding one to an
+/// A filter for a new event type selects messages behind what the consumer has reached; to handle older ones too, use a new consumer name. Adding one to an
 /// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
 /// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
-pub struct JetStreamSource {
+pub struct JetStreamSubscriber {
     client: Client,
     context: Context,
-    config: SourceConfig,
+    config: SubscriberConfig,
 }
 
-impl JetStreamSource {
-    /// A source over a connection. Nothing is sent until [`Source::subscribe`].
+impl JetStreamSubscriber {
+    /// A subscriber over a connection. Nothing is sent until [`Subscriber::subscribe`].
     #[must_use]
-    pub fn new(client: Client, config: SourceConfig) -> Self {
+    pub fn new(client: Client, config: SubscriberConfig) -> Self {
         let context = ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .build(client.clone());
@@ -142,13 +142,13 @@ impl JetStreamSource {
 
     /// The configuration.
     #[must_use]
-    pub fn config(&self) -> &SourceConfig {
+    pub fn config(&self) -> &SubscriberConfig {
         &self.config
     }
 
     /// Reads the stream.
-    async fn read_stream(&self) -> Result<Stream, SourceError> {
-        let SourceConfig {
+    async fn read_stream(&self) -> Result<Stream, SubscriberError> {
+        let SubscriberConfig {
             stream: name, prefix, ..
         } = &self.config;
         self.context.get_stream(name).await.map_err(|error| match error.kind() {
@@ -157,7 +157,7 @@ impl JetStreamSource {
                     "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
                     prefix.wildcard()
                 );
-                SourceError::Configuration { context, source: None }
+                SubscriberError::Configuration { context, source: None }
             }
             GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
             GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
@@ -168,7 +168,7 @@ impl JetStreamSource {
     }
 
     /// Reads the stream and checks that it fits the consumer.
-    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SourceError> {
+    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SubscriberError> {
         let name = &self.config.stream;
         let stream = self.read_stream().await?;
         let config = &stream.cached_info().config;
@@ -177,7 +177,7 @@ impl JetStreamSource {
                 "stream `{name}` has retention {:?}, which deletes messages that other consumers have not read and forgets published ids; it must be Limits",
                 config.retention
             );
-            return Err(SourceError::Configuration {
+            return Err(SubscriberError::Configuration {
                 context,
                 source: None,
             });
@@ -194,7 +194,7 @@ impl JetStreamSource {
                     consumer.name,
                     config.subjects.join(", ")
                 );
-                return Err(SourceError::Configuration {
+                return Err(SubscriberError::Configuration {
                     context,
                     source: None,
                 });
@@ -204,12 +204,12 @@ impl JetStreamSource {
     }
 }
 
-impl Source for JetStreamSource {
+impl Subscriber for JetStreamSubscriber {
     type Subscription = JetStreamSubscription;
 
     /// Safe to run in many processes at once. Ends within a few requests of 5 s each; cancelling leaves at most a consumer that the
     /// next call uses.
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SourceError> {
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
         let stream = self.stream(consumer).await?;
         let durable = Durable {
@@ -244,7 +244,7 @@ impl Source for JetStreamSource {
     }
 
     /// One request of at most 5 s.
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         let stream = self.read_stream().await?;
         let Info { config, state, .. } = stream.cached_info();
         Ok(StreamFacts {
@@ -256,15 +256,15 @@ impl Source for JetStreamSource {
             },
             duplicate_window: Some(config.duplicate_window),
             // Of an empty stream the server tells where the next one will be.
-            first_position: (state.messages > 0).then_some(state.first_sequence),
-            last_position: state.last_sequence,
+            first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
+            last_stream_sequence: state.last_sequence,
             messages: state.messages,
         })
     }
 }
 
 /// What is wrong with the spec itself.
-fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
+fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
         "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
     } else if consumer.events.is_empty() {
@@ -282,7 +282,7 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
         "consumer `{}` cannot be set up: {reason}",
         consumer.name.escape_debug()
     );
-    Err(SourceError::Configuration {
+    Err(SubscriberError::Configuration {
         context,
         source: None,
     })
@@ -291,8 +291,8 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> SourceError {
-    SourceError::Interrupted {
+) -> SubscriberError {
+    SubscriberError::Interrupted {
         context: context.into(),
         source: Some(source.into()),
     }
@@ -301,8 +301,8 @@ pub(crate) fn interrupted(
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> SourceError {
-    SourceError::Configuration {
+) -> SubscriberError {
+    SubscriberError::Configuration {
         context: context.into(),
         source: Some(source.into()),
     }
@@ -364,7 +364,7 @@ mod tests {
             },
         ] {
             assert!(
-                matches!(check(&wrong), Err(SourceError::Configuration { .. })),
+                matches!(check(&wrong), Err(SubscriberError::Configuration { .. })),
                 "{wrong:?}"
             );
         }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use outbox_core::{Source, SourceError, Subscription};
+use outbox_core::{Subscriber, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
@@ -15,29 +15,30 @@ const IDLE_CHECK: Duration = Duration::from_millis(10);
 /// Most that one wait counts: a process that stood still meanwhile did not receive.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
-pub(super) type DeliveryOf<S> = <<S as Source>::Subscription as Subscription>::Delivery;
-type Subscribing<S> = Pin<Box<dyn Future<Output = Result<<S as Source>::Subscription, SourceError>> + Send>>;
+pub(super) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
+type Subscribing<S> =
+    Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
-/// Where deliveries come from.
-pub(super) enum Feed<S: Source> {
+/// The state of a consumer's subscription.
+pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
     Subscribing(Subscribing<S>),
     /// After trouble, until then.
     Paused(Instant, Option<S::Subscription>),
 }
 
-/// What the feed came up with.
-pub(super) enum Received<S: Source> {
+/// The next step of the deliveries.
+pub(super) enum Received<S: Subscriber> {
     Delivery(DeliveryOf<S>),
     /// Nothing for a moment.
     Nothing,
     Subscribed(S::Subscription),
     /// A pause is over.
     Resume(Option<S::Subscription>),
-    Trouble(SourceError),
+    Trouble(SubscriberError),
 }
 
-impl<S: Source> Feed<S> {
+impl<S: Subscriber> Deliveries<S> {
     /// Ends, and leaves the subscription, if there is one.
     pub(super) fn close(self) -> Option<S::Subscription> {
         match self {

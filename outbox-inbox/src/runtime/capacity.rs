@@ -11,11 +11,11 @@
 
 use std::time::Duration;
 
-use outbox_core::{Delivery as _, Source};
+use outbox_core::{Delivery as _, Subscriber};
 use tokio::time::Instant;
 
+use super::deliveries::DeliveryOf;
 use super::dispatch::Dispatcher;
-use super::feed::DeliveryOf;
 use super::job::{InFlight, Origin};
 use super::lanes::{Awaited, Evicted, LaneKey, Queue};
 
@@ -54,7 +54,7 @@ pub(super) fn to_f64(number: usize) -> f64 {
     u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Most deliveries that may run, and behind those.
     fn flow_max(&self) -> usize {
         let consumer = &self.consumer;
@@ -121,13 +121,17 @@ impl<S: Source> Dispatcher<S> {
         let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
             (Origin::Broker(delivery), LaneKey::Aggregate(_)) => {
                 let deliveries = delivery.incoming().delivery_count;
-                Some((in_flight.rank, deliveries, in_flight.item.memory.sent_away()))
+                Some((
+                    in_flight.order_key,
+                    deliveries,
+                    in_flight.routed.memory.sent_away(),
+                ))
             }
             _ => None,
         };
         let awaited: Vec<_> = evicted.items.iter().filter_map(awaited).collect();
         let left = self.give_back(evicted.items, absence);
-        for (rank, deliveries, memory) in awaited {
+        for (order_key, deliveries, memory) in awaited {
             let awaited = Awaited {
                 left: left.clone(),
                 absence,
@@ -135,7 +139,8 @@ impl<S: Source> Dispatcher<S> {
                 memory,
                 overdue_from: None,
             };
-            self.lanes.expect_back((*evicted.key).clone(), rank, awaited, now);
+            self.lanes
+                .expect_back((*evicted.key).clone(), order_key, awaited, now);
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Checker;
 use crate::message::MessageId;
 use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, Life, No};
+use crate::testing::simulation::history::{Event, Life, MessageNo};
 
 /// Beyond this, one reconciling reads several pages, and only each of them is in order.
 const PAGE: usize = 1000;
@@ -18,14 +18,14 @@ const PAGE: usize = 1000;
 /// What a drain has to bring out.
 #[derive(Debug)]
 pub(super) struct Drain {
-    due: Vec<No>,
+    due: Vec<MessageNo>,
 }
 
 /// What one reconciling has seen and done.
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
     /// What it was told is on the stream.
-    listed: BTreeSet<No>,
+    listed: BTreeSet<MessageNo>,
     /// The last number that it sent of each aggregate.
     sent: BTreeMap<u32, u64>,
 }
@@ -33,8 +33,8 @@ pub(super) struct Reconciling {
 impl Checker {
     // Drains.
 
-    /// `due` may be published now, and nobody else holds their partitions.
-    pub(in super::super) fn drains(&mut self, life: Life, due: Vec<No>) {
+    /// `due` may be published now, and nobody else owns their partitions.
+    pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
             // Whoever had it before does not count.
             self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
@@ -42,7 +42,7 @@ impl Checker {
         self.lives[life as usize].drains = Some(Drain { due });
     }
 
-    /// What others take over meanwhile is theirs, and may be held when it comes back.
+    /// What others take over meanwhile is theirs, and may be blocked when it comes back.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -74,7 +74,7 @@ impl Checker {
 
     /// It is told what is on the stream; returns the ids.
     pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
-        let listed: BTreeSet<No> = self.stream.values().copied().collect();
+        let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
         let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
         if let Some(reconciling) = &mut self.lives[life as usize].reconciles {
             reconciling.listed = listed;
@@ -83,7 +83,7 @@ impl Checker {
     }
 
     /// It sends what it takes for lost.
-    pub(super) fn sent_again(&mut self, life: Life, no: No) {
+    pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
         let (settled, aggregate) = (account.settled_at.is_some(), account.draft.aggregate);
         let sequence = account.sequence.filter(|_| self.messages.len() <= PAGE);

@@ -1,7 +1,7 @@
-//! The way in: the seam to the broker that consumers receive through.
+//! The seam to the broker on the receiving side: subscribers, subscriptions and deliveries.
 //!
 //! Implementations: JetStream durable pull consumers (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
-//! `testing::conformance::source`. Absent here: deduplication and dispatch; they belong to `outbox-inbox`.
+//! `testing::conformance::subscriber`. Absent here: deduplication and dispatch; they belong to `outbox-inbox`.
 
 use std::error::Error;
 use std::future::Future;
@@ -29,21 +29,21 @@ use crate::event::EventDescriptor;
 /// * **Asked for.** What one of them has subscribed to stays asked for, also by the durable state alone: a later subscription to less takes
 ///   nothing back, and whoever is given a message can find out ([`Delivery::is_asked_for`]). It holds from the return of `subscribe` on, for
 ///   everything that this consumer is given for the first time after it.
-pub trait Source: Send + Sync + 'static {
-    /// A subscription of this source.
+pub trait Subscriber: Send + Sync + 'static {
+    /// The subscriptions that it opens.
     type Subscription: Subscription;
 
     /// Subscribes a consumer, creating or checking its durable state on the broker.
     fn subscribe(
         &self,
         consumer: &ConsumerSpec,
-    ) -> impl Future<Output = Result<Self::Subscription, SourceError>> + Send;
+    ) -> impl Future<Output = Result<Self::Subscription, SubscriberError>> + Send;
 
     /// Looks at the stream: what of it an inbox has to fit. Changes nothing; needs no consumer.
     ///
-    /// * **As of now.** Counts and positions are those of one moment between the call and its answer.
+    /// * **As of now.** Counts and stream sequences are those of one moment between the call and its answer.
     /// * **On `Err`.** As [`Self::subscribe`].
-    fn facts(&self) -> impl Future<Output = Result<StreamFacts, SourceError>> + Send;
+    fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 }
 
 /// What a stream is like, as its broker says.
@@ -55,10 +55,10 @@ pub struct StreamFacts {
     pub retention: StreamRetention,
     /// Time within which a second message with the same id is dropped; `None` for ever.
     pub duplicate_window: Option<Duration>,
-    /// Position of the oldest message; `None` if there is none.
-    pub first_position: Option<u64>,
-    /// The last position that was given to a message; 0 if none was.
-    pub last_position: u64,
+    /// Stream sequence of the oldest message; `None` if there is none.
+    pub first_stream_sequence: Option<u64>,
+    /// The last stream sequence that was given to a message; 0 if none was.
+    pub last_stream_sequence: u64,
     /// Messages on the stream.
     pub messages: u64,
 }
@@ -100,11 +100,11 @@ pub trait Subscription: Send + 'static {
     /// Waits for the next delivery.
     ///
     /// * **Cancel-safe.** Dropping the future loses no delivery, except that it may come again after `ack_wait`.
-    /// * **On `Err`.** [`SourceError::Interrupted`] heals: call again. [`SourceError::Gone`] does not: subscribe again.
-    fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SourceError>> + Send;
+    /// * **On `Err`.** [`SubscriberError::Interrupted`] heals: call again. [`SubscriberError::Gone`] does not: subscribe again.
+    fn next(&mut self) -> impl Future<Output = Result<Self::Delivery, SubscriberError>> + Send;
 
     /// Messages that this consumer has not acknowledged yet, delivered or not.
-    fn backlog(&mut self) -> impl Future<Output = Result<u64, SourceError>> + Send;
+    fn backlog(&mut self) -> impl Future<Output = Result<u64, SubscriberError>> + Send;
 
     /// Stops receiving, and hands out what was fetched and not asked for yet, in the order of its delivery. The caller gives it back.
     ///
@@ -118,7 +118,7 @@ pub trait Subscription: Send + 'static {
     ///
     /// * **Bounded.** It takes seconds at most.
     /// * **On `Err`.** Some may be lost: their messages come again after `ack_wait`.
-    fn flush(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn flush(&mut self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 }
 
 /// One delivery of a message. Dropping it without an answer means: deliver again after `ack_wait`. It is answered at most once, by
@@ -131,22 +131,22 @@ pub trait Delivery: Send + Sync + 'static {
     fn incoming(&self) -> &Incoming;
 
     /// Handled; do not deliver again.
-    fn ack(&self) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn ack(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Not handled; deliver again after `delay`.
-    fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn retry_after(&self, delay: Duration) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Still working: restarts the `ack_wait`.
-    fn progress(&self) -> impl Future<Output = Result<(), SourceError>> + Send;
+    fn progress(&self) -> impl Future<Output = Result<(), SubscriberError>> + Send;
 
     /// Whether anybody has asked for messages like this one under the consumer's name: this process, or another version of the program,
     /// now or earlier. What nobody has asked for may be acknowledged unseen.
     ///
-    /// * **No stale `false`.** Whoever had returned from [`Source::subscribe`] with its event type before the message was first given to the consumer has asked
+    /// * **No stale `false`.** Whoever had returned from [`Subscriber::subscribe`] with its event type before the message was first given to the consumer has asked
     ///   for it. For the rest, `true` is the safe answer.
     /// * **Cheap.** It may be called for each of many messages: implementations ask the broker about once a second.
     /// * **On `Err`.** It is not known; try again later, and do not acknowledge.
-    fn is_asked_for(&self) -> impl Future<Output = Result<bool, SourceError>> + Send;
+    fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// A message as it came from the broker, before anything is believed about it.
@@ -160,14 +160,14 @@ pub struct Incoming {
     pub payload: Bytes,
     /// How often this consumer was given the message, this time included; from 1.
     pub delivery_count: u64,
-    /// Position in the stream.
-    pub position: u64,
+    /// The number that the stream gave the message.
+    pub stream_sequence: u64,
 }
 
-/// Why a source did not do what was asked.
+/// Why a subscriber did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SourceError {
+pub enum SubscriberError {
     /// The connection or server is unavailable for now; call again.
     #[error("{context}")]
     Interrupted {

@@ -9,22 +9,22 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::{Source, Subscription};
+use outbox_core::{Subscriber, Subscription};
 use tokio::join;
 use tokio::time::{Interval, sleep, timeout};
 
+use super::deliveries::{Deliveries, DeliveryOf};
 use super::dispatch::Dispatcher;
-use super::feed::{DeliveryOf, Feed};
-use super::item::Handling;
 use super::job::{Ended, InFlight, Origin};
 use super::lanes::LaneKey;
+use super::routed::Handling;
 use crate::handler::describe;
 
 /// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than the inbox waits.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest wait for the database to take back attempts that did not happen, of all messages together.
-pub(super) const BOOKS_MAX: Duration = Duration::from_secs(1);
+pub(super) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the connection to take the answers of all messages together.
 pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
@@ -32,21 +32,24 @@ pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 /// What has no answer yet at the end.
 struct Rest<D> {
     /// Not begun, or ended without an effect.
-    held: Vec<InFlight<D>>,
+    unstarted: Vec<InFlight<D>>,
     /// Tickets of what runs, and their lanes.
     running: HashMap<u64, LaneKey>,
 }
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Waits for what runs, and gives back the rest.
-    pub(super) async fn wind_up(mut self, mut progress: Interval) {
-        let feed = std::mem::replace(&mut self.feed, Feed::Paused(tokio::time::Instant::now(), None));
+    pub(super) async fn shut_down(mut self, mut progress: Interval) {
+        let deliveries = std::mem::replace(
+            &mut self.deliveries,
+            Deliveries::Paused(tokio::time::Instant::now(), None),
+        );
         let mut rest = self.rest();
         let mut subscription = None;
         {
             // What is on its way back comes first: it may stand before what is here.
             let returned = self.returning.done();
-            let mut stopping = pin!(async { join!(stop::<S>(feed.close()), returned).0 });
+            let mut stopping = pin!(async { join!(stop::<S>(deliveries.close()), returned).0 });
             let hard = self.stop.hard.clone();
             let mut late = pin!(async {
                 hard.cancelled().await;
@@ -90,18 +93,18 @@ impl<S: Source> Dispatcher<S> {
 
     /// What waits here, and what runs.
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
-        let held = self.lanes.drain();
-        for _ in &held {
+        let unstarted = self.lanes.drain();
+        for _ in &unstarted {
             self.consumer.shared.tally.count(Handling::Returned);
         }
-        let waiting: HashSet<u64> = held.iter().map(|in_flight| in_flight.ticket).collect();
+        let waiting: HashSet<u64> = unstarted.iter().map(|in_flight| in_flight.local_id).collect();
         let running = self
             .unanswered
             .iter()
-            .filter(|(ticket, _)| !waiting.contains(ticket))
-            .map(|(ticket, origin)| (*ticket, self.lane_of(&self.consumer.item(origin.incoming()))))
+            .filter(|(local_id, _)| !waiting.contains(local_id))
+            .map(|(local_id, origin)| (*local_id, self.lane_of(&self.consumer.routed(origin.incoming()))))
             .collect();
-        Rest { held, running }
+        Rest { unstarted, running }
     }
 
     fn take_in(&mut self, fetched: Vec<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
@@ -109,75 +112,77 @@ impl<S: Source> Dispatcher<S> {
             self.consumer.shared.tally.received();
             self.consumer.shared.tally.count(Handling::Returned);
             let origin = Origin::Broker(std::sync::Arc::new(delivery));
-            let item = self.consumer.item(origin.incoming());
-            rest.held.push(self.enter(origin, item).1);
+            let routed = self.consumer.routed(origin.incoming());
+            rest.unstarted.push(self.enter(origin, routed).1);
         }
     }
 
     fn lane_returned(&mut self, lane: Ended<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
         let tally = &self.consumer.shared.tally;
-        for (ticket, handling) in lane.over {
+        for (local_id, handling) in lane.over {
             tally.count(handling);
-            self.unanswered.remove(&ticket);
-            rest.running.remove(&ticket);
+            self.unanswered.remove(&local_id);
+            rest.running.remove(&local_id);
         }
         if let Some((in_flight, handling)) = lane.stopped {
             tally.count(handling);
-            rest.running.remove(&in_flight.ticket);
-            rest.held.push(in_flight);
+            rest.running.remove(&in_flight.local_id);
+            rest.unstarted.push(in_flight);
         }
         for in_flight in lane.rest {
             tally.count(Handling::Returned);
-            rest.running.remove(&in_flight.ticket);
-            rest.held.push(in_flight);
+            rest.running.remove(&in_flight.local_id);
+            rest.unstarted.push(in_flight);
         }
     }
 
     /// Gives back what waits for nothing that runs here.
     async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
-        let (wait, free) = std::mem::take(&mut rest.held).into_iter().partition(|in_flight| {
-            match self.lane_of(&in_flight.item) {
-                // Nothing waits for it, nor it for anything.
-                LaneKey::Alone(_) => false,
-                key => busy.contains(&key),
-            }
-        });
-        rest.held = wait;
+        let (wait, free) = std::mem::take(&mut rest.unstarted)
+            .into_iter()
+            .partition(|in_flight| {
+                match self.lane_of(&in_flight.routed) {
+                    // Nothing waits for it, nor it for anything.
+                    LaneKey::Alone(_) => false,
+                    key => busy.contains(&key),
+                }
+            });
+        rest.unstarted = wait;
         self.give_back_in_order(free, HashMap::new()).await;
     }
 
     async fn give_back_all(&mut self, rest: Rest<DeliveryOf<S>>) {
-        self.give_back_in_order(rest.held, rest.running).await;
+        self.give_back_in_order(rest.unstarted, rest.running).await;
     }
 
     async fn give_back_in_order(
         &mut self,
-        mut held: Vec<InFlight<DeliveryOf<S>>>,
+        mut unstarted: Vec<InFlight<DeliveryOf<S>>>,
         running: HashMap<u64, LaneKey>,
     ) {
-        if held.is_empty() && running.is_empty() {
+        if unstarted.is_empty() && running.is_empty() {
             return;
         }
         // Before it goes back, or the next process may find its attempts used up. A crash here, or an outage: they stay counted.
-        let books = held.iter_mut().filter_map(|in_flight| {
-            let item = &mut in_flight.item;
-            let message = item.message.as_ref().ok()?.clone();
+        let corrections = unstarted.iter_mut().filter_map(|in_flight| {
+            let routed = &mut in_flight.routed;
+            let message = routed.message.as_ref().ok()?.clone();
             let consumer = &self.consumer;
-            Some(async move { consumer.take_back(item, &message).await })
+            Some(async move { consumer.take_back(routed, &message).await })
         });
-        if timeout(BOOKS_MAX, join_all(books)).await.is_err() {
+        if timeout(CORRECTIONS_MAX, join_all(corrections)).await.is_err() {
             tracing::debug!(
                 consumer = self.consumer.name,
                 "the database does not answer; attempts stay counted that did not happen"
             );
         }
-        let tickets = held.iter().map(|in_flight| in_flight.ticket);
-        let mut origins: Vec<_> = tickets
+        let local_ids = unstarted.iter().map(|in_flight| in_flight.local_id);
+        let mut origins: Vec<_> = local_ids
             .chain(running.into_keys())
-            .filter_map(|ticket| self.unanswered.remove(&ticket))
+            .filter_map(|local_id| self.unanswered.remove(&local_id))
             .collect();
-        origins.sort_by_key(|origin| origin.incoming().position);
+        origins.sort_by_key(|origin| origin.incoming().stream_sequence);
         let answers = async {
             for origin in origins {
                 origin.give_back(Duration::ZERO).await;
@@ -193,7 +198,7 @@ impl<S: Source> Dispatcher<S> {
 }
 
 /// Ends a subscription; what it had fetched.
-async fn stop<S: Source>(
+async fn stop<S: Subscriber>(
     subscription: Option<S::Subscription>,
 ) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
     let Some(mut subscription) = subscription else {

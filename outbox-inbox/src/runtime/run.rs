@@ -12,9 +12,9 @@ use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
-use super::item::Item;
+use super::routed::RoutedMessage;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
@@ -28,14 +28,14 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 pub(super) const ERROR: &str = "error of the handler";
 
 /// How one run of a handler ended.
-pub(super) enum Pass {
+pub(super) enum RunOutcome {
     Handled {
         result: Option<Vec<u8>>,
     },
     /// It took effect before.
     Duplicate,
-    /// It was given up before.
-    GivenUp,
+    /// It was dead-lettered before.
+    Dead,
     /// It has no attempt left, and the last one left no word.
     Exhausted {
         attempts: u32,
@@ -57,7 +57,7 @@ pub(super) enum Pass {
     /// The database ended it; trying again at once may succeed.
     Interrupted(String),
     /// The database or the store did not let it begin.
-    Blocked(String),
+    NotStarted(String),
     /// It runs elsewhere.
     Busy(Duration),
     /// Its dead letter was handled or discarded elsewhere.
@@ -68,73 +68,75 @@ pub(super) enum Pass {
 
 impl Consumer {
     /// Begins, claims, runs the handler, commits.
-    pub(super) async fn pass(
+    pub(super) async fn run(
         &self,
-        item: &Item,
+        routed: &RoutedMessage,
         input: &Arc<Message>,
         handler: &Registration,
         claimant: &Claimant<'_>,
         stop: &Stop,
-    ) -> Pass {
+    ) -> RunOutcome {
         match handler.options.strategy {
-            Strategy::Store => self.pass_with_store(item, input, handler, claimant, stop).await,
-            Strategy::Natural if !runs_in_transaction(item, handler) => {
+            Strategy::External => self.run_externally(routed, input, handler, claimant, stop).await,
+            Strategy::Natural if !runs_in_transaction(routed, handler) => {
                 let recorded = Recorded::default();
-                let attempt = item.memory.counted.unwrap_or(1);
+                let attempt = routed.memory.counted.unwrap_or(1);
                 let messages = std::slice::from_ref(input);
                 match self.call(messages, handler, attempt, None, &recorded, stop).await {
-                    Ok(effect) => Pass::Handled {
+                    Ok(effect) => RunOutcome::Handled {
                         result: effect.result,
                     },
-                    Err(pass) => pass,
+                    Err(outcome) => outcome,
                 }
             }
             _ => {
-                self.pass_in_transaction(item, input, handler, claimant, stop)
+                self.run_in_transaction(routed, input, handler, claimant, stop)
                     .await
             }
         }
     }
 
-    pub(super) async fn pass_in_transaction(
+    pub(super) async fn run_in_transaction(
         &self,
-        item: &Item,
+        routed: &RoutedMessage,
         input: &Arc<Message>,
         handler: &Registration,
         claimant: &Claimant<'_>,
         stop: &Stop,
-    ) -> Pass {
+    ) -> RunOutcome {
         // A crash here has done nothing: the message is delivered again.
         let tx = match self.shared.database.begin().await {
             Ok(tx) => tx,
-            Err(error) => return Pass::Blocked(describe(&error)),
+            Err(error) => return RunOutcome::NotStarted(describe(&error)),
         };
         // From here to the commit a crash rolls back row, effects and follow-up events together.
-        match self.claim(&tx, item, handler, claimant).await {
+        match self.claim(&tx, routed, handler, claimant).await {
             None => {}
-            Some(pass) => {
+            Some(outcome) => {
                 roll_back(tx).await;
-                return pass;
+                return outcome;
             }
         }
         let recorded = Recorded::default();
-        let attempt = item.memory.counted.unwrap_or(1);
+        let attempt = routed.memory.counted.unwrap_or(1);
         let messages = std::slice::from_ref(input);
         let outcome = match self
             .call(messages, handler, attempt, Some(&tx), &recorded, stop)
             .await
         {
             Ok(effect) => self.finish(&tx, handler, claimant, effect, &recorded).await,
-            Err(pass) => Err(pass),
+            Err(outcome) => Err(outcome),
         };
         match outcome {
             Ok(result) => self.commit(tx, &recorded, result).await,
-            Err(pass) => {
+            Err(outcome) => {
                 let connected = roll_back(tx).await;
-                match pass {
+                match outcome {
                     // The handler may have wrapped the error beyond recognition; that its connection is gone says enough.
-                    Pass::Failed { error, fatal: false } if !connected => Pass::Interrupted(error),
-                    pass => pass,
+                    RunOutcome::Failed { error, fatal: false } if !connected => {
+                        RunOutcome::Interrupted(error)
+                    }
+                    outcome => outcome,
                 }
             }
         }
@@ -144,24 +146,24 @@ impl Consumer {
     pub(super) async fn claim(
         &self,
         tx: &DatabaseTransaction,
-        item: &Item,
+        routed: &RoutedMessage,
         handler: &Registration,
         claimant: &Claimant<'_>,
-    ) -> Option<Pass> {
-        if let Some(letter) = &item.letter {
-            let gaps = self.gaps(item, Some(handler));
+    ) -> Option<RunOutcome> {
+        if let Some(letter) = &routed.letter {
+            let gaps = self.gaps(routed, Some(handler));
             return self.claim_letter(tx, letter, claimant, gaps).await;
         }
-        let counted = item.memory.counted.is_some();
+        let counted = routed.memory.counted.is_some();
         let claimed = async {
             // Only what has been delivered before can be running elsewhere.
-            if item.memory.count_first {
+            if routed.memory.count_first {
                 self.shared.database.limit_lock_wait(tx, LOCK_WAIT).await?;
             }
             let claim = claimant
-                .claim(tx, counted, self.gaps(item, Some(handler)))
+                .claim(tx, counted, self.gaps(routed, Some(handler)))
                 .await?;
-            if item.memory.count_first {
+            if routed.memory.count_first {
                 self.shared.database.reset_lock_wait(tx).await?;
             }
             Ok::<_, DbErr>(claim)
@@ -173,15 +175,15 @@ impl Consumer {
     pub(super) async fn claim_letter(
         &self,
         tx: &DatabaseTransaction,
-        letter: &StoredLetter,
+        letter: &StoredDeadLetter,
         claimant: &Claimant<'_>,
         gaps: Gaps,
-    ) -> Option<Pass> {
+    ) -> Option<RunOutcome> {
         let taken = retry::claim(tx, &self.shared.sql, self.name, letter, claimant.message);
         match taken.await {
-            Ok(Taken::Mine { given_up }) => unclaimed(claimant.claim_again(tx, given_up, gaps).await),
-            Ok(Taken::Handled) => Some(Pass::Duplicate),
-            Ok(Taken::Gone) => Some(Pass::Gone),
+            Ok(Taken::Mine { was_dead }) => unclaimed(claimant.claim_again(tx, was_dead, gaps).await),
+            Ok(Taken::Handled) => Some(RunOutcome::Duplicate),
+            Ok(Taken::Gone) => Some(RunOutcome::Gone),
             Err(error) => unclaimed(Err(error)),
         }
     }
@@ -194,7 +196,7 @@ impl Consumer {
         claimant: &Claimant<'_>,
         effect: Effect,
         recorded: &Recorded,
-    ) -> Result<Option<Vec<u8>>, Pass> {
+    ) -> Result<Option<Vec<u8>>, RunOutcome> {
         self.emit(tx, claimant.message, effect.events, recorded).await?;
         let follow_ups = recorded.ids();
         let reemits = handler.options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
@@ -212,7 +214,7 @@ impl Consumer {
             Ok(true) => Ok(effect.result),
             Ok(false) => Err(swallowed(None)),
             Err(error) if trouble(&error) == Trouble::Statement => Err(swallowed(Some(&error))),
-            Err(error) => Err(Pass::Interrupted(describe(&error))),
+            Err(error) => Err(RunOutcome::Interrupted(describe(&error))),
         }
     }
 
@@ -221,16 +223,16 @@ impl Consumer {
         tx: DatabaseTransaction,
         recorded: &Recorded,
         result: Option<Vec<u8>>,
-    ) -> Pass {
+    ) -> RunOutcome {
         match tx.commit().await {
             Ok(()) => {
                 // A crash from here to the acknowledgement: the message is delivered again and found handled.
                 recorded.wake();
-                Pass::Handled { result }
+                RunOutcome::Handled { result }
             }
-            // The outcome may be unknown. The next pass finds out: if the row is there, it is a duplicate.
-            Err(error) if trouble(&error) != Trouble::Statement => Pass::Interrupted(describe(&error)),
-            Err(error) => Pass::Failed {
+            // The outcome may be unknown. The next run finds out: if the row is there, it is a duplicate.
+            Err(error) if trouble(&error) != Trouble::Statement => RunOutcome::Interrupted(describe(&error)),
+            Err(error) => RunOutcome::Failed {
                 error: describe(&error),
                 fatal: false,
             },
@@ -239,26 +241,26 @@ impl Consumer {
 }
 
 /// What a claim that is not ours comes to.
-fn unclaimed(claim: Result<Claim, DbErr>) -> Option<Pass> {
+fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
     match claim {
         Ok(Claim::Mine) => None,
-        Ok(Claim::Done) => Some(Pass::Duplicate),
-        Ok(Claim::GivenUp) => Some(Pass::GivenUp),
-        Ok(Claim::CountFirst) => Some(Pass::CountFirst),
-        Ok(Claim::Early { expected, failing }) => Some(Pass::Early { expected, failing }),
-        Ok(Claim::Late) => Some(Pass::Failed {
-            error: "it came after the gap in its aggregate that it left was given up; retry the dead letter to let it take effect now"
+        Ok(Claim::Done) => Some(RunOutcome::Duplicate),
+        Ok(Claim::Dead) => Some(RunOutcome::Dead),
+        Ok(Claim::CountFirst) => Some(RunOutcome::CountFirst),
+        Ok(Claim::Early { expected, failing }) => Some(RunOutcome::Early { expected, failing }),
+        Ok(Claim::Late) => Some(RunOutcome::Failed {
+            error: "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now"
                 .to_owned(),
             fatal: true,
         }),
-        Err(error) => Some(Pass::Blocked(describe(&error))),
+        Err(error) => Some(RunOutcome::NotStarted(describe(&error))),
     }
 }
 
 /// Whether the handler runs in a transaction of ours, which says what became of the message.
-pub(super) fn runs_in_transaction(item: &Item, handler: &Registration) -> bool {
-    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::Store);
-    !may_do_without || needs_transaction(handler) || item.letter.is_some()
+pub(super) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
+    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
+    !may_do_without || needs_transaction(handler) || routed.letter.is_some()
 }
 
 /// Whether a handler of a strategy without bookkeeping runs in a transaction all the same.
@@ -266,29 +268,29 @@ pub(super) fn needs_transaction(handler: &Registration) -> bool {
     handler.shape.transactional || handler.shape.emits
 }
 
-pub(super) fn pass_of(error: &HandlerError) -> Pass {
+pub(super) fn outcome_of(error: &HandlerError) -> RunOutcome {
     let fatal = error.is_fatal();
     // Its text and its causes are the application's code.
     let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
     match described {
         // A fatal error is meant as such, whatever caused it.
-        Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => Pass::Interrupted(text),
-        Ok((error, _)) => Pass::Failed { error, fatal },
-        Err(panicked) => Pass::Failed {
+        Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => RunOutcome::Interrupted(text),
+        Ok((error, _)) => RunOutcome::Failed { error, fatal },
+        Err(panicked) => RunOutcome::Failed {
             error: panicked.to_string(),
             fatal,
         },
     }
 }
 
-pub(super) fn swallowed(error: Option<&DbErr>) -> Pass {
+pub(super) fn swallowed(error: Option<&DbErr>) -> RunOutcome {
     let mut text = "handler returned Ok, but its transaction is gone: it went on after a database error; return such errors, or \
                     try what may fail inside `tx.begin()`"
         .to_owned();
     if let Some(error) = error {
         text = format!("{text}: {}", describe(error));
     }
-    Pass::Failed {
+    RunOutcome::Failed {
         error: text,
         fatal: false,
     }

@@ -1,7 +1,7 @@
-//! Order across processes: what waits for those before it in its aggregate, where positions are kept (strategy `sequence`).
+//! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
 //!
 //! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed.
-//! Absent here: the positions ([`crate::dedup::sequence`]).
+//! Absent here: the sequences ([`crate::dedup::sequence`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use outbox_core::Message;
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use super::item::{Early, Handling, Item};
+use super::routed::{Early, Handling, RoutedMessage};
 use crate::database::roll_back;
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
@@ -21,25 +21,25 @@ use crate::telemetry;
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
 impl Consumer {
-    /// The place of a message that no handler takes, or that is given up before one could.
-    pub(super) fn keeper_of_position<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+    /// The place of a message that no handler takes, or that is dead-lettered before one could.
+    pub(super) fn keeper_of_sequence<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
         (self.sequenced && message.sequence.is_some())
             .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
-    /// Where positions are kept, a message is given up in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
     pub(super) async fn wait_for_turn(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Arc<Message>,
         handler: Option<&Registration>,
     ) -> Option<Handling> {
-        if item.letter.is_some() {
+        if routed.letter.is_some() {
             return None;
         }
-        let keeper = self.keeper_of_position(message)?;
-        let gaps = self.gaps(item, handler);
+        let keeper = self.keeper_of_sequence(message)?;
+        let gaps = self.gaps(routed, handler);
         let claimed = async {
             let tx = self.shared.database.begin().await?;
             let claim = keeper.claim(&tx, false, gaps).await;
@@ -48,43 +48,43 @@ impl Consumer {
         };
         match claimed.await {
             Ok(Claim::Early { expected, failing }) => {
-                Some(self.early(item, message, handler, expected, failing))
+                Some(self.early(routed, message, handler, expected, failing))
             }
-            Ok(Claim::Done) => Some(match self.end(item, message).await {
+            Ok(Claim::Done) => Some(match self.end(routed, message).await {
                 Ok(()) => Handling::Duplicate,
                 Err(handling) => handling,
             }),
             Ok(_) => None,
-            Err(error) => Some(self.later(item, &describe(&error))),
+            Err(error) => Some(self.later(routed, &describe(&error))),
         }
     }
 
     /// A message that must wait for those before it.
     pub(super) fn early(
         &self,
-        item: &mut Item,
+        routed: &mut RoutedMessage,
         message: &Message,
         handler: Option<&Registration>,
         expected: u64,
         failing: bool,
     ) -> Handling {
         let now = Instant::now();
-        let waits = &mut item.memory.early;
+        let waits = &mut routed.memory.early;
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
         if failing || waits.is_none_or(|early| early.expected != expected) {
             *waits = Some(Early {
                 expected,
                 since: now,
-                given_up: false,
+                expired: false,
             });
         }
         let wait = self.gap_wait(handler);
         if let Some(early) = waits
             && !failing
-            && !early.given_up
+            && !early.expired
             && early.since + wait <= now
         {
-            early.given_up = true;
+            early.expired = true;
             tracing::error!(
                 consumer = self.name,
                 aggregate = %message.aggregate,
@@ -111,17 +111,17 @@ impl Consumer {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
             // Those of its handlers are zero.
-            None if !self.keeps_positions() => Duration::ZERO,
+            None if !self.keeps_sequences() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }
     }
 
-    pub(super) fn gaps(&self, item: &Item, handler: Option<&Registration>) -> Gaps {
+    pub(super) fn gaps(&self, routed: &RoutedMessage, handler: Option<&Registration>) -> Gaps {
         if self.gap_wait(handler).is_zero() {
             return Gaps::Ignore;
         }
-        match item.memory.early {
-            Some(early) if early.given_up => Gaps::Accept,
+        match routed.memory.early {
+            Some(early) if early.expired => Gaps::Accept,
             _ => Gaps::Wait,
         }
     }

@@ -1,42 +1,42 @@
-//! Promises on what was given up: it can be brought back in its place, or left behind for good.
+//! Promises on dead letters: they can be brought back in their place, or left behind for good.
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, ageless, backlog, commit_each, counts, fetch, fetch_held, first, held, hindered, id_of, keys,
-    lease_all, of, only, parked, published, retry, settled, shown, skip, sorted_keys, status_of, with_held,
-    with_parked,
+    ALL, LONG, ageless, backlog, blocked, commit_each, counts, dead, fetch, fetch_waiting, first, hindered,
+    id_of, keys, lease_all, of, only, published, retry, settled, shown, skip, sorted_keys, status_of,
+    with_blocked, with_dead,
 };
 use crate::message::MessageId;
 use crate::store::{Backlog, MessageStatus, Selection};
 use crate::testing::conformance::probe::aggregate;
 
-/// Without `halt`, only the parked message itself is held back.
-pub async fn a_parked_message_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
-    let (leases, _) = with_parked(fixture, &["a", "a", "b", "a"], false).await;
+/// Without `halt`, only the dead letter itself is set aside.
+pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
+    let (leases, _) = with_dead(fixture, &["a", "a", "b", "a"], false).await;
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(
         sorted_keys(&rest),
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
     );
-    assert_eq!(held(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
 }
 
-/// A message that is parked without `halt` while its aggregate is held leaves the others where they are; the hold ends with the last.
-pub async fn parking_without_halt_lets_a_hold_drain<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], std::time::Duration::ZERO).await;
-    let rows = first(&fetch_held(fixture, &leases).await, "a");
-    settled(fixture, &leases, &rows, parked(false)).await;
-    let rest = fetch_held(fixture, &leases).await;
+/// A message that is a dead letter without `halt` while its aggregate is blocked leaves the others where they are; the block goes with the last.
+pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, dead(false)).await;
+    let rest = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rest), [("a", Some(2))]);
-    settled(fixture, &leases, &rest, parked(false)).await;
-    assert_eq!(held(fixture).await, []);
+    settled(fixture, &leases, &rest, dead(false)).await;
+    assert_eq!(blocked(fixture).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(3))]);
 }
 
 /// A retried message is pending again, as if it had never used an attempt, and is handed out.
-pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "a", "b"], false).await;
+pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
     assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(
@@ -44,7 +44,7 @@ pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture
         [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
     );
     let retried = first(&rows, "a").remove(0);
-    assert_eq!((retried.seq, retried.attempts), (row.seq, 0));
+    assert_eq!((retried.row_id, retried.attempts), (row.row_id, 0));
     let expected = Backlog {
         pending: 3,
         ..Backlog::default()
@@ -52,63 +52,68 @@ pub async fn retry_makes_a_parked_message_pending_again<F: StoreFixture>(fixture
     assert_eq!(counts(fixture).await, expected);
 }
 
-/// A retried message no longer halts its aggregate, and can be given up again.
+/// A retried message no longer halts its aggregate, and can be dead-lettered again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "a", "b"], true).await;
-    assert_eq!(retry(fixture, &Selection::parked()).await, 1);
+    let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
+    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(
         sorted_keys(&rows),
         [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
     );
-    assert_eq!(held(fixture).await, []);
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    assert_eq!(blocked(fixture).await, []);
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     let backlog = backlog(fixture).await;
-    assert_eq!((backlog.parked, backlog.halted_aggregates), (1, 1));
+    assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (1, 1));
     assert!(shown(fixture, &row).await.halts);
 }
 
 /// A retried message goes before everything of its aggregate that waits, and before what is recorded later.
 pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "a", "a"], true).await;
+    let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
-    // Held messages first: a relay may ask in either order.
-    let waiting = fetch_held(fixture, &leases).await;
+    // Blocked messages first: a relay may ask in either order.
+    let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
-        assert_eq!(first.seq, row.seq, "a successor came first: {:?}", keys(&waiting));
+        assert_eq!(
+            first.row_id,
+            row.row_id,
+            "a successor came first: {:?}",
+            keys(&waiting)
+        );
     }
     let mut arrived = Vec::new();
     for _ in 0..10 {
         let found = fetch(fixture, &leases, ALL).await;
-        let rows = [found, fetch_held(fixture, &leases).await].concat();
+        let rows = [found, fetch_waiting(fixture, &leases).await].concat();
         settled(fixture, &leases, &rows, published()).await;
         arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
     }
     assert_eq!(arrived, [1, 2, 3, 4]);
-    assert_eq!(held(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
 }
 
-/// A message that was parked without halting comes back in front of what waits, and does not end a back-off.
-pub async fn a_message_parked_without_halt_can_be_retried_under_a_hold<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "a", "a"], false).await;
+/// A message that became a dead letter without halting comes back in front of what waits, and does not end a back-off.
+pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    assert_eq!(retry(fixture, &Selection::parked()).await, 1);
-    // Whether it was pending or waiting, it is set aside until the hold is due.
+    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    // Whether it was pending or waiting, it is set aside until the block ends.
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(super::support::resume(fixture, &aggregate("a")).await);
-    let rows = fetch_held(fixture, &leases).await;
+    let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
-    assert_eq!((rows[0].seq, rows[0].attempts), (row.seq, 0));
+    assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
 }
 
-/// Only parked messages can be retried; others are left as they are.
-pub async fn retry_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "b", "c"], LONG).await;
+/// Only dead letters can be retried; others are left as they are.
+pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     assert_eq!(
@@ -119,10 +124,10 @@ pub async fn retry_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: 
     assert_eq!(retry(fixture, &Selection::all()).await, 0);
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// Of two messages that are given up one halts their aggregate; the other waits for its turn. Else what is behind it would overtake it as soon as
+/// Of two messages that are dead-lettered one halts their aggregate; the other waits for its turn. Else what is behind it would overtake it as soon as
 /// the first is let go.
 pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
@@ -130,10 +135,10 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     let rows = fetch(fixture, &leases, ALL).await;
     let all = |id| of(&rows, id).into_iter().cloned().collect::<Vec<_>>();
     let (a, b) = (all("a"), all("b"));
-    settled(fixture, &leases, &a[..1], parked(true)).await;
-    settled(fixture, &leases, &a[1..2], parked(true)).await;
+    settled(fixture, &leases, &a[..1], dead(true)).await;
+    settled(fixture, &leases, &a[1..2], dead(true)).await;
     // Both at once.
-    settled(fixture, &leases, &b[..2], parked(true)).await;
+    settled(fixture, &leases, &b[..2], dead(true)).await;
     for row in [&a[1], &b[1]] {
         let shown = shown(fixture, row).await;
         assert_eq!((shown.status, shown.halts), (MessageStatus::Waiting, false));
@@ -141,65 +146,65 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     }
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     let backlog = backlog(fixture).await;
-    assert_eq!((backlog.parked, backlog.halted_aggregates), (2, 2));
+    assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (2, 2));
 
-    assert_eq!(skip(fixture, &Selection::parked()).await, 2);
-    let rows = fetch_held(fixture, &leases).await;
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 2);
+    let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(
         sorted_keys(&rows),
         [("a", Some(2)), ("a", Some(3)), ("b", Some(2)), ("b", Some(3))]
     );
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     assert!(shown(fixture, &a[1]).await.halts);
     assert_eq!(
-        sorted_keys(&fetch_held(fixture, &leases).await),
+        sorted_keys(&fetch_waiting(fixture, &leases).await),
         [("b", Some(2)), ("b", Some(3))]
     );
 }
 
-/// A skipped message stays parked, and its aggregate goes on without it. It can still be retried.
+/// A skipped message stays a dead letter, and its aggregate goes on without it. It can still be retried.
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a", "a", "a", "b"], true).await;
+    let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
     assert_eq!(skip(fixture, &Selection::id(id_of(&row))).await, 1);
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(2)), ("a", Some(3))]
     );
     let expected = Backlog {
         pending: 3,
         waiting: 2,
-        parked: 1,
+        dead_letters: 1,
         ..Backlog::default()
     };
     assert_eq!(counts(fixture).await, expected);
     let shown = shown(fixture, &row).await;
-    assert_eq!((shown.status, shown.halts), (MessageStatus::Parked, false));
+    assert_eq!((shown.status, shown.halts), (MessageStatus::Dead, false));
 
     assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
     fetch(fixture, &leases, ALL).await;
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]
     );
 }
 
-/// Where nothing waits behind a skipped message, no hold is left over.
-pub async fn skip_with_nothing_behind_leaves_no_hold<F: StoreFixture>(fixture: &F) {
-    let (leases, row) = with_parked(fixture, &["a"], true).await;
-    assert_eq!(held(fixture).await.len(), 1);
-    assert_eq!(skip(fixture, &Selection::parked()).await, 1);
-    assert_eq!(held(fixture).await, []);
+/// Where nothing waits behind a skipped message, no block is left over.
+pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a"], true).await;
+    assert_eq!(blocked(fixture).await.len(), 1);
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(blocked(fixture).await, []);
     let backlog = backlog(fixture).await;
-    assert_eq!((backlog.held_aggregates, backlog.halted_aggregates), (0, 0));
+    assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (0, 0));
     commit_each(fixture, &["a"]).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(2))]);
-    assert_eq!(status_of(fixture, &row).await, MessageStatus::Parked);
+    assert_eq!(status_of(fixture, &row).await, MessageStatus::Dead);
 }
 
-/// Only parked messages can be skipped; others are left as they are.
-pub async fn skip_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "b", "c"], LONG).await;
+/// Only dead letters can be skipped; others are left as they are.
+pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     assert_eq!(
@@ -209,7 +214,7 @@ pub async fn skip_of_what_is_not_parked_does_nothing<F: StoreFixture>(fixture: &
     );
     assert_eq!(skip(fixture, &Selection::all()).await, 0);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("c", Some(1))]);
-    assert_eq!(held(fixture).await.len(), 1, "a back-off was ended");
+    assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
 /// Operators decide about many messages at once, and about no others.
@@ -218,17 +223,17 @@ pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
     let (_, leases) = super::support::lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     for id in ["a", "b", "c"] {
-        settled(fixture, &leases, &first(&rows, id), parked(true)).await;
+        settled(fixture, &leases, &first(&rows, id), dead(true)).await;
     }
-    let only_b = Selection::parked().aggregate(&aggregate("b"));
+    let only_b = Selection::dead_letters().aggregate(&aggregate("b"));
     assert_eq!(retry(fixture, &only_b).await, 1);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
-    let until_a = Selection::parked().after(of(&rows, "a")[0].seq);
+    let until_a = Selection::dead_letters().after(of(&rows, "a")[0].row_id);
     assert_eq!(skip(fixture, &until_a).await, 1, "only c is behind a");
-    let halted: Vec<_> = held(fixture)
+    let halted: Vec<_> = blocked(fixture)
         .await
         .into_iter()
-        .map(|held| held.aggregate)
+        .map(|blocked| blocked.aggregate)
         .collect();
     assert_eq!(halted, [aggregate("a")]);
 }

@@ -1,4 +1,4 @@
-//! Sources with one mistake each.
+//! Subscribers with one mistake each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,13 +7,15 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use crate::event::DomainEvent;
-use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, Subscription};
+use crate::subscriber::{
+    ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
+};
 use crate::testing::conformance::probe::Probe;
-use crate::testing::{MemoryDelivery, MemorySource, MemorySubscription};
+use crate::testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
-/// What a [`WrongSource`] does wrong.
+/// What a [`WrongSubscriber`] does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceMistake {
+pub enum SubscriberMistake {
     /// Delivers each message once and never again.
     NeverRedelivers,
     /// Acknowledges as it delivers, before anything is handled.
@@ -21,7 +23,7 @@ pub enum SourceMistake {
     /// Sends no acknowledgements.
     LosesAcks,
     /// Starts from the beginning whenever it subscribes.
-    LosesPosition,
+    LosesProgress,
     /// Starts with what comes after the subscription.
     SkipsWhatWasThere,
     /// Asks the broker for the first event type only, as a filter for one subject does.
@@ -54,27 +56,27 @@ pub enum SourceMistake {
     DoesNotStop,
     /// Sends answers when it finds time, and says that they have arrived.
     FlushesNothing,
-    /// Acknowledges what its own subscriber did not ask for.
+    /// Acknowledges what its own subscription did not ask for.
     AcksOtherTypes,
-    /// Knows of its own subscriber's wishes only.
+    /// Knows of its own subscription's wishes only.
     ForgetsOtherVersions,
     /// Takes everything that comes for something that was asked for.
     AsksForEverything,
 }
 
-/// A source with one mistake.
+/// A subscriber with one mistake.
 #[derive(Debug)]
-pub struct WrongSource {
-    inner: MemorySource,
-    mistake: SourceMistake,
+pub struct WrongSubscriber {
+    inner: MemorySubscriber,
+    mistake: SubscriberMistake,
     subscriptions: AtomicUsize,
     facts: OnceCell<StreamFacts>,
 }
 
-impl WrongSource {
-    /// Wraps a source.
+impl WrongSubscriber {
+    /// Wraps a subscriber.
     #[must_use]
-    pub fn new(inner: MemorySource, mistake: SourceMistake) -> Self {
+    pub fn new(inner: MemorySubscriber, mistake: SubscriberMistake) -> Self {
         Self {
             inner,
             mistake,
@@ -84,25 +86,25 @@ impl WrongSource {
     }
 }
 
-impl Source for WrongSource {
+impl Subscriber for WrongSubscriber {
     type Subscription = WrongSubscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<WrongSubscription, SourceError> {
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<WrongSubscription, SubscriberError> {
         let mut spec = consumer.clone();
         let number = self.subscriptions.fetch_add(1, Ordering::Relaxed);
         match self.mistake {
-            SourceMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
-            SourceMistake::LosesPosition => self.inner.broker().delete_consumer(&spec.name),
-            SourceMistake::OnlyFirstType => spec.events.truncate(1),
-            SourceMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
-            SourceMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
-            SourceMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
-            SourceMistake::OneAtATime => spec.in_flight_max = 1,
-            SourceMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
+            SubscriberMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
+            SubscriberMistake::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
+            SubscriberMistake::OnlyFirstType => spec.events.truncate(1),
+            SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
+            SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
+            SubscriberMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
+            SubscriberMistake::OneAtATime => spec.in_flight_max = 1,
+            SubscriberMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
             _ => {}
         }
         let mut inner = self.inner.subscribe(&spec).await?;
-        if self.mistake == SourceMistake::SkipsWhatWasThere {
+        if self.mistake == SubscriberMistake::SkipsWhatWasThere {
             while inner.backlog().await? > 0 {
                 inner.next().await?.ack().await?;
             }
@@ -116,26 +118,26 @@ impl Source for WrongSource {
             inner,
             mistake: self.mistake,
             wanted,
-            source: self.inner.clone(),
+            subscriber: self.inner.clone(),
             spec,
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
-        if self.mistake == SourceMistake::RemembersFacts {
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        if self.mistake == SubscriberMistake::RemembersFacts {
             return self.facts.get_or_try_init(|| self.inner.facts()).await.cloned();
         }
         self.inner.facts().await
     }
 }
 
-/// A subscription of a [`WrongSource`].
+/// A subscription of a [`WrongSubscriber`].
 #[derive(Debug)]
 pub struct WrongSubscription {
     inner: MemorySubscription,
-    mistake: SourceMistake,
+    mistake: SubscriberMistake,
     wanted: Vec<String>,
-    source: MemorySource,
+    subscriber: MemorySubscriber,
     spec: ConsumerSpec,
 }
 
@@ -147,7 +149,7 @@ impl WrongSubscription {
 
     fn delivery(&self, inner: MemoryDelivery) -> WrongDelivery {
         let mut incoming = inner.incoming().clone();
-        if self.mistake == SourceMistake::ForgetsCount {
+        if self.mistake == SubscriberMistake::ForgetsCount {
             incoming.delivery_count = 1;
         }
         let wanted = self.wants(&incoming);
@@ -163,18 +165,18 @@ impl WrongSubscription {
 impl Subscription for WrongSubscription {
     type Delivery = WrongDelivery;
 
-    async fn next(&mut self) -> Result<WrongDelivery, SourceError> {
+    async fn next(&mut self) -> Result<WrongDelivery, SubscriberError> {
         let mut inner = self.inner.next().await?;
-        while self.mistake == SourceMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
+        while self.mistake == SubscriberMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
             inner = self.inner.next().await?;
         }
-        while self.mistake == SourceMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
+        while self.mistake == SubscriberMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
             inner.acknowledge();
             inner = self.inner.next().await?;
         }
         match self.mistake {
-            SourceMistake::AcksOnDelivery => inner.acknowledge(),
-            SourceMistake::LosesDroppedWaits => {
+            SubscriberMistake::AcksOnDelivery => inner.acknowledge(),
+            SubscriberMistake::LosesDroppedWaits => {
                 inner.acknowledge();
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -183,9 +185,9 @@ impl Subscription for WrongSubscription {
         Ok(self.delivery(inner))
     }
 
-    async fn backlog(&mut self) -> Result<u64, SourceError> {
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         let backlog = self.inner.backlog().await?;
-        Ok(if self.mistake == SourceMistake::ReportsNoBacklog {
+        Ok(if self.mistake == SubscriberMistake::ReportsNoBacklog {
             0
         } else {
             backlog
@@ -194,29 +196,29 @@ impl Subscription for WrongSubscription {
 
     async fn stop(&mut self) -> Vec<WrongDelivery> {
         let fetched = self.inner.stop().await;
-        if self.mistake == SourceMistake::KeepsWhatItFetched {
+        if self.mistake == SubscriberMistake::KeepsWhatItFetched {
             return Vec::new();
         }
-        if self.mistake == SourceMistake::DoesNotStop
-            && let Ok(mut subscription) = self.source.subscribe(&self.spec).await
+        if self.mistake == SubscriberMistake::DoesNotStop
+            && let Ok(mut subscription) = self.subscriber.subscribe(&self.spec).await
         {
             tokio::spawn(async move { while subscription.next().await.is_ok() {} });
         }
         fetched.into_iter().map(|inner| self.delivery(inner)).collect()
     }
 
-    async fn flush(&mut self) -> Result<(), SourceError> {
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
         self.inner.flush().await
     }
 }
 
-/// A delivery of a [`WrongSource`].
+/// A delivery of a [`WrongSubscriber`].
 #[derive(Debug)]
 pub struct WrongDelivery {
     inner: Arc<MemoryDelivery>,
     incoming: Incoming,
-    mistake: SourceMistake,
-    /// Whether its own subscriber has asked for it.
+    mistake: SubscriberMistake,
+    /// Whether its own subscription has asked for it.
     wanted: bool,
 }
 
@@ -225,11 +227,11 @@ impl Delivery for WrongDelivery {
         &self.incoming
     }
 
-    async fn ack(&self) -> Result<(), SourceError> {
-        if self.mistake == SourceMistake::LosesAcks {
+    async fn ack(&self) -> Result<(), SubscriberError> {
+        if self.mistake == SubscriberMistake::LosesAcks {
             return Ok(());
         }
-        if self.mistake == SourceMistake::FlushesNothing {
+        if self.mistake == SubscriberMistake::FlushesNothing {
             let inner = self.inner.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -240,8 +242,8 @@ impl Delivery for WrongDelivery {
         self.inner.ack().await
     }
 
-    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
-        let delay = if self.mistake == SourceMistake::IgnoresRetryDelay {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
+        let delay = if self.mistake == SubscriberMistake::IgnoresRetryDelay {
             Duration::ZERO
         } else {
             delay
@@ -249,17 +251,17 @@ impl Delivery for WrongDelivery {
         self.inner.retry_after(delay).await
     }
 
-    async fn progress(&self) -> Result<(), SourceError> {
-        if self.mistake == SourceMistake::ForgetsProgress {
+    async fn progress(&self) -> Result<(), SubscriberError> {
+        if self.mistake == SubscriberMistake::ForgetsProgress {
             return Ok(());
         }
         self.inner.progress().await
     }
 
-    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
         match self.mistake {
-            SourceMistake::ForgetsOtherVersions => Ok(self.wanted),
-            SourceMistake::AsksForEverything => Ok(true),
+            SubscriberMistake::ForgetsOtherVersions => Ok(self.wanted),
+            SubscriberMistake::AsksForEverything => Ok(true),
             _ => self.inner.is_asked_for().await,
         }
     }

@@ -1,20 +1,20 @@
-//! Promises on held aggregates: they wait in order, nobody else waits with them, and the hold ends.
+//! Promises on blocked aggregates: they wait in order, nobody else waits with them, and the block ends.
 
 use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, SHORT, apply, backlog, commit, commit_each, failed, fetch, fetch_held, first, hindered,
-    hold_each, id_of, keys, lease_all, limit, look, look_held, only, parked, pending, published, settled,
-    shown, sorted_keys, status_of, until_held_is_due, waiting, with_held,
+    ALL, LONG, SHORT, apply, backlog, block_each, commit, commit_each, dead, failed, fetch, fetch_waiting,
+    first, hindered, id_of, keys, lease_all, limit, look, look_waiting, only, pending, published, settled,
+    shown, sorted_keys, status_of, until_blocks_have_ended, waiting, with_blocked,
 };
 use crate::message::Events;
-use crate::store::{FetchRequest, Fetched, HeldRequest, MessageStatus, Verdict};
+use crate::store::{FetchRequest, Fetched, MessageStatus, Verdict, WaitingRequest};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// Messages of a held aggregate, also those recorded later, are said to wait, and are not met again once that is settled; others flow.
-pub async fn messages_of_a_held_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a", "b", "a"], LONG).await;
+/// Messages of a blocked aggregate, also those recorded later, are said to wait, and are not met again once that is settled; others flow.
+pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
     let fetched = look(fixture, pending(&leases)).await;
     assert_eq!(sorted_keys(&fetched.due), [("b", Some(1)), ("c", Some(1))]);
@@ -26,12 +26,12 @@ pub async fn messages_of_a_held_aggregate_wait_and_others_flow<F: StoreFixture>(
     assert_eq!((again.due.len(), again.waits.len()), (2, 0));
     let backlog = backlog(fixture).await;
     assert_eq!((backlog.pending, backlog.waiting), (6, 4));
-    assert_eq!((backlog.held_aggregates, backlog.halted_aggregates), (1, 0));
+    assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
 /// A fetch looks at no more rows than its limit, even if all of them have to wait; what it set aside does not stand in the next one's way.
 pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a"], LONG).await;
+    let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
     let request = FetchRequest {
         limit: limit(2),
@@ -47,112 +47,112 @@ pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &
     assert_eq!(keys(&look(fixture, request).await.due), [("b", Some(1))]);
 }
 
-/// Before its time, a hold gives nothing.
-pub async fn a_hold_that_is_not_due_gives_nothing<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], LONG).await;
-    assert_eq!(look_held(fixture, waiting(&leases)).await, Fetched::default());
+/// Before its time, a block gives nothing.
+pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], LONG).await;
+    assert_eq!(look_waiting(fixture, waiting(&leases)).await, Fetched::default());
     assert_eq!(look(fixture, pending(&leases)).await, Fetched::default());
 }
 
-/// When its time has come, the messages of a held aggregate come in order, as they were.
-pub async fn a_due_hold_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "b", "a", "a"], SHORT).await;
-    let rows = until_held_is_due(fixture, &leases).await;
+/// When its time has come, the messages of a blocked aggregate come in order, as they were.
+pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
+    let rows = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
     assert!(rows.iter().all(|row| row.waited && row.sequenced));
     settled(fixture, &leases, &rows, published()).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
 }
 
-/// A delay of zero makes the hold due at once: others come first, nothing more.
-pub async fn a_hold_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
+/// A delay of zero ends the block at once: others come first, nothing more.
+pub async fn a_block_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
 }
 
-/// A message that fails again is held again, for as long as the last verdict says.
-pub async fn a_message_that_fails_again_is_held_again<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
-    let rows = first(&fetch_held(fixture, &leases).await, "a");
+/// A message that fails again is blocked again, for as long as the last verdict says.
+pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     // A shorter delay counts as well.
     settled(fixture, &leases, &rows, hindered(Duration::ZERO)).await;
-    assert_eq!(fetch_held(fixture, &leases).await.len(), 2);
+    assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
 }
 
-/// `limit`, `per_aggregate` and `bytes` bound what a fetch of held messages returns.
-pub async fn a_held_fetch_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
-    let all = look_held(fixture, waiting(&leases)).await;
+/// `limit`, `per_aggregate` and `bytes` bound what a fetch of blocked messages returns.
+pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
+    let all = look_waiting(fixture, waiting(&leases)).await;
     assert_eq!((all.due.len(), all.more), (6, false));
-    let two_each = HeldRequest {
+    let two_each = WaitingRequest {
         per_aggregate: limit(2),
         ..waiting(&leases)
     };
     assert_eq!(
-        sorted_keys(&look_held(fixture, two_each).await.due),
+        sorted_keys(&look_waiting(fixture, two_each).await.due),
         [("a", Some(1)), ("a", Some(2)), ("b", Some(1)), ("b", Some(2))]
     );
-    let four = HeldRequest {
+    let four = WaitingRequest {
         limit: limit(4),
         ..waiting(&leases)
     };
-    let fetched = look_held(fixture, four).await;
+    let fetched = look_waiting(fixture, four).await;
     assert_eq!((fetched.due.len(), fetched.more), (4, true));
-    let few_bytes = HeldRequest {
+    let few_bytes = WaitingRequest {
         bytes: 1,
         ..waiting(&leases)
     };
-    let fetched = look_held(fixture, few_bytes).await;
+    let fetched = look_waiting(fixture, few_bytes).await;
     assert_eq!((fetched.due.len(), fetched.more), (1, true));
 }
 
-/// The relay can leave out aggregates of which it has enough in hand.
-pub async fn held_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
-    let without = |excluding| HeldRequest {
+/// The relay can leave out aggregates of which it has enough in flight.
+pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
+    let without = |excluding| WaitingRequest {
         excluding,
         ..waiting(&leases)
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(
-        keys(&look_held(fixture, without(&few)).await.due),
+        keys(&look_waiting(fixture, without(&few)).await.due),
         [("c", Some(1))]
     );
-    // As many as a relay may have in hand after an outage.
+    // As many as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
-        sorted_keys(&look_held(fixture, without(&many)).await.due),
+        sorted_keys(&look_waiting(fixture, without(&many)).await.due),
         [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
     );
 }
 
-/// Held rows that the relay has in hand are left out; what follows them comes, because they count as returned before.
-pub async fn held_rows_in_hand_are_left_out<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
-    let rows = fetch_held(fixture, &leases).await;
-    let in_hand = [first(&rows, "a")[0].seq, only(&rows, "b")[0].seq];
-    let request = HeldRequest {
-        in_hand: &in_hand,
+/// Blocked rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
+    let rows = fetch_waiting(fixture, &leases).await;
+    let in_flight = [first(&rows, "a")[0].row_id, only(&rows, "b")[0].row_id];
+    let request = WaitingRequest {
+        in_flight: &in_flight,
         ..waiting(&leases)
     };
-    let fetched = look_held(fixture, request).await;
+    let fetched = look_waiting(fixture, request).await;
     assert_eq!(keys(&fetched.due), [("a", Some(2)), ("a", Some(3))]);
 }
 
-/// Held messages of partitions that are not among the leases are left alone.
-pub async fn only_leased_partitions_give_held_messages<F: StoreFixture>(fixture: &F) {
-    let leases = hold_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
+/// Blocked messages of partitions that are not among the leases are left alone.
+pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
     let (some, rest) = leases.split_at(leases.len() / 2);
     let mut found = 0;
     for leases in [some, rest] {
-        let rows = look_held(fixture, waiting(leases)).await.due;
+        let rows = look_waiting(fixture, waiting(leases)).await.due;
         for row in &rows {
             let is_leased = leases.iter().any(|lease| lease.partition == row.partition);
             assert!(is_leased, "{} is not leased", row.partition);
@@ -160,11 +160,11 @@ pub async fn only_leased_partitions_give_held_messages<F: StoreFixture>(fixture:
         found += rows.len();
     }
     assert_eq!(found, 6);
-    assert_eq!(look_held(fixture, waiting(&[])).await, Fetched::default());
+    assert_eq!(look_waiting(fixture, waiting(&[])).await, Fetched::default());
 }
 
 /// What has been due for longest comes first, so that nobody waits for ever behind others.
-pub async fn the_hold_that_was_due_first_comes_first<F: StoreFixture>(fixture: &F) {
+pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -173,7 +173,7 @@ pub async fn the_hold_that_was_due_first_comes_first<F: StoreFixture>(fixture: &
         // Some clocks tick in whole seconds.
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
-    let ids: Vec<_> = fetch_held(fixture, &leases)
+    let ids: Vec<_> = fetch_waiting(fixture, &leases)
         .await
         .into_iter()
         .map(|row| row.aggregate.id)
@@ -181,13 +181,13 @@ pub async fn the_hold_that_was_due_first_comes_first<F: StoreFixture>(fixture: &
     assert_eq!(ids, ["b", "c", "a"]);
 }
 
-/// When the last waiting message is settled, nothing is held any more, and what is recorded then is found as if nothing had been.
-pub async fn a_hold_ends_with_its_last_waiting_message<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a", "a"], Duration::ZERO).await;
+/// When the last waiting message is settled, nothing is blocked any more, and what is recorded then is found as if nothing had been.
+pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     for left in [1, 0] {
-        let rows = first(&fetch_held(fixture, &leases).await, "a");
+        let rows = first(&fetch_waiting(fixture, &leases).await, "a");
         settled(fixture, &leases, &rows, published()).await;
-        assert_eq!(super::support::held(fixture).await.len(), left);
+        assert_eq!(super::support::blocked(fixture).await.len(), left);
     }
     commit_each(fixture, &["a"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -195,11 +195,11 @@ pub async fn a_hold_ends_with_its_last_waiting_message<F: StoreFixture>(fixture:
     assert!(!rows[0].waited);
 }
 
-/// A message that was found while its aggregate was held, and is set aside after the hold has ended, is not lost; and one that is
-/// recorded while the hold drains does not overtake what waits.
-pub async fn a_message_recorded_while_a_hold_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a"], Duration::ZERO).await;
-    let rows = fetch_held(fixture, &leases).await;
+/// A message that was found while its aggregate was blocked, and is set aside after the block has ended, is not lost; and one that is
+/// recorded while the block drains does not overtake what waits.
+pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
+    let rows = fetch_waiting(fixture, &leases).await;
     commit_each(fixture, &["a"]).await;
     let late = look(fixture, pending(&leases)).await;
     assert_eq!((late.due.len(), late.waits.len()), (0, 1));
@@ -212,14 +212,14 @@ pub async fn a_message_recorded_while_a_hold_drains_keeps_its_place<F: StoreFixt
     commit_each(fixture, &["a"]).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), []);
     commit_each(fixture, &["a"]).await;
-    let rows = fetch_held(fixture, &leases).await;
+    let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(2)), ("a", Some(3))]);
     settled(fixture, &leases, &rows, published()).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(4))]);
 }
 
-/// A message whose aggregate is not held, or no longer, stays as it is when it is set aside.
-pub async fn setting_aside_without_a_hold_changes_nothing<F: StoreFixture>(fixture: &F) {
+/// A message whose aggregate is not blocked, or no longer, stays as it is when it is set aside.
+pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
         .with(Probe::sampled("b", 2));
@@ -230,12 +230,12 @@ pub async fn setting_aside_without_a_hold_changes_nothing<F: StoreFixture>(fixtu
     for row in &rows {
         assert_eq!(status_of(fixture, row).await, MessageStatus::Pending);
     }
-    assert_eq!(super::support::held(fixture).await, []);
+    assert_eq!(super::support::blocked(fixture).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
-/// An unsequenced message is not held with its aggregate, and does not halt it when it is parked.
-pub async fn unsequenced_messages_are_not_held_and_halt_nobody<F: StoreFixture>(fixture: &F) {
+/// An unsequenced message is not blocked with its aggregate, and does not halt it when it is a dead letter.
+pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
         .with(Probe::sampled("a", 2))
@@ -247,12 +247,12 @@ pub async fn unsequenced_messages_are_not_held_and_halt_nobody<F: StoreFixture>(
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&rest), [("a", None)]);
     assert!(!rest[0].sequenced);
-    settled(fixture, &leases, &rest, parked(true)).await;
+    settled(fixture, &leases, &rest, dead(true)).await;
     assert!(!shown(fixture, &rest[0]).await.halts);
     assert_eq!(backlog(fixture).await.halted_aggregates, 0);
     assert!(super::support::resume(fixture, &aggregate("a")).await);
     assert_eq!(
-        keys(&fetch_held(fixture, &leases).await),
+        keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
 }
@@ -270,21 +270,25 @@ pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F
     settled(fixture, &leases, &only(&rows, "b"), hindered(SHORT)).await;
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Waiting);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(1))]);
-    assert_eq!(super::support::held(fixture).await, [], "no aggregate is held");
+    assert_eq!(
+        super::support::blocked(fixture).await,
+        [],
+        "no aggregate is blocked"
+    );
 
-    let due = until_held_is_due(fixture, &leases).await;
+    let due = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&due), [("b", None)]);
     assert_eq!((due[0].failures, due[0].waited), (1, true));
     settled(fixture, &leases, &due, published()).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     let backlog = backlog(fixture).await;
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
 /// Each failure is counted; attempts only where the message was at fault. The last error is kept.
 pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &F) {
-    let leases = with_held(fixture, &["a"], Duration::ZERO).await;
-    let nothing_failed = Verdict::Held {
+    let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
+    let nothing_failed = Verdict::Blocked {
         delay: Duration::ZERO,
         error: None,
         attempt: false,
@@ -292,34 +296,34 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     let verdicts = [failed(Duration::ZERO), nothing_failed, hindered(Duration::ZERO)];
     let mut counted = Vec::new();
     for verdict in verdicts {
-        let rows = fetch_held(fixture, &leases).await;
+        let rows = fetch_waiting(fixture, &leases).await;
         counted.push((rows[0].failures, rows[0].attempts));
         settled(fixture, &leases, &rows, verdict).await;
     }
-    let rows = fetch_held(fixture, &leases).await;
+    let rows = fetch_waiting(fixture, &leases).await;
     counted.push((rows[0].failures, rows[0].attempts));
     assert_eq!(counted, [(1, 0), (2, 1), (2, 1), (3, 1)], "failures and attempts");
     let shown = shown(fixture, &rows[0]).await;
     assert_eq!((shown.failures, shown.attempts), (3, 1));
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
     // Giving up uses an attempt as well: the one that failed.
-    settled(fixture, &leases, &rows, parked(true)).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
     let state = super::support::state_of(fixture, id_of(&rows[0])).await;
-    assert_eq!(state.expect("parked rows are kept").attempts, 2);
+    assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// Behind a message that was parked with `halt`, its aggregate waits, also with what is recorded later; others go on.
+/// Behind a message that became a dead letter with `halt`, its aggregate waits, also with what is recorded later; others go on.
 pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &first(&rows, "a"), parked(true)).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     commit_each(fixture, &["a", "c"]).await;
     assert_eq!(
         sorted_keys(&fetch(fixture, &leases, ALL).await),
         [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
     );
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
 /// A message that was on its way when its aggregate was halted joins those that wait, and does not set them free.
@@ -327,9 +331,9 @@ pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    settled(fixture, &leases, &rows[..1], parked(true)).await;
+    settled(fixture, &leases, &rows[..1], dead(true)).await;
     settled(fixture, &leases, &rows[1..2], hindered(Duration::ZERO)).await;
-    assert_eq!(fetch_held(fixture, &leases).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     let backlog = backlog(fixture).await;
     assert_eq!((backlog.waiting, backlog.halted_aggregates), (2, 1));

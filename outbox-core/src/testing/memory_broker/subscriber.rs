@@ -1,6 +1,6 @@
 //! The way out of the in-memory broker.
 //!
-//! Absent here: connection handling. While the broker is down every call answers [`SourceError::Interrupted`] after a moment, so that a
+//! Absent here: connection handling. While the broker is down every call answers [`SubscriberError::Interrupted`] after a moment, so that a
 //! caller that tries again at once does not keep a paused clock from moving.
 
 use std::collections::VecDeque;
@@ -10,18 +10,20 @@ use tokio::time::{sleep, sleep_until};
 
 use super::MemoryBroker;
 use super::state::Next;
-use crate::source::{ConsumerSpec, Delivery, Incoming, Source, SourceError, StreamFacts, Subscription};
+use crate::subscriber::{
+    ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
+};
 
 /// How long a call waits for a broker that is down.
 const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
 
 /// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts with the first message of the log.
 #[derive(Debug, Clone)]
-pub struct MemorySource {
+pub struct MemorySubscriber {
     broker: MemoryBroker,
 }
 
-impl MemorySource {
+impl MemorySubscriber {
     pub(super) fn new(broker: MemoryBroker) -> Self {
         Self { broker }
     }
@@ -33,10 +35,10 @@ impl MemorySource {
     }
 }
 
-impl Source for MemorySource {
+impl Subscriber for MemorySubscriber {
     type Subscription = MemorySubscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<MemorySubscription, SourceError> {
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<MemorySubscription, SubscriberError> {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
@@ -56,16 +58,16 @@ impl Source for MemorySource {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SourceError> {
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.broker.until_up().await?;
         Ok(self.broker.lock().facts())
     }
 }
 
-fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
+fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let refuse = |context| {
-        Err(SourceError::Configuration {
+        Err(SubscriberError::Configuration {
             context,
             source: None,
         })
@@ -86,17 +88,17 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SourceError> {
 }
 
 impl MemoryBroker {
-    async fn until_up(&self) -> Result<(), SourceError> {
+    async fn until_up(&self) -> Result<(), SubscriberError> {
         if self.lock().faults.down {
             sleep(OUTAGE_ANSWER_AFTER).await;
         }
         self.check_up()
     }
 
-    fn check_up(&self) -> Result<(), SourceError> {
+    fn check_up(&self) -> Result<(), SubscriberError> {
         if self.lock().faults.down {
             let context = "injected fault: the broker is down".to_owned();
-            return Err(SourceError::Interrupted {
+            return Err(SubscriberError::Interrupted {
                 context,
                 source: None,
             });
@@ -141,7 +143,7 @@ impl MemorySubscription {
         next
     }
 
-    fn check_exists(&self) -> Result<(), SourceError> {
+    fn check_exists(&self) -> Result<(), SubscriberError> {
         let exists = self
             .broker
             .lock()
@@ -151,7 +153,7 @@ impl MemorySubscription {
             return Ok(());
         }
         let context = format!("consumer `{}` was deleted", self.consumer);
-        Err(SourceError::Gone {
+        Err(SubscriberError::Gone {
             context,
             source: None,
         })
@@ -161,7 +163,7 @@ impl MemorySubscription {
 impl Subscription for MemorySubscription {
     type Delivery = MemoryDelivery;
 
-    async fn next(&mut self) -> Result<MemoryDelivery, SourceError> {
+    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
         loop {
             self.broker.until_up().await?;
             let shared = self.broker.shared.clone();
@@ -182,7 +184,7 @@ impl Subscription for MemorySubscription {
         }
     }
 
-    async fn backlog(&mut self) -> Result<u64, SourceError> {
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         self.broker.until_up().await?;
         self.check_exists()?;
         Ok(self.broker.lock().backlog(&self.consumer))
@@ -196,7 +198,7 @@ impl Subscription for MemorySubscription {
             .collect()
     }
 
-    async fn flush(&mut self) -> Result<(), SourceError> {
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
         self.broker.until_up().await
     }
 }
@@ -210,9 +212,11 @@ pub struct MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// Acknowledges and keeps the delivery; on its own only for sources that are wrong on purpose.
+    /// Acknowledges and keeps the delivery; on its own only for subscribers that are wrong on purpose.
     pub(in crate::testing) fn acknowledge(&self) {
-        self.broker.lock().ack(&self.consumer, self.incoming.position);
+        self.broker
+            .lock()
+            .ack(&self.consumer, self.incoming.stream_sequence);
         self.broker.notify();
     }
 }
@@ -222,34 +226,34 @@ impl Delivery for MemoryDelivery {
         &self.incoming
     }
 
-    async fn ack(&self) -> Result<(), SourceError> {
+    async fn ack(&self) -> Result<(), SubscriberError> {
         self.broker.check_up()?;
         self.acknowledge();
         Ok(())
     }
 
-    async fn retry_after(&self, delay: Duration) -> Result<(), SourceError> {
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
         self.broker.check_up()?;
         self.broker
             .lock()
-            .postpone(&self.consumer, self.incoming.position, Some(delay));
+            .postpone(&self.consumer, self.incoming.stream_sequence, Some(delay));
         self.broker.notify();
         Ok(())
     }
 
-    async fn progress(&self) -> Result<(), SourceError> {
+    async fn progress(&self) -> Result<(), SubscriberError> {
         self.broker.check_up()?;
         self.broker
             .lock()
-            .postpone(&self.consumer, self.incoming.position, None);
+            .postpone(&self.consumer, self.incoming.stream_sequence, None);
         Ok(())
     }
 
-    async fn is_asked_for(&self) -> Result<bool, SourceError> {
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
         self.broker.until_up().await?;
         Ok(self
             .broker
             .lock()
-            .is_asked_for(&self.consumer, self.incoming.position))
+            .is_asked_for(&self.consumer, self.incoming.stream_sequence))
     }
 }

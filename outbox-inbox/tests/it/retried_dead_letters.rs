@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use outbox_core::Message;
-use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySource};
+use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
     DeadLetter, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State,
@@ -34,18 +34,18 @@ handlers! {
     letter_by_sequence: "letters_sequence", sequence;
     letter_by_key: "letters_key", key(self::number);
     letter_naturally: "letters_natural", natural;
-    letter_by_store: "letters_store", store;
+    letter_by_external: "letters_external", external;
 }
 
-fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySource> {
+fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
         .config(slow())
         .dedup_store(MemoryDedupStore::new())
         .state(orders.clone())
 }
 
-/// Publishes lines of order 1 that are given up.
-async fn give_up<H: Handler>(
+/// Publishes lines of order 1 that are dead-lettered.
+async fn make_dead_letters<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
     orders: &Orders,
@@ -85,7 +85,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let messages = give_up::<letter_by_message_id>(&test, &broker, &orders, 1).await;
+    let messages = make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 1).await;
     let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
     put(&broker, &numbered(2, 1)).await;
     orders
@@ -106,7 +106,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
-async fn letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
+async fn dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(test: TestDb) {
     prepare(&test).await;
     in_order::<letter_by_message_id>(&test).await;
     in_order::<letter_by_sequence>(&test).await;
@@ -115,7 +115,7 @@ async fn letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails(t
 async fn in_order<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<H>(test, &broker, &orders, 5).await;
+    make_dead_letters::<H>(test, &broker, &orders, 5).await;
     orders.line_rule((1, 3), Rule::Fail);
     let before = orders.seen().runs.len();
     assert_eq!(retry(test, consumer).await, 5);
@@ -128,7 +128,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     // The first that fails is written down a moment after it was taken.
     let letters = async || {
         let mut letters = dead_letters(&test.db, consumer).await.unwrap();
-        letters.sort_by_key(|letter| letter.position);
+        letters.sort_by_key(|letter| letter.stream_sequence);
         letters
     };
     eventually("the new error", async || {
@@ -166,17 +166,17 @@ async fn in_order<H: Handler>(test: &TestDb) {
 }
 
 /// Otherwise every start of the program would end it again.
-async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
+async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 2).await;
     assert_eq!(retry(&test, consumer).await, 2);
     orders.rule(1, Rule::Wait);
     let runs = orders.seen().runs.len();
     let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
     crash_after(move || async move {
-        let inbox = Inbox::new(connect().await, broker_there.source())
+        let inbox = Inbox::new(connect().await, broker_there.subscriber())
             .router(Router::new().handler::<letter_by_message_id>())
             .config(slow())
             .state(orders_there.clone());
@@ -191,7 +191,7 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     orders.rule(1, None);
     assert!(lines(&test, consumer, 1).await.is_empty());
     let mut letters = dead_letters(&test.db, consumer).await.unwrap();
-    letters.sort_by_key(|letter| letter.position);
+    letters.sort_by_key(|letter| letter.stream_sequence);
     let state: Vec<_> = letters
         .iter()
         .map(|letter| (letter.status, letter.attempts))
@@ -208,18 +208,18 @@ async fn a_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 1);
 }
 
-async fn every_strategy_tries_its_letters_again(test: TestDb) {
+async fn every_strategy_tries_its_dead_letters_again(test: TestDb) {
     prepare(&test).await;
     again::<letter_by_sequence>(&test).await;
     again::<letter_by_key>(&test).await;
     again::<letter_naturally>(&test).await;
-    again::<letter_by_store>(&test).await;
+    again::<letter_by_external>(&test).await;
 }
 
 async fn again<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let messages = give_up::<H>(test, &broker, &orders, 2).await;
+    let messages = make_dead_letters::<H>(test, &broker, &orders, 2).await;
     // One after them has taken effect meanwhile.
     put(&broker, &numbered(1, 3)).await;
     let report = within(inbox::<H>(test, &broker, &orders).drain_until_idle())
@@ -268,11 +268,11 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     assert_eq!(lines(&test, consumer, 1).await, [1, 3, 2, 4]);
 }
 
-async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
+async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    give_up::<letter_by_message_id>(&test, &broker, &orders, 2).await;
+    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 2).await;
     let runs = orders.seen().runs.len();
     assert_eq!(retry(&test, consumer).await, 2);
     let letters = DeadLetters::new(test.db.clone());
@@ -286,7 +286,7 @@ async fn a_discarded_letter_is_not_tried_again(test: TestDb) {
     assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
-/// One call per message that is given up, when the letter is there to be read; and one more if it is tried again and fails again.
+/// One call per message that is dead-lettered, when the dead letter is there to be read; and one more if it is tried again and fails again.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -294,18 +294,18 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     let (told, sink) = (Arc::new(Mutex::new(Vec::new())), MemoryDeadLetters::new());
     let hook = {
         let (told, db) = (told.clone(), test.connect_again().await);
-        move |given_up: outbox_inbox::GivenUp<'_>| {
-            let (db, consumer) = (db.clone(), given_up.consumer.to_owned());
+        move |dead: outbox_inbox::DeadDelivery<'_>| {
+            let (db, consumer) = (db.clone(), dead.consumer.to_owned());
             let letters = tokio::task::block_in_place(|| {
                 tokio::runtime::Handle::current()
                     .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
             });
-            let event_id = given_up.message.map(|message| message.event_id);
+            let event_id = dead.message.map(|message| message.event_id);
             let found = letters.iter().find(|letter| letter.event_id == event_id);
             let found = found.map(|letter| (letter.attempts, letter.error.clone()));
             told.lock()
                 .unwrap()
-                .push((event_id, (given_up.attempts, given_up.error.to_owned()), found));
+                .push((event_id, (dead.attempts, dead.error.to_owned()), found));
         }
     };
     // The letter is in the table, whoever does not take the copy.
@@ -375,12 +375,12 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
 
 on_every_backend!(
     a_running_inbox_takes_up_what_is_marked,
-    letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
-    every_strategy_tries_its_letters_again,
+    dead_letters_of_an_aggregate_run_in_order_and_stop_at_the_first_that_fails,
+    every_strategy_tries_its_dead_letters_again,
     a_late_message_takes_effect_when_it_is_told_to,
-    a_discarded_letter_is_not_tried_again,
+    a_discarded_dead_letter_is_not_tried_again,
 );
 on_every_backend!(without memory:
-    a_letter_whose_handler_ends_the_process_stays_open,
+    a_dead_letter_whose_handler_ends_the_process_stays_open,
     who_asks_is_told_once_and_after_the_commit,
 );

@@ -1,7 +1,7 @@
 //! Fetches what waits and is due.
 //!
-//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in hand. Such a one is what a relay leaves
-//! behind that had it in hand when it died; it becomes waiting as soon as the walk meets it. All statements see one snapshot, so a message
+//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in flight. Such a one is what a relay leaves
+//! behind that had it in flight when it died; it becomes waiting as soon as the scan meets it. All statements see one snapshot, so a message
 //! cannot slip from pending to waiting between them. Absent: locks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,26 +11,26 @@ use outbox_core::{Fetched, StoreError};
 use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
-use super::fetch::{Bounds, Walked, corrupt, read_all};
+use super::fetch::{Bounds, ScannedRow, corrupt, read_all};
 use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
 
-const CONTEXT: &str = "held messages could not be fetched";
+const CONTEXT: &str = "waiting messages could not be fetched";
 
 /// Aggregates per statement where each takes a query of its own.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages that are compared with waiting ones, beside those in hand. More than that below a waiting one means that the walk has to go on first.
+/// Pending messages that are compared with waiting ones, beside those in flight. More than that below a waiting one means that the scan has to go on first.
 const PENDING_MAX: i64 = 5_000;
 
 /// What to fetch; owned, because it is fetched in a task of its own.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) partitions: Vec<i64>,
-    pub(super) in_hand: Vec<i64>,
+    pub(super) in_flight: Vec<i64>,
     pub(super) excluding: Vec<Key>,
     pub(super) per_aggregate: i64,
     pub(super) bounds: Bounds,
@@ -39,16 +39,16 @@ pub(super) struct Request {
 /// Rows that are due together, in sequence.
 struct Group {
     due_micros: i64,
-    rows: Vec<Walked>,
+    rows: Vec<ScannedRow>,
 }
 
 pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> Result<Fetched, StoreError> {
     let tx = db.snapshot().await.map_err(failed(CONTEXT))?;
-    let mut groups = held_groups(&tx, dialect, &request).await?;
+    let mut groups = blocked_groups(&tx, dialect, &request).await?;
     let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
     for last in groups.iter().filter_map(|group| group.rows.last()) {
-        let seq = highest.entry(i64::from(last.row.partition)).or_default();
-        *seq = last.row.seq.max(*seq);
+        let row_id = highest.entry(i64::from(last.row.partition)).or_default();
+        *row_id = last.row.row_id.max(*row_id);
     }
     if !highest.is_empty() {
         let barrier = Barrier::read(&tx, dialect, &request, highest).await?;
@@ -56,7 +56,7 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
             let open = group
                 .rows
                 .iter()
-                .take_while(|walked| !barrier.stops(walked))
+                .take_while(|scanned| !barrier.stops(scanned))
                 .count();
             group.rows.truncate(open);
         }
@@ -67,94 +67,98 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
     Ok(answer(groups, request.bounds))
 }
 
-/// The oldest waiting rows of due holds.
-async fn held_groups(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
+/// The oldest waiting rows of blocks that have ended.
+async fn blocked_groups(
+    tx: &Session,
+    dialect: &Dialect,
+    request: &Request,
+) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // Each row in hand can keep one hold from yielding anything.
-    let in_hand = i64::try_from(request.in_hand.len()).unwrap_or(i64::MAX);
+    // Each row in flight can keep one block from yielding anything.
+    let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
-        in_hand: &[],
-        limit: rows_max.saturating_add(in_hand),
+        in_flight: &[],
+        limit: rows_max.saturating_add(in_flight),
     };
     let statement = if scope.owns_all() {
-        dialect.due_holds(scope, &request.excluding)
+        dialect.ended_blocks(scope, &request.excluding)
     } else {
-        // All that is in hand may be of one partition.
+        // All that is in flight may be of one partition.
         let share = Scope {
             limit: rows_max,
             ..scope
         };
-        dialect.due_holds_own(scope, share.share().saturating_add(in_hand), &request.excluding)
+        dialect.ended_blocks_own(scope, share.share().saturating_add(in_flight), &request.excluding)
     };
-    let holds = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
-    let mut holds = holds
+    let blocks = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
+    let mut blocks = blocks
         .iter()
         .map(|row| Ok((read_key(row)?, row.try_get::<i64>("", "due_micros")?)))
         .collect::<Result<Vec<_>, DbErr>>()
         .map_err(corrupt)?;
-    holds.sort_by_key(|(_, due_micros)| *due_micros);
-    holds.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
-    let keys: Vec<Key> = holds.iter().map(|(key, _)| key.clone()).collect();
-    let (mut groups, mut left) = (HashMap::<Key, Vec<Walked>>::new(), request.bounds);
+    blocks.sort_by_key(|(_, due_micros)| *due_micros);
+    blocks.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
+    let keys: Vec<Key> = blocks.iter().map(|(key, _)| key.clone()).collect();
+    let (mut groups, mut left) = (HashMap::<Key, Vec<ScannedRow>>::new(), request.bounds);
     for keys in keys.chunks(AGGREGATES_MAX) {
-        for (walked, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
-            left.take(walked.bytes());
-            groups.entry(key).or_default().push(walked);
+        for (scanned, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
+            left.take(scanned.bytes());
+            groups.entry(key).or_default().push(scanned);
         }
         if left.rows == 0 || left.bytes == 0 {
             break;
         }
     }
-    let groups = holds.into_iter().filter_map(|(key, due_micros)| {
+    let groups = blocks.into_iter().filter_map(|(key, due_micros)| {
         let rows = groups.remove(&key)?;
         Some(Group { due_micros, rows })
     });
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of some aggregates, in the order of their keys.
+/// The oldest waiting rows of some aggregates, in the order of their row ids.
 async fn oldest_waiting(
     tx: &Session,
     dialect: &Dialect,
     request: &Request,
     keys: &[Key],
     left: Bounds,
-) -> Result<Vec<(Walked, Key)>, StoreError> {
+) -> Result<Vec<(ScannedRow, Key)>, StoreError> {
     let statement = match dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_hand, request.per_aggregate),
+        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, request.per_aggregate),
         _ => {
-            let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+            let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
             let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
-            let limit = request.per_aggregate.saturating_add(in_hand.len() as i64);
+            let limit = request.per_aggregate.saturating_add(in_flight.len() as i64);
             let rows = tx
-                .query_all_raw(dialect.waiting_seqs_of(keys, limit))
+                .query_all_raw(dialect.waiting_row_ids_of(keys, limit))
                 .await
                 .map_err(failed(CONTEXT))?;
-            let mut seqs = vec![Vec::new(); keys.len()];
+            let mut row_ids = vec![Vec::new(); keys.len()];
             for row in rows {
-                let (seq, position) = (int(&row, "seq")?, int(&row, "position")?);
-                if !in_hand.contains(&seq)
-                    && let Some(seqs) = usize::try_from(position).ok().and_then(|n| seqs.get_mut(n))
+                let (row_id, key_no) = (int(&row, "row_id")?, int(&row, "key_no")?);
+                if !in_flight.contains(&row_id)
+                    && let Some(row_ids) = usize::try_from(key_no).ok().and_then(|n| row_ids.get_mut(n))
                 {
-                    seqs.push(seq);
+                    row_ids.push(row_id);
                 }
             }
-            for seqs in &mut seqs {
-                seqs.sort_unstable();
-                seqs.truncate(per_aggregate);
+            for row_ids in &mut row_ids {
+                row_ids.sort_unstable();
+                row_ids.truncate(per_aggregate);
             }
-            let seqs: Vec<i64> = seqs.into_iter().flatten().take(left.rows).collect();
-            if seqs.is_empty() {
+            let row_ids: Vec<i64> = row_ids.into_iter().flatten().take(left.rows).collect();
+            if row_ids.is_empty() {
                 return Ok(Vec::new());
             }
-            dialect.waiting_rows(&seqs)
+            dialect.waiting_rows(&row_ids)
         }
     };
     let rows = read_all(tx, statement, true, left.bytes).await?;
     rows.into_iter()
-        .map(|(walked, row)| Ok((walked, read_key(&row).map_err(corrupt)?)))
+        .map(|(scanned, row)| Ok((scanned, read_key(&row).map_err(corrupt)?)))
         .collect()
 }
 
@@ -166,7 +170,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
 async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
     let scope = Scope {
         partitions: &request.partitions,
-        in_hand: &request.in_hand,
+        in_flight: &request.in_flight,
         limit: i64::try_from(request.bounds.rows).unwrap_or(i64::MAX),
     };
     let statement = match dialect.backend {
@@ -175,19 +179,19 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
         _ => {
             let first =
                 |partitions: &[i64], limit| dialect.first_alone(partitions, limit, &request.excluding);
-            let (seqs, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
-            if seqs.is_empty() {
+            let (row_ids, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
+            if row_ids.is_empty() {
                 return Ok(Vec::new());
             }
-            dialect.alone_rows(&seqs)
+            dialect.alone_rows(&row_ids)
         }
     };
     let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
     rows.into_iter()
-        .map(|(walked, row)| {
+        .map(|(scanned, row)| {
             Ok(Group {
                 due_micros: row.try_get("", "due_micros").map_err(corrupt)?,
-                rows: vec![walked],
+                rows: vec![scanned],
             })
         })
         .collect()
@@ -196,20 +200,20 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
 fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     let mut fetched = Fetched::default();
     for Group { rows, .. } in groups {
-        for (n, walked) in rows.into_iter().enumerate() {
+        for (n, scanned) in rows.into_iter().enumerate() {
             if fetched.more {
                 return fetched;
             }
-            if walked.has_to_wait {
-                // Only the oldest prolongs the hold; a later one will be the oldest in its turn.
+            if scanned.has_to_wait {
+                // Only the oldest prolongs the block; a later one will be the oldest in its turn.
                 if n == 0 {
-                    fetched.waits.push(walked.waits());
+                    fetched.waits.push(scanned.waits());
                     fetched.more = !bounds.take(0);
                 }
                 break;
             }
-            fetched.more = !bounds.take(walked.bytes());
-            fetched.due.push(walked.row);
+            fetched.more = !bounds.take(scanned.bytes());
+            fetched.due.push(scanned.row);
         }
     }
     fetched
@@ -231,9 +235,9 @@ impl Barrier {
         request: &Request,
         highest: BTreeMap<i64, i64>,
     ) -> Result<Self, StoreError> {
-        let in_hand: HashSet<i64> = request.in_hand.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
         let bounds: Vec<(i64, i64)> = highest.into_iter().collect();
-        let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_hand.len() as i64;
+        let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_flight.len() as i64;
         let rows = tx
             .query_all_raw(dialect.pending_below(&bounds, limit))
             .await
@@ -244,13 +248,13 @@ impl Barrier {
         };
         let mut read: HashMap<i64, (i64, i64)> = HashMap::new();
         for row in rows {
-            let (partition, seq) = (int(&row, "partition_no")?, int(&row, "seq")?);
+            let (partition, row_id) = (int(&row, "partition_no")?, int(&row, "row_id")?);
             let (count, last) = read.entry(partition).or_default();
-            (*count, *last) = (*count + 1, seq.max(*last));
-            if !in_hand.contains(&seq) {
+            (*count, *last) = (*count + 1, row_id.max(*last));
+            if !in_flight.contains(&row_id) {
                 let pending = barrier.pending.entry(read_key(&row).map_err(corrupt)?);
-                let oldest = pending.or_insert(seq);
-                *oldest = seq.min(*oldest);
+                let oldest = pending.or_insert(row_id);
+                *oldest = row_id.min(*oldest);
             }
         }
         let cut = read.into_iter().filter(|(_, (count, _))| *count >= limit);
@@ -258,11 +262,11 @@ impl Barrier {
         Ok(barrier)
     }
 
-    fn stops(&self, walked: &Walked) -> bool {
-        let seq = walked.row.seq;
-        let pending = self.pending.get(&Key::from(&walked.row.aggregate));
-        let known_until = self.known_until.get(&i64::from(walked.row.partition));
-        known_until.is_some_and(|known| *known < seq) || pending.is_some_and(|pending| *pending < seq)
+    fn stops(&self, scanned: &ScannedRow) -> bool {
+        let row_id = scanned.row.row_id;
+        let pending = self.pending.get(&Key::from(&scanned.row.aggregate));
+        let known_until = self.known_until.get(&i64::from(scanned.row.partition));
+        known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(|pending| *pending < row_id)
     }
 }
 

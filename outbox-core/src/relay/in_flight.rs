@@ -1,7 +1,7 @@
-//! What is in the relay's hands: fetched and not settled yet.
+//! Messages in flight: fetched and not settled yet.
 //!
-//! Invariants: a row is in hand from the fetch that returned it until the store took its verdict, or until everything is forgotten; a verdict that the store
-//! did not take stays and goes first. A lane that a verdict closed stays closed until every fetch that could have missed the verdict is over: what
+//! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, or until everything is forgotten. A verdict that the
+//! store did not take stays and goes first. A lane that a verdict closed stays closed until every fetch that could have missed the verdict is over: what
 //! such a fetch returns of it must wait as well. Absent here: I/O.
 
 use std::collections::{HashMap, HashSet};
@@ -9,13 +9,13 @@ use std::mem;
 
 use tokio::time::Instant;
 
-use super::ParkedMessage;
+use super::DeadMessage;
 use super::schedule::Key;
 use crate::store::{FetchedRow, Settlement, Verdict};
 
 #[derive(Debug, Default)]
-pub(super) struct Hand {
-    /// Keys of the rows in hand.
+pub(super) struct InFlight {
+    /// Row ids of the rows in flight.
     rows: HashSet<i64>,
     unsettled: Unsettled,
     /// When the oldest of the unsettled verdicts was given.
@@ -33,12 +33,12 @@ pub(super) struct Hand {
 pub(super) struct Unsettled {
     pub(super) settlements: Vec<Settlement>,
     pub(super) closed: Vec<Key>,
-    pub(super) parked: Vec<ParkedMessage>,
+    pub(super) dead: Vec<DeadMessage>,
     /// Something that a fetch returned is to wait.
     sets_aside: bool,
 }
 
-impl Hand {
+impl InFlight {
     /// A fetch begins; returns its number and the rows that it is to leave out.
     pub(super) fn begin_fetch(&mut self) -> (u64, Vec<i64>) {
         self.fetches += 1;
@@ -56,35 +56,35 @@ impl Hand {
         let closed = !self.closed.is_empty() && self.closed.get(&Key::of(row)).is_some_and(is_closed);
         if closed {
             self.set_aside(vec![Settlement {
-                seq: row.seq,
+                row_id: row.row_id,
                 partition: row.partition,
                 waited: row.waited,
                 verdict: Verdict::Waits,
             }]);
         } else {
-            self.rows.insert(row.seq);
+            self.rows.insert(row.row_id);
         }
         !closed
     }
 
-    /// Gives a verdict on a row in hand.
+    /// Gives a verdict on a row in flight.
     pub(super) fn settle(&mut self, row: &FetchedRow, verdict: Verdict) {
-        self.rows.insert(row.seq);
+        self.rows.insert(row.row_id);
         self.add(Settlement {
-            seq: row.seq,
+            row_id: row.row_id,
             partition: row.partition,
             waited: row.waited,
             verdict,
         });
     }
 
-    /// Sets aside what a fetch said has to wait. It is not in hand: a fetch that left it out would take its successors for due.
+    /// Sets aside what a fetch said has to wait. It is not in flight: a fetch that left it out would take its successors for due.
     pub(super) fn set_aside(&mut self, waits: Vec<Settlement>) {
         self.unsettled.sets_aside |= !waits.is_empty();
         waits.into_iter().for_each(|settlement| self.add(settlement));
     }
 
-    /// Whether something is being set aside; until it is, a walk would only meet it again.
+    /// Whether something is being set aside; until it is, a scan would only meet it again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.setting_aside || self.unsettled.sets_aside
     }
@@ -101,13 +101,13 @@ impl Hand {
     }
 
     /// To be told once it is settled.
-    pub(super) fn parked(&mut self, message: ParkedMessage) {
-        self.unsettled.parked.push(message);
+    pub(super) fn dead(&mut self, message: DeadMessage) {
+        self.unsettled.dead.push(message);
     }
 
     /// A row goes back to the store without a verdict.
-    pub(super) fn drop_row(&mut self, seq: i64) {
-        self.rows.remove(&seq);
+    pub(super) fn drop_row(&mut self, row_id: i64) {
+        self.rows.remove(&row_id);
     }
 
     /// Verdicts to be settled.
@@ -131,7 +131,7 @@ impl Hand {
     pub(super) fn settled(&mut self, settled: &Unsettled) {
         self.setting_aside = false;
         for settlement in &settled.settlements {
-            self.rows.remove(&settlement.seq);
+            self.rows.remove(&settlement.row_id);
         }
         for key in &settled.closed {
             // Closed again meanwhile, by a verdict that is still here?
@@ -145,7 +145,7 @@ impl Hand {
     pub(super) fn not_settled(&mut self, mut unsettled: Unsettled) {
         unsettled.settlements.append(&mut self.unsettled.settlements);
         unsettled.closed.append(&mut self.unsettled.closed);
-        unsettled.parked.append(&mut self.unsettled.parked);
+        unsettled.dead.append(&mut self.unsettled.dead);
         unsettled.sets_aside |= self.unsettled.sets_aside;
         self.setting_aside = false;
         self.unsettled = unsettled;
@@ -163,9 +163,9 @@ impl Hand {
     /// Everything without a verdict goes back to the store. `settling` is on its way there.
     pub(super) fn forget(&mut self, settling: &[Settlement]) {
         let kept = self.unsettled.settlements.iter().chain(settling);
-        // What is only set aside is not in hand; if a verdict closed its lane, that is not forgotten.
+        // What is only set aside is not in flight; if a verdict closed its lane, that is not forgotten.
         let kept = kept.filter(|settlement| settlement.verdict != Verdict::Waits);
-        self.rows = kept.map(|settlement| settlement.seq).collect();
+        self.rows = kept.map(|settlement| settlement.row_id).collect();
     }
 
     /// Everything goes back to the store, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled.
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use crate::message::Aggregate;
 
-    fn row(seq: i64) -> FetchedRow {
+    fn row(row_id: i64) -> FetchedRow {
         FetchedRow {
-            seq,
+            row_id,
             partition: 0,
             aggregate: Aggregate::new("thing", "a"),
             sequenced: true,
@@ -203,52 +203,57 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_that_began_before_a_hold_was_settled_does_not_overtake_it() {
-        let mut hand = Hand::default();
-        let (first, _) = hand.begin_fetch();
-        assert!(hand.take(first, &row(1)));
-        let (second, in_hand) = hand.begin_fetch();
-        assert_eq!(in_hand, [1]);
-        hand.settle(&row(1), Verdict::Waits);
-        hand.close(Key::of(&row(1)));
-        let settling = hand.begin_settle();
-        assert!(!hand.take(second, &row(2)), "not settled yet");
-        hand.settled(&settling);
-        assert!(!hand.take(second, &row(3)), "the fetch began before");
-        let (third, in_hand) = hand.begin_fetch();
-        assert!(in_hand.is_empty(), "what waits is looked at again: {in_hand:?}");
-        assert!(hand.take(third, &row(2)));
+    fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
+        let mut in_flight = InFlight::default();
+        let (first, _) = in_flight.begin_fetch();
+        assert!(in_flight.take(first, &row(1)));
+        let (second, left_out) = in_flight.begin_fetch();
+        assert_eq!(left_out, [1]);
+        in_flight.settle(&row(1), Verdict::Waits);
+        in_flight.close(Key::of(&row(1)));
+        let settling = in_flight.begin_settle();
+        assert!(!in_flight.take(second, &row(2)), "not settled yet");
+        in_flight.settled(&settling);
+        assert!(!in_flight.take(second, &row(3)), "the fetch began before");
+        let (third, left_out) = in_flight.begin_fetch();
+        assert!(left_out.is_empty(), "what waits is looked at again: {left_out:?}");
+        assert!(in_flight.take(third, &row(2)));
     }
 
     #[test]
     fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
-        let mut hand = Hand::default();
-        hand.settle(&row(1), Verdict::Published { keep: true });
-        let settling = hand.begin_settle();
-        hand.set_aside(vec![Settlement {
-            seq: 2,
+        let mut in_flight = InFlight::default();
+        in_flight.settle(&row(1), Verdict::Published { keep: true });
+        let settling = in_flight.begin_settle();
+        in_flight.set_aside(vec![Settlement {
+            row_id: 2,
             partition: 0,
             waited: false,
             verdict: Verdict::Waits,
         }]);
-        hand.settled(&settling);
-        assert!(hand.is_setting_aside());
-        let settling = hand.begin_settle();
-        assert!(hand.is_setting_aside());
-        hand.settled(&settling);
-        assert!(!hand.is_setting_aside());
+        in_flight.settled(&settling);
+        assert!(in_flight.is_setting_aside());
+        let settling = in_flight.begin_settle();
+        assert!(in_flight.is_setting_aside());
+        in_flight.settled(&settling);
+        assert!(!in_flight.is_setting_aside());
     }
 
     #[test]
     fn verdicts_that_were_not_taken_go_first() {
-        let mut hand = Hand::default();
-        hand.settle(&row(1), Verdict::Published { keep: true });
-        let settling = hand.begin_settle();
-        hand.settle(&row(2), Verdict::Published { keep: true });
-        hand.not_settled(settling);
-        hand.forget(&[]);
-        let seqs: Vec<_> = hand.begin_settle().settlements.iter().map(|s| s.seq).collect();
-        assert_eq!(seqs, [1, 2]);
-        assert_eq!(hand.begin_fetch().1, [1, 2]);
+        let mut in_flight = InFlight::default();
+        in_flight.settle(&row(1), Verdict::Published { keep: true });
+        let settling = in_flight.begin_settle();
+        in_flight.settle(&row(2), Verdict::Published { keep: true });
+        in_flight.not_settled(settling);
+        in_flight.forget(&[]);
+        let row_ids: Vec<_> = in_flight
+            .begin_settle()
+            .settlements
+            .iter()
+            .map(|s| s.row_id)
+            .collect();
+        assert_eq!(row_ids, [1, 2]);
+        assert_eq!(in_flight.begin_fetch().1, [1, 2]);
     }
 }

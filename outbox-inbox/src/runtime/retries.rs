@@ -1,4 +1,4 @@
-//! Dead letters that an operator wants to be tried again enter the lanes of the consumer that gave them up.
+//! Dead letters that an operator wants to be tried again enter the lanes of their consumer.
 //!
 //! Invariant: they wait in the lane of their aggregate like any other message. Absent here: taking one for this process, and what becomes of it
 //! ([`crate::dead_letter::retry`]).
@@ -7,13 +7,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Source;
+use outbox_core::Subscriber;
 use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
 use super::job::{InFlight, Origin};
 use super::lanes::LaneKey;
-use crate::dead_letter::{StoredLetter, retry};
+use crate::dead_letter::{StoredDeadLetter, retry};
 use crate::handler::describe;
 
 /// How often a consumer looks for dead letters that are to be tried again.
@@ -21,11 +21,11 @@ pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// Most of them at a time.
 const MAX: u32 = 100;
 
-impl<S: Source> Dispatcher<S> {
+impl<S: Subscriber> Dispatcher<S> {
     /// Looks for dead letters that are to be tried again, beside the loop.
-    pub(super) fn look_for_letters(&mut self) {
+    pub(super) fn poll_retries(&mut self) {
         let known = |origin: &Origin<_>| match origin {
-            Origin::Letter(letter) => Some(letter.id),
+            Origin::DeadLetter(letter) => Some(letter.id),
             Origin::Broker(_) => None,
         };
         let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
@@ -35,7 +35,7 @@ impl<S: Source> Dispatcher<S> {
             .config
             .buffer_bytes
             .saturating_sub(self.bytes);
-        let (consumer, found) = (self.consumer.clone(), self.letters.0.clone());
+        let (consumer, found) = (self.consumer.clone(), self.retries.0.clone());
         self.tasks.spawn(async move {
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
             match retry::due(pool, sql, consumer.name, MAX, room).await {
@@ -54,18 +54,18 @@ impl<S: Source> Dispatcher<S> {
 
     /// A letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of
     /// them again meanwhile: the one that failed comes first, in the next look.
-    pub(super) fn forget_letters(&mut self, lane: &Arc<LaneKey>, now: Instant) {
-        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::Letter(_));
+    pub(super) fn forget_retries(&mut self, lane: &Arc<LaneKey>, now: Instant) {
+        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::DeadLetter(_));
         for letter in self.lanes.withdraw(lane, is_letter, now) {
-            self.answered(letter.ticket);
+            self.answered(letter.local_id);
         }
     }
 
-    pub(super) fn accept_letters(&mut self, letters: Vec<StoredLetter>) {
+    pub(super) fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             let letter = Arc::new(letter);
-            let item = self.consumer.item_of(letter.clone());
-            let (key, in_flight) = self.enter(Origin::Letter(letter), item);
+            let routed = self.consumer.routed_letter(letter.clone());
+            let (key, in_flight) = self.enter(Origin::DeadLetter(letter), routed);
             self.lanes.push(key, in_flight, Instant::now());
         }
     }

@@ -7,17 +7,17 @@ use outbox_core::Message;
 use outbox_core::codec::DecodeError;
 use tokio::time::Instant;
 
-use crate::dead_letter::StoredLetter;
+use crate::dead_letter::StoredDeadLetter;
 use crate::handler::Registration;
 
 /// A message at a consumer.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct RoutedMessage {
     pub(crate) message: Result<Arc<Message>, DecodeError>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
     /// The dead letter that it comes from, if the broker did not deliver it.
-    pub(crate) letter: Option<Arc<StoredLetter>>,
+    pub(crate) letter: Option<Arc<StoredDeadLetter>>,
 }
 
 /// Which handler a message has.
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
     /// The number of an attempt that is counted and has not run.
     pub(crate) counted: Option<u32>,
     /// Times in a row that the database was in trouble.
-    pub(crate) troubles: u32,
+    pub(crate) database_failures: u32,
     /// Runs that a conflict or a lost connection has ended.
     pub(crate) interruptions: u32,
     /// Times that handling it panicked, if it is no message. Those of a message are attempts.
@@ -81,10 +81,10 @@ pub(super) struct Early {
     pub(super) expected: u64,
     pub(super) since: Instant,
     /// It took too long, which was reported.
-    pub(super) given_up: bool,
+    pub(super) expired: bool,
 }
 
-impl Item {
+impl RoutedMessage {
     pub(super) fn new(
         message: Result<Arc<Message>, DecodeError>,
         route: Route,
@@ -122,9 +122,9 @@ impl Item {
 pub(crate) enum Handling {
     /// It took effect.
     Handled,
-    /// It was handled or given up before.
+    /// It was handled or dead-lettered before.
     Duplicate,
-    /// It was given up and is kept.
+    /// It was dead-lettered and is kept.
     DeadLettered,
     /// Nobody wants it.
     Skipped,

@@ -98,15 +98,15 @@ fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;
     let is_tail = rng.bool();
-    let positions: HashSet<u64> = if is_tail {
-        checker.positions().rev().take(rng.usize(1..=20)).collect()
+    let stream_sequences: HashSet<u64> = if is_tail {
+        checker.stream_sequences().rev().take(rng.usize(1..=20)).collect()
     } else {
-        checker.positions().filter(|_| rng.u8(..) < 30).collect()
+        checker.stream_sequences().filter(|_| rng.u8(..) < 30).collect()
     };
-    world.broker.lock().lose(&positions, is_tail);
-    checker.lost(&positions, is_tail);
+    world.broker.lock().lose(&stream_sequences, is_tail);
+    checker.lost(&stream_sequences, is_tail);
 }
 
 fn note(world: &World, what: &'static str) {
-    world.shared().checker.history.note(Event::Weather { what });
+    world.shared().checker.history.note(Event::Fault { what });
 }

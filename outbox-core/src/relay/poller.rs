@@ -1,0 +1,240 @@
+//! Decides which query of the relay is due: for pending messages, or for waiting ones.
+//!
+//! Invariant: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Absent here:
+//! fetching, and whether there is room.
+
+use std::mem;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::config::RelayConfig;
+use crate::telemetry;
+
+/// While nothing waits, waiting messages are polled for this many times more rarely than pending ones.
+const WAITING_IDLE_FACTOR: u32 = 5;
+
+#[derive(Debug)]
+pub(super) struct Poller {
+    poll_min: Duration,
+    poll_max: Duration,
+    pending_at: Instant,
+    pending_idle: Duration,
+    waiting_at: Instant,
+    waiting_idle: Duration,
+    /// A commit was reported since the last poll for pending messages.
+    woken: bool,
+    /// The present poll follows a report.
+    by_wake: bool,
+    /// Whether the last poll that began with nothing in flight found nothing: for pending messages, and for waiting ones.
+    ended: [bool; 2],
+}
+
+/// What to ask the store for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Query {
+    /// Pending messages.
+    Pending,
+    /// Waiting messages that are due.
+    Waiting,
+}
+
+impl Poller {
+    pub(super) fn new(config: &RelayConfig) -> Self {
+        let now = Instant::now();
+        Self {
+            poll_min: config.poll_min,
+            poll_max: config.poll_max,
+            pending_at: now,
+            pending_idle: config.poll_min,
+            waiting_at: now,
+            waiting_idle: config.poll_max,
+            woken: false,
+            by_wake: false,
+            ended: [false; 2],
+        }
+    }
+
+    /// The query to run now. If both are due: the one that has been due for longer, or pending messages if `pending_first`.
+    pub(super) fn due(&self, pending_first: bool) -> Option<Query> {
+        let now = Instant::now();
+        match (self.pending_at <= now, self.waiting_at <= now) {
+            (true, true) if pending_first || self.pending_at < self.waiting_at => Some(Query::Pending),
+            (_, true) => Some(Query::Waiting),
+            (true, false) => Some(Query::Pending),
+            (false, false) => None,
+        }
+    }
+
+    /// When something is due next.
+    pub(super) fn next_at(&self) -> Instant {
+        self.pending_at.min(self.waiting_at)
+    }
+
+    /// Something was committed.
+    pub(super) fn wake(&mut self) {
+        self.pending_at = self.pending_at.min(Instant::now());
+        self.pending_idle = self.poll_min;
+        self.woken = true;
+    }
+
+    /// Partitions were taken over, or a fetch was given up: ask for everything again.
+    pub(super) fn restart(&mut self) {
+        let now = Instant::now();
+        self.pending_at = now;
+        self.waiting_at = now;
+        self.pending_idle = self.poll_min;
+        self.waiting_idle = self.poll_max;
+        self.ended = [false; 2];
+    }
+
+    /// An aggregate is to be blocked for this long.
+    pub(super) fn block(&mut self, delay: Duration) {
+        self.waiting_at = self.waiting_at.min(Instant::now() + delay);
+        self.waiting_idle = self.poll_max;
+    }
+
+    /// A poll begins; a wake-up from now on concerns the next one.
+    pub(super) fn begin(&mut self, query: Query) {
+        let now = Instant::now();
+        match query {
+            Query::Pending => {
+                self.pending_at = now + self.poll_max;
+                self.by_wake = mem::take(&mut self.woken);
+            }
+            Query::Waiting => self.waiting_at = now + self.poll_max * WAITING_IDLE_FACTOR,
+        }
+    }
+
+    /// A poll is over. `alone` says that nothing was in flight when it began.
+    pub(super) fn end(&mut self, query: Query, found: bool, more: bool, alone: bool) {
+        let now = Instant::now();
+        self.ended[query as usize] = !found && !more && alone;
+        match query {
+            Query::Pending => {
+                if found {
+                    telemetry::found(self.by_wake);
+                }
+                if found || more {
+                    self.pending_idle = self.poll_min;
+                    self.ended[Query::Waiting as usize] = false;
+                }
+                let pause = if more { Duration::ZERO } else { self.pending_idle };
+                self.pending_at = self.pending_at.min(now + pause);
+                if !found {
+                    self.pending_idle = (self.pending_idle * 2).min(self.poll_max);
+                }
+            }
+            Query::Waiting => {
+                if found || more {
+                    self.waiting_idle = self.poll_max;
+                    self.waiting_at = now;
+                    self.ended[Query::Pending as usize] = false;
+                } else {
+                    self.waiting_at = self.waiting_at.min(now + self.waiting_idle);
+                    self.waiting_idle = (self.waiting_idle * 2).min(self.poll_max * WAITING_IDLE_FACTOR);
+                }
+            }
+        }
+    }
+
+    /// A poll failed: later.
+    pub(super) fn postpone(&mut self, pause: Duration) {
+        let next = Instant::now() + pause;
+        self.pending_at = next;
+        self.waiting_at = next;
+    }
+
+    /// The query that has not been run with nothing in flight since something was found.
+    pub(super) fn not_ended(&self) -> Option<Query> {
+        [Query::Pending, Query::Waiting]
+            .into_iter()
+            .find(|query| !self.ended[*query as usize])
+    }
+
+    /// Whether there is nothing to publish now, as far as is known.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended == [true; 2]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poller() -> Poller {
+        Poller::new(&RelayConfig::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_polls_become_rarer_down_to_their_bounds() {
+        let mut poller = poller();
+        let (mut pending, mut waiting) = (0, 0);
+        let end = Instant::now() + Duration::from_secs(100);
+        while Instant::now() < end {
+            while let Some(query) = poller.due(false) {
+                poller.begin(query);
+                poller.end(query, false, false, true);
+                match query {
+                    Query::Pending => pending += 1,
+                    Query::Waiting => waiting += 1,
+                }
+            }
+            tokio::time::sleep_until(poller.next_at()).await;
+        }
+        assert!((100..=110).contains(&pending), "{pending}");
+        assert!((20..=25).contains(&waiting), "{waiting}");
+        assert!(poller.has_ended());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_during_a_fetch_is_not_missed() {
+        let mut poller = poller();
+        poller.waiting_at += Duration::from_secs(60);
+        poller.begin(Query::Pending);
+        assert_eq!(poller.due(false), None);
+        poller.wake();
+        poller.end(Query::Pending, false, false, true);
+        assert_eq!(poller.due(false), Some(Query::Pending));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_back_off_is_looked_for() {
+        let mut poller = poller();
+        for query in [Query::Waiting, Query::Pending] {
+            poller.begin(query);
+            poller.end(query, false, false, true);
+        }
+        poller.block(Duration::from_millis(10));
+        assert_eq!(poller.next_at(), Instant::now() + Duration::from_millis(10));
+    }
+
+    /// When wake-ups fail, messages are found by polling, and the metric shows it.
+    #[cfg(feature = "metrics")]
+    #[tokio::test(start_paused = true)]
+    async fn what_found_the_messages_is_counted() {
+        let recorder = metrics_util::debugging::DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            let mut poller = poller();
+            for woken in [true, false, false] {
+                if woken {
+                    poller.wake();
+                }
+                poller.begin(Query::Pending);
+                poller.end(Query::Pending, true, false, true);
+            }
+        });
+        let mut found: Vec<String> = snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .map(|(key, _, _, value)| {
+                let by = key.key().labels().next().map(|label| label.value().to_owned());
+                format!("{} {value:?}", by.unwrap_or_default())
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, ["poll Counter(2)", "wake Counter(1)"]);
+    }
+}
