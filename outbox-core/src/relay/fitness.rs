@@ -165,7 +165,7 @@ impl Checkup {
 
     /// When to ask broker and database: to come back, or to show others that are ailing that this relay is not. One that still owns partitions asks only if its
     /// own messages have not shown anything since `failed_at`, for several times as long as it waits before it calls itself ailing.
-    pub(super) fn probe_due_at(
+    pub(super) fn next_probe_at(
         &self,
         relays: Relays,
         owns: bool,

@@ -43,7 +43,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.checkup.check(failing_since, keeps, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
         }
-        if self.probe_due_at().is_none_or(|at| Instant::now() < at) {
+        if self.next_probe_at().is_none_or(|at| Instant::now() < at) {
             return;
         }
         let (store, publisher, bound) = (
@@ -61,7 +61,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// When the next probe is due, if one is wanted.
-    pub(super) fn probe_due_at(&self) -> Option<Instant> {
+    pub(super) fn next_probe_at(&self) -> Option<Instant> {
         if self.probing.is_some() || self.mode == Mode::Drain {
             return None;
         }
@@ -71,7 +71,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let failed_at = self.breaker.failed_at().filter(|_| is_store_well);
         let owns = !self.ownership.leases().is_empty();
         self.checkup
-            .probe_due_at(self.ownership.relays(), owns, failed_at)
+            .next_probe_at(self.ownership.relays(), owns, failed_at)
     }
 
     pub(super) fn probe_done(&mut self, probed: Result<(), Unfit>) {

@@ -332,7 +332,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.keeping.is_none() {
             at(Some(self.ownership.upkeep_at()));
         }
-        at(self.probe_due_at());
+        at(self.next_probe_at());
         // A drain that has found everything polls no more, and must not wake up for it.
         if self.may_fetch() && !self.has_found_all() {
             at(Some(self.poller.next_at()));
