@@ -4,6 +4,7 @@
 //! git knows or would add, so build output and local notes are nobody's business.
 
 mod guarantees;
+mod retired;
 
 use std::fs;
 use std::path::Path;
@@ -62,6 +63,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     let rules = [header, length, inheritance, example];
     let mut problems: Vec<String> = rules.iter().filter_map(|rule| rule(path, text)).collect();
     problems.extend(local_paths(path, text));
+    problems.extend(retired::problems(path, text));
     problems
 }
 

@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_blocks (
     aggregate_id   VARBINARY(1020) NOT NULL,
     partition_no   SMALLINT NOT NULL,
     blocked_until  DATETIME(6) NULL COMMENT 'null: halted',
-    halted_by      BIGINT NULL COMMENT 'row_id of the dead message',
+    halted_by      BIGINT NULL COMMENT 'row_id of the dead letter',
     PRIMARY KEY (aggregate_type, aggregate_id),
     KEY outbox_blocks_due (blocked_until),
     KEY outbox_blocks_own (partition_no, blocked_until),
