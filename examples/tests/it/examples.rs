@@ -49,20 +49,6 @@ fn check_on_nats(name: &str) {
 }
 
 #[test]
-fn the_readme_shows_the_first_example_as_it_is() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let read = |file: PathBuf| {
-        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
-    let example = read(root.join("examples/01_quickstart.rs"));
-    let readme = read(root.join("../README.md"));
-    assert!(
-        readme.contains(&example),
-        "copy examples/examples/01_quickstart.rs into the README again"
-    );
-}
-
-#[test]
 fn example_01_quickstart() {
     check("01_quickstart", &[]);
 }
