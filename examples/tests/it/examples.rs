@@ -26,12 +26,9 @@ fn expected(name: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-fn check(name: &str, nats_url: Option<&str>) {
-    let mut command = example(name);
-    if let Some(url) = nats_url {
-        command.env("NATS_URL", url);
-    }
-    let output = command
+fn check(name: &str, servers: &[(&str, &str)]) {
+    let output = example(name)
+        .envs(servers.iter().copied())
         .output()
         .unwrap_or_else(|error| panic!("{name}: {error}; is it built? `cargo test` builds it"));
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -46,28 +43,14 @@ fn check(name: &str, nats_url: Option<&str>) {
 fn check_on_nats(name: &str) {
     for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
         if let Some(url) = backend_url(variable) {
-            check(name, Some(&url));
+            check(name, &[("NATS_URL", url.as_str())]);
         }
     }
 }
 
 #[test]
-fn the_readme_shows_the_first_example_as_it_is() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let read = |file: PathBuf| {
-        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
-    let example = read(root.join("examples/01_quickstart.rs"));
-    let readme = read(root.join("../README.md"));
-    assert!(
-        readme.contains(&example),
-        "copy examples/examples/01_quickstart.rs into the README again"
-    );
-}
-
-#[test]
 fn example_01_quickstart() {
-    check("01_quickstart", None);
+    check("01_quickstart", &[]);
 }
 
 #[test]
@@ -126,57 +109,78 @@ fn serve_until(signal: Signal, nats_url: &str) {
 
 #[test]
 fn example_05_testing_your_service() {
-    check("05_testing_your_service", None);
+    check("05_testing_your_service", &[]);
 }
 
 #[test]
 fn example_06_sequence() {
-    check("06_sequence", None);
+    check("06_sequence", &[]);
 }
 
 #[test]
 fn example_07_natural() {
-    check("07_natural", None);
+    check("07_natural", &[]);
 }
 
 #[test]
 fn example_08_http_idempotency() {
-    check("08_http_idempotency", None);
+    check("08_http_idempotency", &[]);
 }
 
 #[test]
 fn example_09_business_key() {
-    check("09_business_key", None);
+    check("09_business_key", &[]);
 }
 
 #[test]
 fn example_10_constraint() {
-    check("10_constraint", None);
+    check("10_constraint", &[]);
 }
 
 #[test]
 fn example_11_outside_the_database() {
-    check("11_outside_the_database", None);
+    check("11_outside_the_database", &[]);
 }
 
 #[test]
 fn example_12_batches() {
-    check("12_batches", None);
+    check("12_batches", &[]);
 }
 
 #[test]
 fn example_13_dead_letters() {
-    check("13_dead_letters", None);
+    check("13_dead_letters", &[]);
 }
 
 #[test]
 fn example_14_versions() {
-    check("14_versions", None);
+    check("14_versions", &[]);
 }
 
 #[test]
 fn example_15_results() {
-    check("15_results", None);
+    check("15_results", &[]);
+}
+
+#[test]
+fn example_16_postgres_jetstream() {
+    let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    // One after the other: the example's schema and stream have fixed names.
+    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
+        if let Some(nats) = backend_url(variable) {
+            check(
+                "16_postgres_jetstream",
+                &[("DATABASE_URL", database.as_str()), ("NATS_URL", nats.as_str())],
+            );
+        }
+    }
+}
+
+#[test]
+fn example_17_own_transaction() {
+    check("17_own_transaction", &[]);
 }
 
 fn request(address: &str, what: &str, headers: &str) -> String {

@@ -1,5 +1,5 @@
-//! Integration tests of the examples, of the demo, of consumers that are tormented, stopped and deployed, and of what takes a database
-//! and a broker.
+//! Integration tests of the examples, of the guide that quotes them, of the demo, of consumers that are tormented, stopped and deployed, and of what
+//! takes a database and a broker.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@
 mod chaos;
 mod demo;
 mod examples;
+mod guide;
 mod lost_acks;
 mod reconcile;
 #[cfg(unix)]

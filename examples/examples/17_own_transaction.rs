@@ -1,0 +1,103 @@
+//! `cargo run -p examples --example 17_own_transaction`
+//!
+//! A change that reads before it writes: lock the row, decide, save with events, commit. And what may be repeated when nobody knows how the commit
+//! ended: a deduplication key makes the second try find the first one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` adds
+//! nothing there; on PostgreSQL, MySQL and MariaDB it locks the row.)
+
+use outbox_core::DomainEvent;
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SaveError, SaveWithEvents, testing};
+use sea_orm::{
+    ActiveModelTrait, ConnectOptions, ConnectionTrait, Database, EntityTrait, IntoActiveModel, QuerySelect,
+    Schema, Set,
+};
+use serde::{Deserialize, Serialize};
+
+mod account {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "accounts")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: i32,
+        pub cents: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "account", name = "withdrawn")]
+struct MoneyWithdrawn {
+    #[domain_event(aggregate_id)]
+    account: i32,
+    cents: i64,
+    /// Chosen by the caller, the same at each try. It names the event too, because all event types share their keys.
+    #[domain_event(dedup_key)]
+    request: String,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+async fn withdraw(
+    db: &OutboxConnection,
+    id: i32,
+    cents: i64,
+    request: &str,
+) -> Result<&'static str, Failure> {
+    // It knows the table names of `db`, and its commit wakes the relays of this process.
+    let tx = db.begin().await?;
+    let account = account::Entity::find_by_id(id)
+        .lock_exclusive()
+        .one(&tx)
+        .await?
+        .ok_or("there is no such account")?;
+    let left = account.cents - cents;
+    if left < 0 {
+        return Ok("not enough money"); // Dropping the transaction rolls it back.
+    }
+    let withdrawn = MoneyWithdrawn {
+        account: id,
+        cents,
+        request: format!("account.withdrawn/{request}"),
+    };
+    let mut account = account.into_active_model();
+    account.cents = Set(left);
+    match account.update_with_events(&tx, [withdrawn]).await {
+        Ok(_) => {}
+        // An earlier try has committed. Nothing of this one is stored.
+        Err(SaveError::Record(RecordError::DuplicateKey { .. })) => return Ok("done before"),
+        Err(error) => return Err(error.into()),
+    }
+    // After an error here nobody knows whether it is stored. Call again with the same `request`.
+    tx.commit().await?;
+    Ok("done")
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let mut options = ConnectOptions::new("sqlite::memory:");
+    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+    let pool = Database::connect(options).await?;
+    let schema = Schema::new(pool.get_database_backend());
+    pool.execute(&schema.create_table_from_entity(account::Entity))
+        .await?;
+    outbox_sea_orm::migrate(&pool).await?;
+    let account = account::ActiveModel {
+        id: Set(7),
+        cents: Set(100),
+    };
+    account.insert(&pool).await?;
+
+    let db = OutboxConnection::new(pool, OutboxConfig::default());
+    for (request, cents) in [("r-1", 30), ("r-1", 30), ("r-2", 90)] {
+        println!(
+            "{request}, {cents} cents: {}",
+            withdraw(&db, 7, cents, request).await?
+        );
+    }
+    let events = testing::recorded_events::<MoneyWithdrawn>(&db).await?;
+    println!("events recorded: {}", events.len());
+    Ok(())
+}

@@ -1,0 +1,449 @@
+//! The guide: its Rust code is code of the examples, and its links lead somewhere.
+//!
+//! A ```` ```rust ```` block of `docs/guide/*.md` stands below a line `<!-- examples/examples/NAME.rs -->` and occurs in that file, line by line. A
+//! line `// …` in the block stands for any number of lines. Indentation that all lines between two of them share does not count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Stands for lines that an excerpt leaves out.
+const SKIP: &str = "// …";
+
+/// Languages of blocks that are not compared with anything.
+const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
+
+/// Pages beside those of the guide whose links are checked.
+const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(root().join(path)).ok()
+}
+
+/// A page, with its path from the root of the repository.
+struct Page {
+    path: String,
+    text: String,
+}
+
+fn page(path: String) -> Page {
+    let text = read(&path).unwrap_or_else(|| panic!("{path} cannot be read; restore it"));
+    Page { path, text }
+}
+
+fn guide() -> Vec<Page> {
+    let folder = root().join("docs/guide");
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".md"))
+        .collect();
+    names.sort();
+    assert!(!names.is_empty(), "{} has no pages", folder.display());
+    names
+        .into_iter()
+        .map(|name| page(format!("docs/guide/{name}")))
+        .collect()
+}
+
+#[test]
+fn guide_excerpts_are_code_of_the_examples() {
+    let mut problems = Vec::new();
+    for Page { path, text } in guide() {
+        match blocks(&text) {
+            Err(line) => problems.push(format!("{path}:{line}: this block has no end; close it with ```")),
+            Ok(blocks) => {
+                let found = blocks.iter().filter_map(|block| block_problem(block, read));
+                problems.extend(found.map(|(line, problem)| format!("{path}:{line}: {problem}")));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn links_of_the_guide_lead_somewhere() {
+    let others = OTHER_PAGES.map(|path| page(path.to_owned()));
+    let mut problems = Vec::new();
+    for Page { path, text } in guide().into_iter().chain(others) {
+        for (line, target) in links(&text) {
+            let problem = link_problem(&path, target, |path| root().join(path).exists(), read);
+            problems.extend(problem.map(|problem| format!("{path}:{line}: {problem}")));
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+/// A fenced block.
+#[derive(Debug, PartialEq)]
+struct Block<'a> {
+    /// The number of the line that opens it.
+    line: usize,
+    /// What stands behind the opening fence.
+    info: &'a str,
+    /// The last line before it that is not blank.
+    before: &'a str,
+    lines: Vec<&'a str>,
+}
+
+/// The fenced blocks of a page. If one has no end: the number of the line that opens it.
+fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block<'_>> = None;
+    let mut before = "";
+    for (index, line) in text.lines().enumerate() {
+        let fence = line.trim().strip_prefix("```");
+        match (open.take(), fence) {
+            (Some(block), Some("")) => blocks.push(block),
+            (Some(mut block), _) => {
+                block.lines.push(line);
+                open = Some(block);
+            }
+            (None, Some(info)) => {
+                open = Some(Block {
+                    line: index + 1,
+                    info: info.trim(),
+                    before,
+                    lines: Vec::new(),
+                });
+            }
+            (None, None) => {}
+        }
+        if !line.trim().is_empty() {
+            before = line.trim();
+        }
+    }
+    open.map_or(Ok(blocks), |block| Err(block.line))
+}
+
+/// What is wrong with a block, and on which line.
+fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Option<(usize, String)> {
+    let language = block.info.split([',', ' ']).next().unwrap_or_default();
+    if FREE.contains(&language) {
+        return None;
+    }
+    let problem = |text: String| Some((block.line, text));
+    if language != "rust" {
+        return problem(format!(
+            "a block in `{language}`; write `rust`, or one of {}",
+            FREE.join(", ")
+        ));
+    }
+    let marker = block
+        .before
+        .strip_prefix("<!-- ")
+        .and_then(|text| text.strip_suffix(" -->"));
+    let Some(example) = marker
+        .filter(|path| path.starts_with("examples/examples/"))
+        .filter(|path| path.ends_with(".rs"))
+    else {
+        return problem(
+            "Rust code that no test compiles; take it from an example, and write the line \
+             `<!-- examples/examples/NAME.rs -->` above the block"
+                .to_owned(),
+        );
+    };
+    let Some(code) = read(example) else {
+        return problem(format!(
+            "there is no file {example}; correct the line above the block"
+        ));
+    };
+    let foreign = match excerpt(&block.lines, &code) {
+        Ok(()) => return None,
+        Err(index) => index,
+    };
+    let text = block.lines.get(foreign).map_or("", |line| line.trim());
+    Some((
+        block.line + 1 + foreign,
+        format!(
+            "`{text}` does not follow here in {example}; copy the lines again, or write `{SKIP}` for those left out"
+        ),
+    ))
+}
+
+/// Checks that the lines occur in the example. If not: the index of the first one that does not.
+fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
+    let example: Vec<&str> = example.lines().collect();
+    let mut rest = example.as_slice();
+    let parts = parts(lines);
+    if parts.is_empty() {
+        return Err(0);
+    }
+    for (start, part) in parts {
+        let Some(at) = find_lines(part, rest) else {
+            let known = (1..part.len())
+                .rev()
+                .find(|count| find_lines(&part[..*count], rest).is_some());
+            return Err(start + known.unwrap_or(0));
+        };
+        rest = &rest[at + part.len()..];
+    }
+    Ok(())
+}
+
+/// What stands between the lines `// …`, without blank lines around it, each with the index of its first line.
+fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for part in lines.split(|line| line.trim() == SKIP) {
+        let is_text = |line: &&str| !line.trim().is_empty();
+        let first = part.iter().position(is_text);
+        let last = part.iter().rposition(is_text);
+        if let (Some(first), Some(last)) = (first, last) {
+            parts.push((start + first, &part[first..=last]));
+        }
+        start += part.len() + 1;
+    }
+    parts
+}
+
+/// Where the lines of a part stand one after the other; a part has at least one line.
+fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
+    let wanted = dedented(part);
+    lines
+        .windows(part.len())
+        .position(|window| dedented(window) == wanted)
+}
+
+/// The lines without the indentation that all of them share.
+fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let indentation = lines
+        .iter()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.len() - line.trim_start().len())
+        .min()
+        .unwrap_or(0);
+    lines
+        .iter()
+        .map(|line| line.get(indentation..).unwrap_or_default().trim_end())
+        .collect()
+}
+
+/// Lines outside of fenced blocks, with their numbers.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut is_inside = false;
+    let mut prose = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().starts_with("```") {
+            is_inside = !is_inside;
+        } else if !is_inside {
+            prose.push((index + 1, line));
+        }
+    }
+    prose
+}
+
+/// The targets of links like `[text](target)`, with the numbers of their lines. Code spans are no links.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut links = Vec::new();
+    for (number, line) in prose(text) {
+        let mut rest = line;
+        while let Some(at) = rest.find(['`', ']']) {
+            let found = &rest[at..];
+            let fence = &found[..found.len() - found.trim_start_matches('`').len()];
+            if fence.is_empty() {
+                rest = &found[1..];
+                let link = rest.strip_prefix('(').and_then(|link| link.split_once(')'));
+                if let Some((target, behind)) = link {
+                    links.push((number, target));
+                    rest = behind;
+                }
+            } else {
+                // A code span ends with as many backticks as it begins with. Without an end they are text.
+                let after = &found[fence.len()..];
+                rest = after.split_once(fence).map_or(after, |(_, behind)| behind);
+            }
+        }
+    }
+    links
+}
+
+/// What is wrong with a link of a page.
+fn link_problem(
+    page: &str,
+    target: &str,
+    exists: impl Fn(&str) -> bool,
+    read: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    if target.contains("://") {
+        return None;
+    }
+    let (path, anchor) = match target.split_once('#') {
+        Some((path, anchor)) => (path, Some(anchor)),
+        None => (target, None),
+    };
+    let file = if path.is_empty() {
+        page.to_owned()
+    } else {
+        beside(page, path)
+    };
+    if !exists(&file) {
+        return Some(format!("there is no {file}; correct the link `{target}`"));
+    }
+    let anchor = anchor?;
+    let headings = read(&file).map_or_else(Vec::new, |text| anchors(&text));
+    if headings.iter().any(|heading| heading == anchor) {
+        return None;
+    }
+    Some(format!(
+        "no heading of {file} is `#{anchor}`; there are: {}",
+        headings.join(", ")
+    ))
+}
+
+/// The path that a page names by a relative one.
+fn beside(page: &str, path: &str) -> String {
+    let mut folders: Vec<&str> = page.split('/').collect();
+    folders.pop();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                folders.pop();
+            }
+            part => folders.push(part),
+        }
+    }
+    folders.join("/")
+}
+
+/// The anchors that GitHub makes of the headings.
+fn anchors(text: &str) -> Vec<String> {
+    let mut anchors: Vec<String> = Vec::new();
+    for (_, line) in prose(text) {
+        let heading = line.trim_start_matches('#');
+        let depth = line.len() - heading.len();
+        if !(1..=6).contains(&depth) || !heading.starts_with(' ') {
+            continue;
+        }
+        let plain: String = heading
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter(|character| character.is_alphanumeric() || " -_".contains(*character))
+            .map(|character| if character == ' ' { '-' } else { character })
+            .collect();
+        let mut anchor = plain.clone();
+        let mut number = 0;
+        while anchors.contains(&anchor) {
+            number += 1;
+            anchor = format!("{plain}-{number}");
+        }
+        anchors.push(anchor);
+    }
+    anchors
+}
+
+const EXAMPLE: &str =
+    "//! First.\n\nfn main() {\n    let a = 1;\n    if a > 0 {\n        print(a);\n    }\n\n    end();\n}\n";
+
+fn lines_of(text: &str) -> Vec<&str> {
+    text.lines().collect()
+}
+
+#[test]
+fn excerpts_are_found_whatever_their_indentation() {
+    for found in [
+        "let a = 1;\nif a > 0 {\n    print(a);\n}",
+        "\nfn main() {\n    let a = 1;\n",
+        "fn main() {\n    // …\n    end();\n}",
+        "// …\nprint(a);\n// …\nend();\n// …",
+        "    }\n\n    end();",
+    ] {
+        assert_eq!(excerpt(&lines_of(found), EXAMPLE), Ok(()), "{found}");
+    }
+}
+
+#[test]
+fn the_first_line_that_is_not_in_the_example_is_named() {
+    for (excerpt_text, index) in [
+        ("let a = 1;\nend();", 1),
+        ("let a = 2;", 0),
+        ("let a = 1;\nif a > 0 {\nprint(a);", 2),
+        ("fn main() {\n    // …\n    print(b);", 2),
+        ("end();\n// …\nlet a = 1;", 2),
+        ("// …", 0),
+    ] {
+        assert_eq!(
+            excerpt(&lines_of(excerpt_text), EXAMPLE),
+            Err(index),
+            "{excerpt_text}"
+        );
+    }
+}
+
+#[test]
+fn blocks_are_found_with_the_line_above_them() {
+    let text = "# Page\n<!-- examples/examples/a.rs -->\n\n```rust\nlet a;\n```\n\n```sh\n```\n";
+    let found = blocks(text).unwrap();
+    let [rust, shell] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (rust.line, rust.info, rust.before),
+        (4, "rust", "<!-- examples/examples/a.rs -->")
+    );
+    assert_eq!(rust.lines, ["let a;"]);
+    assert_eq!((shell.line, shell.info, shell.before), (8, "sh", "```"));
+    assert_eq!(blocks("text\n```rust\nlet a;\n"), Err(2));
+}
+
+#[test]
+fn a_block_that_cannot_be_compared_is_a_problem() {
+    let read = |path: &str| (path == "examples/examples/a.rs").then(|| EXAMPLE.to_owned());
+    let marked = |marker: &str, info: &str, line: &str| {
+        let text = format!("{marker}\n```{info}\n{line}\n```\n");
+        block_problem(&blocks(&text).unwrap()[0], read)
+    };
+    let marker = "<!-- examples/examples/a.rs -->";
+    assert_eq!(marked(marker, "rust", "end();"), None);
+    assert_eq!(marked("Text.", "toml", "a = 1"), None);
+    for (marker, info, line, expected) in [
+        (marker, "rust", "begin();", (3, "does not follow here")),
+        (marker, "rust,ignore", "begin();", (3, "does not follow here")),
+        ("Text.", "rust", "end();", (2, "take it from an example")),
+        (
+            "<!-- examples/examples/b.rs -->",
+            "rust",
+            "end();",
+            (2, "there is no file"),
+        ),
+        ("<!-- a.rs -->", "rust", "end();", (2, "take it from an example")),
+        (marker, "rs", "end();", (2, "write `rust`")),
+    ] {
+        let (at, text) = marked(marker, info, line).expect("a problem");
+        assert!(at == expected.0 && text.contains(expected.1), "{at}: {text}");
+    }
+}
+
+#[test]
+fn links_are_found_outside_of_code() {
+    let text = "See [a](a.md) and [`b`](../b.md#c-d).\n`[x](y)` and ``[`x`](y) `` and a[0] (z)\n```sh\n[no](no)\n```\n[c](#c)\n";
+    assert_eq!(links(text), [(1, "a.md"), (1, "../b.md#c-d"), (6, "#c")]);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_a_problem() {
+    let exists = |path: &str| ["docs/guide/a.md", "README.md", "docs/sql"].contains(&path);
+    let read = |path: &str| (path != "docs/sql").then(|| "# Top\n## `run` & stop\n## Top\n".to_owned());
+    let problem = |target| link_problem("docs/guide/a.md", target, exists, read);
+    for good in [
+        "https://example.com/#x",
+        "a.md",
+        "../../README.md#run--stop",
+        "#top-1",
+        "../sql",
+    ] {
+        assert_eq!(problem(good), None, "{good}");
+    }
+    for (bad, text) in [
+        ("b.md", "there is no docs/guide/b.md"),
+        ("#stop", "no heading of docs/guide/a.md is `#stop`"),
+    ] {
+        let found = problem(bad).expect("a problem");
+        assert!(found.contains(text), "{found}");
+    }
+}
