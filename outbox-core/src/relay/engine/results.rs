@@ -210,6 +210,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(accepted) => accepted,
             Err(error) => {
                 self.hand.not_settled(unsettled);
+                // A drain ends with this error, and settles what it can while it stops.
                 self.settle_after = Some(Instant::now() + self.config.backoff.min);
                 let pause = self.store_failed(Activity::Settling, error)?;
                 self.settle_after = Some(Instant::now() + pause);
