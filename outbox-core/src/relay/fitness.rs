@@ -79,14 +79,6 @@ impl Checkup {
         self.state == State::Ailing
     }
 
-    /// Nobody is ailing, so that no probe is wanted, and the last ones say nothing any more.
-    pub(super) fn forget_probes(&mut self) {
-        if self.state == State::Working {
-            self.probes_failing = None;
-            self.failed_probes = 0;
-        }
-    }
-
     /// Half the time that an ailing relay has failed for: with the time that passes before it hears of this, the success is still younger than that.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)

@@ -258,22 +258,21 @@ struct Share {
 fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
-    // Nobody hands over while nobody is fit, but for a share to one that tries.
-    let staying = |relays: Relays| {
-        if relays.ailing > 0 && relays.trying == 0 {
-            all
-        } else {
-            among(relays.alive())
-        }
-    };
     let able = relays.alive() - relays.ailing;
+    // While nobody is fit, nobody hands over; a relay that tries again gets its share all the same.
+    let staying = if relays.ailing > 0 && relays.trying == 0 {
+        all
+    } else {
+        among(relays.alive())
+    };
     let (takes, keeps) = match own {
         _ if !shares => (all, all),
         Fitness::Ailing if relays.fit > 0 => (0, 0),
-        // What is free is for the others, if there are any.
-        Fitness::Ailing => (if able > 0 { 0 } else { among(relays.alive()) }, staying(relays)),
+        // Free partitions are for the relays that are not ailing, if there are any.
+        Fitness::Ailing if able > 0 => (0, staying),
+        Fitness::Ailing => (among(relays.alive()), staying),
         _ if relays.fit > 0 => (among(able), among(able)),
-        _ => (among(able), staying(relays).max(among(able))),
+        _ => (among(able), staying.max(among(able))),
     };
     Share { takes, keeps }
 }

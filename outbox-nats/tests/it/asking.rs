@@ -220,5 +220,6 @@ async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
     while let Some(Some(_)) = requests.next().now_or_never() {
         count += 1;
     }
-    assert!(count <= 4 + took, "{count} requests in {took} s");
+    // At least one: else this would not see the requests.
+    assert!((1..=4 + took).contains(&count), "{count} requests in {took} s");
 }

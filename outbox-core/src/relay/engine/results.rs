@@ -110,12 +110,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if let Some(pause) = pause {
             tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
         }
-        // What was refused before, perhaps by whoever had it then, says nothing of this relay.
-        let is_own_fault = matches!(
+        if !matches!(
             error.class(),
             FailureClass::Permanent | FailureClass::Unclassified
-        );
-        if !is_own_fault && row.failures == 0 {
+        ) {
             self.end_trial();
         }
         if error.class() != FailureClass::Permanent {
@@ -212,6 +210,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(accepted) => accepted,
             Err(error) => {
                 self.in_flight.not_settled(unsettled);
+                // A drain ends with this error, and settles what it can while it stops.
                 self.settle_after = Some(Instant::now() + self.config.backoff.min);
                 let pause = self.store_failed(Activity::Settling, error)?;
                 self.settle_after = Some(Instant::now() + pause);

@@ -1,7 +1,9 @@
 //! An item that went back to the broker, and how long those behind it wait for it.
 //!
 //! Invariant: the wait ends only after this process has received for a second, or so many deliveries that the item would be among them, since the item
-//! was due. So it does not end while the process is paused, busy or without a connection. Absent here: whether it receives ([`super::super::dispatch`]).
+//! was due. So it does not end while the process is paused or busy, nor while it subscribes anew. A server that no longer answers counts as received from until
+//! the subscription reports it; during that time the wait may end, and a later message of the aggregate may run first.
+//! Not here: whether this process receives, see [`super::super::dispatch`].
 
 use std::time::Duration;
 
