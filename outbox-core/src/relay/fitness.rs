@@ -79,6 +79,14 @@ impl Checkup {
         self.state == State::Ailing
     }
 
+    /// Nobody is ailing, so that no probe is wanted, and the last ones say nothing any more.
+    pub(super) fn forget_probes(&mut self) {
+        if self.state == State::Working {
+            self.probes_failing = None;
+            self.failed_probes = 0;
+        }
+    }
+
     /// Half the time that an ailing relay has failed for: with the time that passes before it hears of this, the success is still younger than that.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
@@ -107,6 +115,8 @@ impl Checkup {
                 self.recover();
                 false
             }
+            // All that it had to try with is refused by now.
+            (State::Trying, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
             _ => false,
         }
     }
@@ -202,4 +212,49 @@ fn pause(first: Duration, max: Duration, failures: u32, rng: &mut fastrand::Rng)
         max: max.max(first),
     };
     backoff.delay(failures.saturating_add(1), rng)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Probes end when nobody is ailing any more, so the last one may have failed hours ago.
+    #[tokio::test(start_paused = true)]
+    async fn an_old_probe_that_failed_makes_no_relay_ailing() {
+        let lease_ttl = Duration::from_secs(15);
+        let mut checkup = Checkup::new(lease_ttl, Duration::from_secs(30));
+        let mut rng = fastrand::Rng::with_seed(1);
+        assert!(!checkup.probed(false, true, &mut rng));
+        checkup.forget_probes();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert!(!checkup.look(None, true, &mut rng));
+        assert_eq!(checkup.fitness(), Fitness::Unproven);
+
+        assert!(!checkup.probed(false, true, &mut rng));
+        tokio::time::advance(lease_ttl).await;
+        assert!(
+            checkup.look(None, true, &mut rng),
+            "while somebody is ailing, it counts"
+        );
+    }
+
+    /// A relay that is neither fit nor ailing for ever helps nobody.
+    #[tokio::test(start_paused = true)]
+    async fn every_trial_ends() {
+        for (fails, ends) in [(false, Fitness::Unproven), (true, Fitness::Ailing)] {
+            let mut checkup = Checkup::new(Duration::from_secs(15), Duration::from_secs(30));
+            let mut rng = fastrand::Rng::with_seed(1);
+            let failing_since = Instant::now();
+            tokio::time::advance(Duration::from_secs(15)).await;
+            assert!(checkup.look(Some(failing_since), true, &mut rng));
+            while !checkup.probed(true, false, &mut rng) {
+                tokio::time::advance(Duration::from_secs(5)).await;
+            }
+            assert_eq!(checkup.fitness(), Fitness::Trying);
+            tokio::time::advance(Duration::from_secs(45)).await;
+            let failing_since = fails.then(Instant::now);
+            assert_eq!(checkup.look(failing_since, true, &mut rng), fails);
+            assert_eq!(checkup.fitness(), ends);
+        }
+    }
 }

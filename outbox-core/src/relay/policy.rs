@@ -95,6 +95,8 @@ pub(super) struct Breaker {
     backoff: Backoff,
     /// Pauses since the last confirmation, for silence.
     silences: u32,
+    /// Nothing is known of the broker: nothing was confirmed since [`try_again`](Self::try_again).
+    tries: bool,
     /// Refusals since the last confirmation.
     refusals: u32,
     /// Of those, refusals of messages that were refused before.
@@ -113,6 +115,7 @@ impl Breaker {
         Self {
             backoff,
             silences: 0,
+            tries: false,
             refusals: 0,
             repeated: 0,
             closed_until: None,
@@ -124,6 +127,7 @@ impl Breaker {
 
     pub(super) fn confirmed(&mut self) {
         self.silences = 0;
+        self.tries = false;
         self.refusals = 0;
         self.repeated = 0;
         self.closed_until = None;
@@ -136,7 +140,14 @@ impl Breaker {
         let confirmed_at = self.confirmed_at;
         self.confirmed();
         self.confirmed_at = confirmed_at;
-        self.silences = 1;
+        self.tries = true;
+    }
+
+    /// A failure that is not a message's own fault: while nothing is known of the broker, it means as much as silence.
+    pub(super) fn in_vain(&mut self) {
+        if self.tries {
+            self.silences = self.silences.max(1);
+        }
     }
 
     /// Since when the broker is silent, or refuses whatever it gets; a few refusals are nothing.
@@ -202,7 +213,7 @@ impl Breaker {
     pub(super) fn window(&self, window: usize) -> usize {
         if self.pause_end().is_some() {
             0
-        } else if self.silences > 0 {
+        } else if self.silences > 0 || self.tries {
             window.min(PROBES_SILENT)
         } else if self.is_refusing() {
             window.min(if self.repeated >= REFUSALS_MAX {
@@ -313,6 +324,21 @@ mod tests {
         );
         breaker.confirmed();
         assert_eq!(breaker.window(256), 256);
+    }
+
+    /// One message with a fault of its own would otherwise keep a relay from coming back for as long as there is nothing else to try with.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_while_nothing_is_known_of_the_broker_is_no_silence() {
+        let mut breaker = Breaker::new(RelayConfig::default().backoff);
+        let mut rng = fastrand::Rng::with_seed(1);
+        breaker.silent(&mut rng);
+        assert!(breaker.failing_since().is_some());
+        breaker.try_again();
+        assert_eq!(breaker.window(256), PROBES_SILENT, "a few, to see");
+        breaker.refused(false, &mut rng);
+        assert_eq!((breaker.failing_since(), breaker.failed_at()), (None, None));
+        breaker.in_vain();
+        assert!(breaker.failing_since().is_some());
     }
 
     #[tokio::test(start_paused = true)]

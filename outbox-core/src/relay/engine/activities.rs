@@ -129,7 +129,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         let window = self.breaker.window(self.config.window);
         let mut room = window.saturating_sub(on_their_way);
-        if self.stopping.is_some() || !self.may_send() || Instant::now() >= deadlines.start {
+        if self.stopping.is_some() || self.hands_over || !self.may_send() || Instant::now() >= deadlines.start
+        {
             return;
         }
         while room > 0 {

@@ -35,6 +35,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .chain([self.breaker.failing_since()])
             .flatten()
             .min();
+        if self.ownership.relays().ailing == 0 {
+            self.checkup.forget_probes();
+        }
         // What is being handed over fails no more, and shows nothing.
         let keeps = !self.ownership.leases().is_empty() && !self.ownership.hands_over();
         if self.checkup.check(failing_since, keeps, &mut self.rng) {

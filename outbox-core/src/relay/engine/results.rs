@@ -114,6 +114,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             error.class(),
             FailureClass::Permanent | FailureClass::Unclassified
         ) {
+            self.breaker.in_vain();
             self.end_trial();
         }
         if error.class() != FailureClass::Permanent {

@@ -258,7 +258,8 @@ impl Checker {
 
     /// A settlement begins, and will be answered or not.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        self.lives[life as usize].settles_in_vain = !is_answered;
+        // One that is sent again, and is not answered yet, shows nothing: the relay may let go of it.
+        self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
     /// Verdicts reached the store, which says that it accepted so many. `answered` says that the relay hears of it.
@@ -270,6 +271,9 @@ impl Checker {
         accepted: usize,
         answered: bool,
     ) {
+        if answered {
+            self.lives[life as usize].settles_in_vain = false;
+        }
         let mut expected = 0;
         for settlement in settlements {
             let partition = settlement.partition;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use outbox_core::store::Fitness;
 use outbox_core::testing::Ledger;
 use outbox_core::wake;
 use outbox_core::{FailureClass, Health, HealthCheck, Message, PublishError, Publisher, Receipt};
@@ -305,6 +306,38 @@ async fn trials_that_fail_become_rare_and_delay_a_message_once() {
         "{slow} of 360 rounds were late: {:?}",
         late.iter().max()
     );
+    group.end().await;
+}
+
+/// It stayed in its trial for ever, and whoever failed beside it kept its partitions.
+#[tokio::test(start_paused = true)]
+async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
+    let group = Group::of(2).await;
+    group.ways[0].set(Way::Silent);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 4, "by the other one")
+        .await;
+    group.ways[0].set(Way::Refused(FailureClass::Unclassified));
+    while group.shares() != [32, 32] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(group.watched[0].announced(), Some(Fitness::Trying));
+    let mut account = 1000;
+    while group.pending() == 0 {
+        group.store.record([Credited { account, cents: 1 }]).unwrap();
+        account += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(quick().lease_ttl * 2).await;
+    assert_eq!(group.watched[0].announced(), Some(Fitness::Unproven));
+
+    group.ways[1].set(Way::SilentToMessages);
+    group.ways[0].set(Way::Open);
+    credit(&group.store, 50, 2);
+    group
+        .drained_within(quick().lease_ttl * 6, "by the one that came back")
+        .await;
     group.end().await;
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Watched {
     granted: Arc<AtomicUsize>,
     /// Calls that were not answered.
     unanswered: Arc<AtomicUsize>,
+    /// What was announced last.
+    announced: Arc<Mutex<Option<Fitness>>>,
 }
 
 impl Watched {
@@ -37,6 +39,7 @@ impl Watched {
             silent_at_all: Arc::default(),
             granted: Arc::default(),
             unanswered: Arc::default(),
+            announced: Arc::default(),
         }
     }
 
@@ -58,6 +61,11 @@ impl Watched {
     /// How many partitions were taken over, by all that share this.
     pub(crate) fn granted(&self) -> usize {
         self.granted.load(Ordering::Relaxed)
+    }
+
+    /// What the relay said of itself last.
+    pub(crate) fn announced(&self) -> Option<Fitness> {
+        *self.announced.lock().unwrap()
     }
 
     /// How many calls were not answered.
@@ -89,6 +97,7 @@ impl OutboxStore for Watched {
 
     async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         tokio::time::sleep(self.announcing).await;
+        *self.announced.lock().unwrap() = Some(fitness);
         self.call("announce").await.announce(owner, ttl, fitness).await
     }
 
