@@ -40,7 +40,8 @@ pub(crate) struct Ledger {
     pub(crate) double_effects: u64,
     /// First appearances on the stream that are out of order.
     pub(crate) inversions: u64,
-    /// Dead letters of the outbox.
+    /// Dead letters of the outbox. The name in the ledger is older than the word.
+    #[serde(rename = "parked")]
     pub(crate) outbox_dead: u64,
     /// Dead letters of the consumers.
     pub(crate) dead_letters: u64,
