@@ -285,6 +285,7 @@ mod tests {
         seen.sort_by(|a, b| a.0.cmp(&b.0));
         let seen: Vec<_> = seen.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let expected = [
+            ("inbox_blocked books", 2.0),
             ("inbox_dead_letters_total books unknown_version", 1.0),
             ("inbox_dead_letters_total books unreadable", 1.0),
             ("inbox_duplicates_total books order.placed", 1.0),
@@ -294,7 +295,6 @@ mod tests {
             ("inbox_handler_seconds books order.placed handled", 0.02),
             ("inbox_handler_seconds books order.placed interrupted", 0.02),
             ("inbox_handler_seconds books order.placed stopped", 0.02),
-            ("inbox_blocked books", 2.0),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
             ("inbox_received_total books", 1.0),

@@ -90,6 +90,10 @@ impl Durable {
             for change in &changes {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
             }
+            if is_fitted && self.lacks(&seen).is_some() {
+                // Another program made the consumer at the same time.
+                self.was_narrowed();
+            }
             if asks.is_some() {
                 // Nothing more is delivered than before, so a crash here leaves nothing but an event type that seems to be asked for.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
@@ -136,10 +140,7 @@ impl Durable {
         // Both at once, so that the filter is narrow for as short as possible. No process says meanwhile that nobody has asked (`asked::HEALS`).
         self.store(config).await?;
         if is_narrowed {
-            tracing::error!(
-                consumer = name,
-                "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
-            );
+            self.was_narrowed();
         }
         Ok(())
     }
@@ -259,6 +260,14 @@ impl Durable {
                 lacking.join(", ")
             )
         })
+    }
+
+    /// Says that the filter did not have what it had before.
+    fn was_narrowed(&self) {
+        tracing::error!(
+            consumer = self.spec.name,
+            "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
+        );
     }
 
     /// The filters of an existing consumer, and what they lack.

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Delivery as _, Subscriber};
+use outbox_core::Subscriber;
 use tokio::time::Instant;
 
 use super::deliveries::DeliveryOf;
@@ -119,8 +119,8 @@ impl<S: Subscriber> Dispatcher<S> {
             "deliveries go back to the broker for want of room"
         );
         let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
-            (Origin::Broker(delivery), LaneKey::Aggregate(_)) => {
-                let deliveries = delivery.incoming().delivery_count;
+            (Origin::Broker(_), LaneKey::Aggregate(_)) => {
+                let deliveries = in_flight.origin.incoming().delivery_count;
                 Some((
                     in_flight.order_key,
                     deliveries,

@@ -19,9 +19,13 @@ pub(super) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription
 type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
+type Ending<S> = Pin<Box<dyn Future<Output = <S as Subscriber>::Subscription> + Send>>;
+
 /// The state of a consumer's subscription.
 pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
+    /// What one that fell silent had fetched goes back. The next one begins after that.
+    Ending(Ending<S>),
     Subscribing(Subscribing<S>),
     /// After trouble, until then.
     Paused(Instant, Option<S::Subscription>),
@@ -33,19 +37,24 @@ pub(super) enum Received<S: Subscriber> {
     /// Nothing for a moment.
     Nothing,
     Subscribed(S::Subscription),
+    /// A subscription that fell silent is over.
+    Ended,
     /// A pause is over.
     Resume(Option<S::Subscription>),
     Trouble(SubscriberError),
 }
 
 impl<S: Subscriber> Deliveries<S> {
-    /// Ends, and leaves the subscription, if there is one.
-    pub(super) fn close(self) -> Option<S::Subscription> {
+    /// Ends, and leaves the subscription, if there is one, and what it had fetched.
+    pub(super) async fn stop(self) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
         match self {
-            Self::Open(subscription) => Some(subscription),
-            // It has not received anything yet.
-            Self::Subscribing(_) => None,
-            Self::Paused(_, subscription) => subscription,
+            Self::Open(mut subscription) | Self::Paused(_, Some(mut subscription)) => {
+                let fetched = subscription.stop().await;
+                (Some(subscription), fetched)
+            }
+            Self::Ending(ending) => (Some(ending.await), Vec::new()),
+            // One that begins has not received anything yet.
+            Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
         }
     }
 
@@ -64,6 +73,10 @@ impl<S: Subscriber> Deliveries<S> {
                     next.await
                 };
                 delivery.map_or_else(Received::Trouble, Received::Delivery)
+            }
+            Self::Ending(ending) => {
+                ending.await;
+                Received::Ended
             }
             Self::Subscribing(subscribing) => subscribing
                 .await

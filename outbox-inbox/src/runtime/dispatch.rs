@@ -287,6 +287,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.heard_at = Instant::now();
                 self.deliveries = Deliveries::Open(subscription);
             }
+            Received::Ended => self.deliveries = self.subscribe(None),
             Received::Resume(subscription) => {
                 self.deliveries = match subscription {
                     Some(subscription) => Deliveries::Open(subscription),
@@ -325,7 +326,7 @@ impl<S: Subscriber> Dispatcher<S> {
         telemetry::received(self.consumer.name);
         let routed = self.consumer.routed(delivery.incoming());
         let deliveries = delivery.incoming().delivery_count;
-        let (key, mut in_flight) = self.enter(Origin::Broker(Arc::new(delivery)), routed);
+        let (key, mut in_flight) = self.enter(Origin::broker(delivery), routed);
         // If no other process had it meanwhile, what was known of it holds.
         if let Some(awaited) = self.lanes.came_back(&key, in_flight.order_key)
             && awaited.deliveries + 1 == deliveries
@@ -420,9 +421,10 @@ impl<S: Subscriber> Dispatcher<S> {
                 backlog,
                 "nothing has come for long, subscribes again"
             );
-            let deliveries =
-                std::mem::replace(&mut self.deliveries, Deliveries::Paused(Instant::now(), None));
-            self.deliveries = self.subscribe(deliveries.close());
+            let paused = Deliveries::Paused(Instant::now(), None);
+            if let Deliveries::Open(before) = std::mem::replace(&mut self.deliveries, paused) {
+                self.deliveries = self.subscribe(Some(before));
+            }
         }
     }
 
@@ -445,15 +447,16 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
     /// back.
     fn subscribe(&self, before: Option<S::Subscription>) -> Deliveries<S> {
-        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
-        Deliveries::Subscribing(Box::pin(async move {
-            if let Some(mut before) = before {
+        if let Some(mut before) = before {
+            return Deliveries::Ending(Box::pin(async move {
                 for delivery in before.stop().await {
-                    Origin::Broker(Arc::new(delivery)).give_back(Duration::ZERO).await;
+                    Origin::broker(delivery).give_back(Duration::ZERO).await;
                 }
-            }
-            subscriber.subscribe(&spec).await
-        }))
+                before
+            }));
+        }
+        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
+        Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
 
     fn trouble(&mut self, error: &SubscriberError) {

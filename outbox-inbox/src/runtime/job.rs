@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::{Delivery, Incoming};
+use tokio::sync::Mutex;
 use tracing::Instrument as _;
 
 use super::consumer::{Consumer, HandlerHealth, Stop};
@@ -78,9 +79,17 @@ impl<D> InFlight<D> {
 /// Where a message came from, and who is told what became of it.
 #[derive(Debug)]
 pub(super) enum Origin<D> {
-    Broker(Arc<D>),
+    Broker(Arc<Unanswered<D>>),
     /// A dead letter that is tried again. Its row says everything.
     DeadLetter(Arc<StoredDeadLetter>),
+}
+
+/// A delivery that the broker has no answer for.
+#[derive(Debug)]
+pub(super) struct Unanswered<D> {
+    delivery: D,
+    /// Whether it went back. Locked while the broker is told.
+    is_returned: Mutex<bool>,
 }
 
 impl<D> Clone for Origin<D> {
@@ -93,9 +102,16 @@ impl<D> Clone for Origin<D> {
 }
 
 impl<D: Delivery> Origin<D> {
+    pub(super) fn broker(delivery: D) -> Self {
+        Self::Broker(Arc::new(Unanswered {
+            delivery,
+            is_returned: Mutex::new(false),
+        }))
+    }
+
     pub(super) fn incoming(&self) -> &Incoming {
         match self {
-            Self::Broker(delivery) => delivery.incoming(),
+            Self::Broker(message) => message.delivery.incoming(),
             Self::DeadLetter(letter) => &letter.incoming,
         }
     }
@@ -111,17 +127,20 @@ impl<D: Delivery> Origin<D> {
     }
 
     async fn acknowledge(&self) {
-        if let Self::Broker(delivery) = self
-            && let Err(error) = delivery.ack().await
+        if let Self::Broker(message) = self
+            && let Err(error) = message.delivery.ack().await
         {
             // Normal in an outage of the broker: the message comes again, and its row says what became of it.
-            tracing::debug!(%error, stream_sequence = delivery.incoming().stream_sequence, "acknowledgement was lost");
+            tracing::debug!(%error, stream_sequence = self.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 
+    /// Says that it is not forgotten. Nothing is said of one that went back: that would undo the time after which it is to come again.
     pub(super) async fn progress(&self) {
-        if let Self::Broker(delivery) = self
-            && let Err(error) = delivery.progress().await
+        let Self::Broker(message) = self else { return };
+        let is_returned = message.is_returned.lock().await;
+        if !*is_returned
+            && let Err(error) = message.delivery.progress().await
         {
             // A lost one at worst makes the broker deliver again, which the row absorbs.
             tracing::debug!(%error, "progress was not acknowledged");
@@ -129,9 +148,10 @@ impl<D: Delivery> Origin<D> {
     }
 
     pub(super) async fn give_back(&self, wait: Duration) {
-        if let Self::Broker(delivery) = self
-            && let Err(error) = delivery.retry_after(wait).await
-        {
+        let Self::Broker(message) = self else { return };
+        let mut is_returned = message.is_returned.lock().await;
+        *is_returned = true;
+        if let Err(error) = message.delivery.retry_after(wait).await {
             tracing::debug!(%error, "a delivery could not be given back; it comes again after ack_wait");
         }
     }
@@ -267,8 +287,8 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 }
 
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
-    if let (Route::NotWanted, Origin::Broker(delivery)) = (&in_flight.routed.route, &in_flight.origin) {
-        match guard_async("broker's driver", || delivery.is_asked_for()).await {
+    if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
+        match guard_async("broker's driver", || message.delivery.is_asked_for()).await {
             // Nobody knows: it goes back, as what somebody has asked for.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
@@ -303,5 +323,37 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
         Handling::Skipped => telemetry::skipped(consumer.name, event_type),
         Handling::SentBack { .. } => telemetry::sent_back(consumer.name, event_type),
         Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::testing::MemoryBroker;
+    use outbox_core::{ConsumerSpec, Subscriber as _, Subscription as _};
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    /// Progress that is told of all deliveries of a process takes some time, and some of them go back meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn progress_does_not_undo_the_time_of_what_went_back() {
+        let broker = MemoryBroker::new();
+        broker.inject("a foreign message", Vec::new(), "{}");
+        let spec = ConsumerSpec {
+            name: "books".to_owned(),
+            events: Vec::new(),
+            ack_wait: Duration::from_secs(30),
+            whole_aggregates: false,
+            in_flight_max: 10,
+            prefetch: 1,
+        };
+        let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
+        let origin = Origin::broker(subscription.next().await.unwrap());
+        origin.give_back(Duration::from_millis(500)).await;
+        origin.progress().await;
+        let went_at = Instant::now();
+        let again = timeout(spec.ack_wait * 2, subscription.next()).await.unwrap();
+        assert_eq!(again.unwrap().incoming().delivery_count, 2);
+        assert_eq!(went_at.elapsed().as_millis(), 500);
     }
 }

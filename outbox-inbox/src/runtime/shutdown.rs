@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::{Subscriber, Subscription};
+use outbox_core::{Subscriber, Subscription as _};
 use tokio::join;
 use tokio::time::{Interval, sleep, timeout};
 
@@ -49,7 +49,7 @@ impl<S: Subscriber> Dispatcher<S> {
         {
             // What is on its way back comes first: it may stand before what is here.
             let returned = self.returning.done();
-            let mut stopping = pin!(async { join!(stop::<S>(deliveries.close()), returned).0 });
+            let mut stopping = pin!(async { join!(deliveries.stop(), returned).0 });
             let hard = self.stop.hard.clone();
             let mut late = pin!(async {
                 hard.cancelled().await;
@@ -111,7 +111,7 @@ impl<S: Subscriber> Dispatcher<S> {
         for delivery in fetched {
             self.consumer.shared.tally.received();
             self.consumer.shared.tally.count(Handling::Returned);
-            let origin = Origin::Broker(std::sync::Arc::new(delivery));
+            let origin = Origin::broker(delivery);
             let routed = self.consumer.routed(origin.incoming());
             rest.unstarted.push(self.enter(origin, routed).1);
         }
@@ -195,15 +195,4 @@ impl<S: Subscriber> Dispatcher<S> {
             );
         }
     }
-}
-
-/// Ends a subscription; what it had fetched.
-async fn stop<S: Subscriber>(
-    subscription: Option<S::Subscription>,
-) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
-    let Some(mut subscription) = subscription else {
-        return (None, Vec::new());
-    };
-    let fetched = subscription.stop().await;
-    (Some(subscription), fetched)
 }
