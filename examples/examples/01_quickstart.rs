@@ -71,11 +71,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         quantity: Set(2),
         ..Default::default()
     }
-    .insert_with_events(&db, |saved: &order::Model| {
+    .insert_with_events(&db, |order| {
         [OrderPlaced {
-            order_id: saved.id,
-            product: saved.product.clone(),
-            quantity: saved.quantity,
+            order_id: order.id,
+            product: order.product.clone(),
+            quantity: order.quantity,
         }]
     })
     .await?;

@@ -58,27 +58,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     outbox_sea_orm::migrate(&db).await?;
 
     for id in ["A-1", "B.2", "Ü"] {
-        let placed = OrderEvent::Placed {
-            order_id: id.to_owned(),
-            total_cents: 1999,
-        };
         let order = order::ActiveModel {
             id: Set(id.to_owned()),
             total_cents: Set(1999),
             shipped: Set(false),
         }
-        .insert_with_events(&db, [placed])
+        .insert_with_events(&db, |order| {
+            [OrderEvent::Placed {
+                order_id: order.id.clone(),
+                total_cents: order.total_cents,
+            }]
+        })
         .await?;
         if id == "A-1" {
             let mut order = order.into_active_model();
             order.shipped = Set(true);
             order
-                .update_with_events(
-                    &db,
+                .update_with_events(&db, |order| {
                     [OrderEvent::Shipped {
-                        order_id: id.to_owned(),
-                    }],
-                )
+                        order_id: order.id.clone(),
+                    }]
+                })
                 .await?;
         }
     }

@@ -68,11 +68,11 @@ async fn place_order(
         ..Default::default()
     };
     // A client that hangs up does not stop the save: it runs in a task of its own.
-    let save = context.scope(order.insert_with_events(&*db, |saved: &order::Model| {
+    let save = context.scope(order.insert_with_events(&*db, |order| {
         [OrderPlaced {
-            order_id: saved.id,
-            product: saved.product.clone(),
-            units: saved.units,
+            order_id: order.id,
+            product: order.product.clone(),
+            units: order.units,
         }]
     }));
     match save.await {

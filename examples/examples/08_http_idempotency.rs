@@ -58,10 +58,10 @@ async fn place_order(
         ..Default::default()
     };
     let order = order
-        .insert_with_events(&tx, |saved: &order::Model| {
+        .insert_with_events(&tx, |order| {
             [OrderPlaced {
-                order_id: saved.id,
-                product: saved.product.clone(),
+                order_id: order.id,
+                product: order.product.clone(),
             }]
         })
         .await

@@ -8,8 +8,8 @@ use outbox_core::{Catalogue, DomainEvent, Relay};
 use outbox_inbox::{Event, HandlerError, Inbox, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, SubscriberConfig, StreamSpec, SubjectPrefix, connect,
-    connect_options, provision_stream,
+    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
+    connect, connect_options, provision_stream,
 };
 use outbox_sea_orm::{SaveWithEvents, SqlStore};
 use sea_orm::{
@@ -128,11 +128,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         units: Set(2),
         ..Default::default()
     }
-    .insert_with_events(&db, |saved: &order::Model| {
+    .insert_with_events(&db, |order| {
         [OrderPlaced {
-            order_id: saved.id,
-            product: saved.product.clone(),
-            units: saved.units,
+            order_id: order.id,
+            product: order.product.clone(),
+            units: order.units,
         }]
     })
     .await?;
@@ -144,7 +144,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let relay = Relay::new(SqlStore::new(pool(3).await?), publisher);
 
     // The consumer. The hook is called after the commit; a service runs until `outbox_core::shutdown::on_signals()` instead.
-    let subscriber = JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
+    let subscriber =
+        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
     let shutdown = CancellationToken::new();
     let done = shutdown.clone();
     let inbox = Inbox::new(db.clone(), subscriber).on_handled(move |_| done.cancel());

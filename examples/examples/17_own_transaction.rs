@@ -64,7 +64,7 @@ async fn withdraw(
     };
     let mut account = account.into_active_model();
     account.cents = Set(left);
-    match account.update_with_events(&tx, [withdrawn]).await {
+    match account.update_with_events(&tx, |_| [withdrawn]).await {
         Ok(_) => {}
         // An earlier try has committed. Nothing of this one is stored.
         Err(SaveError::Record(RecordError::DuplicateKey { .. })) => return Ok("done before"),

@@ -96,7 +96,7 @@ where
     /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
     pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.insert_with_events(db, events).await
+        model.insert_with_events(db, |_| events).await
     }
 
     /// As [`SaveWithEvents::update_with_events`], with the raised events.
@@ -106,7 +106,7 @@ where
     /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
     pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.update_with_events(db, events).await
+        model.update_with_events(db, |_| events).await
     }
 
     /// As [`SaveWithEvents::save_with_events`], with the raised events.
@@ -116,7 +116,7 @@ where
     /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
     pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.save_with_events(db, events).await
+        model.save_with_events(db, |_| events).await
     }
 
     /// As [`SaveWithEvents::delete_with_events`], with the raised events.
@@ -126,7 +126,7 @@ where
     /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
         let (model, events) = self.take();
-        model.delete_with_events(db, events).await
+        model.delete_with_events(db, |_| events).await
     }
 }
 

@@ -41,8 +41,8 @@
 //! outbox_sea_orm::migrate(&db).await?;
 //!
 //! let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }
-//!     .insert_with_events(&db, |saved: &order::Model| {
-//!         [OrderPlaced { order_id: saved.id, total_cents: saved.total_cents }]
+//!     .insert_with_events(&db, |order| {
+//!         [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
 //!     })
 //!     .await?;
 //! assert_eq!(order.total_cents, 1999);
@@ -91,7 +91,7 @@ pub use error::{RecordError, SaveError};
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use record::record;
-pub use save::{EventsOf, SaveWithEvents};
+pub use save::SaveWithEvents;
 pub use store::SqlStore;
 pub use transaction::{Executor, OutboxConnection, OutboxTransaction, Transactional};
 

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
+use outbox_core::{IntoEvents, MessageContext};
 use sea_orm::{
     ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityName, EntityTrait,
     IntoActiveModel, Iterable, PrimaryKeyToColumn,
@@ -18,48 +18,6 @@ use crate::transaction::{Executor, Work};
 
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
-
-/// Events of a save: given, or made from the saved model.
-///
-/// Arrays, vectors, options and [`Events`] (for mixed types) are given events. A closure over the saved model sees generated
-/// keys and defaults; name its parameter's type: `|saved: &order::Model| [OrderPlaced { order_id: saved.id }]`. It runs in another task,
-/// so it owns what it uses (`move`).
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not yield events",
-    label = "expected events, or a closure that makes them from the saved model",
-    note = "pass `[event]`, a `Vec`, `Events::new().with(a).with(b)`, or a closure whose parameter has a type: `|saved: &{M}| [event]`"
-)]
-pub trait EventsOf<M>: Send + 'static {
-    /// The events for this saved model.
-    fn events_of(self, saved: &M) -> Events;
-}
-
-impl<M, F, R> EventsOf<M> for F
-where
-    F: FnOnce(&M) -> R + Send + 'static,
-    R: IntoEvents,
-{
-    fn events_of(self, saved: &M) -> Events {
-        self(saved).into_events()
-    }
-}
-
-macro_rules! given_events {
-    ($([$($generics:tt)*] $ty:ty),*) => {$(
-        impl<M, $($generics)*> EventsOf<M> for $ty {
-            fn events_of(self, _saved: &M) -> Events {
-                self.into_events()
-            }
-        }
-    )*};
-}
-
-given_events!(
-    [T: IntoMessage + Send + 'static, const N: usize] [T; N],
-    [T: IntoMessage + Send + 'static] Vec<T>,
-    [T: IntoMessage + Send + 'static] Option<T>,
-    [] Events
-);
 
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
@@ -82,13 +40,29 @@ given_events!(
 /// use sea_orm::Set;
 ///
 /// let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }
-///     .insert_with_events(&db, |saved: &order::Model| {
-///         [OrderPlaced { order_id: saved.id, total_cents: saved.total_cents }]
+///     .insert_with_events(&db, |order| {
+///         [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
 ///     })
 ///     .await?;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Events
+///
+/// Every method takes a closure that makes the events. It runs after the write and before the commit. For an insert, an update and a save it
+/// gets the saved model, with the keys and defaults that the database generated. For a delete it gets the active model that was deleted.
+///
+/// | events | closure |
+/// |---|---|
+/// | one or several of one type | `\|order\| [OrderPlaced { order_id: order.id }]`, or a `Vec` |
+/// | one, or none | `\|order\| order.paid.then(\|\| OrderPaid { order_id: order.id })` |
+/// | of several types | `\|order\| Events::new().with(OrderPlaced::of(order)).with(OrderPaid::of(order))` |
+/// | made before the save | `\|_\| [event]` |
+/// | none | `\|_\| None::<OrderPlaced>` |
+///
+/// The closure owns what it uses: add `move`. It is `'static`, because over a pool the work runs in a task of its own. Clone first what you
+/// need afterwards.
 ///
 /// # Cancellation
 ///
@@ -106,52 +80,77 @@ where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
     /// Inserts the model and records the events. The right call for new rows, also when the client assigns the key.
-    fn insert_with_events<D: Executor>(
+    fn insert_with_events<D, F, R>(
         self,
         db: &D,
-        events: impl EventsOf<ModelOf<Self>>,
-    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
+        R: IntoEvents,
+    {
         // The ambient context is that of the task that polls, so that `context.scope(order.insert_with_events(…))` works.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
     /// Updates the model and records the events. [`SaveError::RowMissing`] if there is no such row.
-    fn update_with_events<D: Executor>(
+    fn update_with_events<D, F, R>(
         self,
         db: &D,
-        events: impl EventsOf<ModelOf<Self>>,
-    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
+        R: IntoEvents,
+    {
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
     /// Inserts if the primary key is not set, and updates if it is, as SeaORM's `save` does. So for a new row whose key the client
     /// assigned it looks for a row to update, and fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
-    fn save_with_events<D: Executor>(
+    fn save_with_events<D, F, R>(
         self,
         db: &D,
-        events: impl EventsOf<ModelOf<Self>>,
-    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send {
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
+        R: IntoEvents,
+    {
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
     /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was none, so that no event reports what
     /// did not happen.
-    fn delete_with_events<D: Executor>(
+    ///
+    /// The closure gets the active model as it was before the call; [`ActiveModelBehavior::before_delete`] does not change it.
+    fn delete_with_events<D, F, R>(
         self,
         db: &D,
-        events: impl IntoEvents + Send + 'static,
-    ) -> impl Future<Output = Result<(), SaveError>> + Send {
+        events: F,
+    ) -> impl Future<Output = Result<(), SaveError>> + Send
+    where
+        D: Executor,
+        F: FnOnce(&Self) -> R + Send + 'static,
+        R: IntoEvents,
+    {
         async move {
             let context = MessageContext::current();
             db.execute(move |tx, config| -> Work<'_, ()> {
                 Box::pin(async move {
-                    let deleted = self.delete(tx).await.map_err(SaveError::Database)?;
+                    let deleted = self.clone().delete(tx).await.map_err(SaveError::Database)?;
                     if deleted.rows_affected == 0 {
                         return Err(SaveError::NothingDeleted {
                             table: table::<Self>(),
                         });
                     }
-                    record(tx, config, context, || events.into_events()).await
+                    // Made before the await, which would else ask for an active model that is `Sync`.
+                    let events = context.sync_scope(|| events(&self).into_events());
+                    record_events(tx, config, events).await?;
+                    Ok(())
                 })
             })
             .await
@@ -176,22 +175,24 @@ enum Write {
 }
 
 /// Writes the model, then records its events. A crash in between rolls both back.
-fn with_events<A, E>(
+fn with_events<A, F, R>(
     model: A,
     how: Write,
-    events: E,
+    events: F,
 ) -> impl for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, ModelOf<A>> + Send + 'static
 where
     A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
-    E: EventsOf<ModelOf<A>>,
+    F: FnOnce(&ModelOf<A>) -> R + Send + 'static,
+    R: IntoEvents,
 {
     // The work may run in another task, which does not inherit the ambient context.
     let context = MessageContext::current();
     move |tx, config| {
         Box::pin(async move {
             let saved = write(model, how, tx).await?;
-            record(tx, config, context, || events.events_of(&saved)).await?;
+            let events = context.sync_scope(|| events(&saved).into_events());
+            record_events(tx, config, events).await?;
             Ok(saved)
         })
     }
@@ -215,17 +216,6 @@ where
         DbErr::RecordNotUpdated => SaveError::RowMissing { table: table::<A>() },
         error => SaveError::Database(error),
     })
-}
-
-async fn record(
-    tx: &DatabaseTransaction,
-    config: &OutboxConfig,
-    context: MessageContext,
-    events: impl FnOnce() -> Events,
-) -> Result<(), SaveError> {
-    let events = context.sync_scope(events);
-    record_events(tx, config, events).await?;
-    Ok(())
 }
 
 fn table<A: ActiveModelTrait>() -> String {

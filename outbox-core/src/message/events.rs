@@ -117,7 +117,8 @@ impl Events {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a collection of events",
     label = "expected an array, a `Vec`, an `Option` or `Events`",
-    note = "wrap a single event in an array: `[event]`; for events of several types use `Events::new().with(a).with(b)`"
+    note = "wrap a single event in an array: `[event]`; for events of several types use `Events::new().with(a).with(b)`",
+    note = "to save a model with events, pass a closure that returns them: `|order| [event]`, or `|_| [event]` if it does not need the model"
 )]
 pub trait IntoEvents {
     /// Encodes the events, in order.

@@ -96,7 +96,7 @@ async fn refused(shop: &Shop, event: impl IntoMessage) -> EventError {
     let events = Events::new().with(placed()).with(event);
     match shop
         .order(1)
-        .insert_with_events(&shop.test.outbox(), events)
+        .insert_with_events(&shop.test.outbox(), |_| events)
         .await
     {
         Err(SaveError::Record(RecordError::Event(error))) => error,

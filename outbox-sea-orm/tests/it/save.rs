@@ -5,7 +5,7 @@ use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
 use sea_orm::{ActiveModelTrait, IntoActiveModel, Set};
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context, order};
+use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, context};
 use crate::support::TestDb;
 
 on_every_backend!(
@@ -27,10 +27,10 @@ async fn a_generated_key_reaches_the_event(db: TestDb) {
     let shop = Shop::open(db).await;
     let saved = shop
         .order(1999)
-        .insert_with_events(&shop.test.outbox(), |saved: &order::Model| {
+        .insert_with_events(&shop.test.outbox(), |order| {
             [OrderPlaced {
-                order_id: saved.id,
-                total_cents: saved.total_cents,
+                order_id: order.id,
+                total_cents: order.total_cents,
             }]
         })
         .await
@@ -59,20 +59,22 @@ async fn a_generated_key_reaches_the_event(db: TestDb) {
 async fn all_forms_of_events_are_recorded_in_order(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    let placed = |order_id| OrderPlaced {
-        order_id,
-        total_cents: 1,
-    };
+    fn placed(order_id: i32) -> OrderPlaced {
+        OrderPlaced {
+            order_id,
+            total_cents: 1,
+        }
+    }
     shop.order(1)
-        .insert_with_events(&outbox, [placed(1), placed(1)])
+        .insert_with_events(&outbox, |_| [placed(1), placed(1)])
         .await
         .unwrap();
     shop.order(2)
-        .insert_with_events(&outbox, vec![placed(1)])
+        .insert_with_events(&outbox, |_| vec![placed(1)])
         .await
         .unwrap();
     shop.order(3)
-        .insert_with_events(&outbox, Some(placed(2)))
+        .insert_with_events(&outbox, |_| Some(placed(2)))
         .await
         .unwrap();
     let mixed = Events::new()
@@ -81,9 +83,13 @@ async fn all_forms_of_events_are_recorded_in_order(db: TestDb) {
             greeting: "hello".to_owned(),
         })
         .with(placed(2));
-    let saved = shop.order(4).insert_with_events(&outbox, mixed).await.unwrap();
+    let saved = shop
+        .order(4)
+        .insert_with_events(&outbox, |_| mixed)
+        .await
+        .unwrap();
     shop.order(5)
-        .insert_with_events(&outbox, None::<OrderPlaced>)
+        .insert_with_events(&outbox, |_| None::<OrderPlaced>)
         .await
         .unwrap();
 
@@ -91,11 +97,14 @@ async fn all_forms_of_events_are_recorded_in_order(db: TestDb) {
     let mut changed = saved.into_active_model();
     changed.total_cents = Set(5);
     let changed = changed
-        .save_with_events(&tx, move |_: &order::Model| vec![placed(1)])
+        .save_with_events(&tx, |order| (order.total_cents == 5).then(|| placed(1)))
         .await
         .unwrap();
     assert_eq!(changed.total_cents, 5);
-    shop.order(6).save_with_events(&tx, [placed(2)]).await.unwrap();
+    shop.order(6)
+        .save_with_events(&tx, |_| [placed(2)])
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 
     assert_eq!(shop.orders().await, 6);
@@ -127,7 +136,7 @@ async fn a_refused_event_leaves_no_model(db: TestDb) {
     let shop = Shop::open(db).await;
     let error = shop
         .order(1)
-        .insert_with_events(&shop.test.outbox(), [too_large()])
+        .insert_with_events(&shop.test.outbox(), |_| [too_large()])
         .await
         .unwrap_err();
     assert!(
@@ -143,7 +152,7 @@ async fn a_refused_event_leaves_no_model(db: TestDb) {
     };
     let error = shop
         .order(1)
-        .insert_with_events(&shop.test.outbox(), [empty_id])
+        .insert_with_events(&shop.test.outbox(), |_| [empty_id])
         .await
         .unwrap_err();
     assert!(
@@ -160,13 +169,12 @@ async fn a_refused_event_leaves_no_model(db: TestDb) {
     let strict = OutboxConnection::new(shop.test.db.clone(), limits);
     let error = shop
         .order(1)
-        .insert_with_events(
-            &strict,
+        .insert_with_events(&strict, |_| {
             [OrderPlaced {
                 order_id: 1,
                 total_cents: 1,
-            }],
-        )
+            }]
+        })
         .await;
     assert!(matches!(
         error,
@@ -181,29 +189,27 @@ async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
-        .insert_with_events(
-            &tx,
+        .insert_with_events(&tx, |_| {
             [OrderPlaced {
                 order_id: 1,
                 total_cents: 1,
-            }],
-        )
+            }]
+        })
         .await
         .unwrap();
     shop.order(2)
-        .insert_with_events(&tx, [too_large()])
+        .insert_with_events(&tx, |_| [too_large()])
         .await
         .unwrap_err();
     shop.customer("a").insert(&*tx).await.unwrap();
     let twice = shop
         .customer("a")
-        .insert_with_events(
-            &tx,
+        .insert_with_events(&tx, |_| {
             [OrderPlaced {
                 order_id: 1,
                 total_cents: 2,
-            }],
-        )
+            }]
+        })
         .await;
     assert!(matches!(twice, Err(SaveError::Database(_))), "{twice:?}");
     tx.commit().await.unwrap();
@@ -213,17 +219,19 @@ async fn a_refused_event_in_a_transaction_undoes_only_its_save(db: TestDb) {
 
 async fn a_refused_model_leaves_no_event(db: TestDb) {
     let shop = Shop::open(db).await;
-    let greeted = |greeting: &str| CustomerGreeted {
-        customer: "a".to_owned(),
-        greeting: greeting.to_owned(),
-    };
+    fn greeted(greeting: &str) -> CustomerGreeted {
+        CustomerGreeted {
+            customer: "a".to_owned(),
+            greeting: greeting.to_owned(),
+        }
+    }
     shop.customer("a")
-        .insert_with_events(&shop.test.outbox(), [greeted("hello")])
+        .insert_with_events(&shop.test.outbox(), |_| [greeted("hello")])
         .await
         .unwrap();
     let error = shop
         .customer("a")
-        .insert_with_events(&shop.test.outbox(), [greeted("again")])
+        .insert_with_events(&shop.test.outbox(), |_| [greeted("again")])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::Database(_)), "{error:?}");
@@ -232,22 +240,30 @@ async fn a_refused_model_leaves_no_event(db: TestDb) {
 
 async fn a_rolled_back_transaction_leaves_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
-    let placed = || OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    };
+    fn placed() -> OrderPlaced {
+        OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }
+    }
     let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1).insert_with_events(&tx, [placed()]).await.unwrap();
+    shop.order(1)
+        .insert_with_events(&tx, |_| [placed()])
+        .await
+        .unwrap();
     outbox_sea_orm::record(&tx, [placed()]).await.unwrap();
     tx.rollback().await.unwrap();
     let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1).insert_with_events(&tx, [placed()]).await.unwrap();
+    shop.order(1)
+        .insert_with_events(&tx, |_| [placed()])
+        .await
+        .unwrap();
     drop(tx);
     assert_eq!(shop.orders().await, 0);
     assert_eq!(shop.recorded().await, []);
     // The sequence goes on without a hole.
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), [placed()])
+        .insert_with_events(&shop.test.outbox(), |_| [placed()])
         .await
         .unwrap();
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
@@ -256,37 +272,48 @@ async fn a_rolled_back_transaction_leaves_nothing(db: TestDb) {
 async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    let placed = |total_cents| OrderPlaced {
-        order_id: 1,
-        total_cents,
-    };
+    fn placed(total_cents: i64) -> OrderPlaced {
+        OrderPlaced {
+            order_id: 1,
+            total_cents,
+        }
+    }
     let saved = shop
         .order(1)
-        .insert_with_events(&outbox, [placed(1)])
+        .insert_with_events(&outbox, |_| [placed(1)])
         .await
         .unwrap();
 
     let mut changed = saved.clone().into_active_model();
     changed.total_cents = Set(2);
-    let changed = changed.update_with_events(&outbox, [placed(2)]).await.unwrap();
+    let changed = changed
+        .update_with_events(&outbox, |_| [placed(2)])
+        .await
+        .unwrap();
     assert_eq!(changed.total_cents, 2);
     changed
         .into_active_model()
-        .delete_with_events(&outbox, [placed(3)])
+        .delete_with_events(&outbox, |order| [placed(order.total_cents.as_ref() + 1)])
         .await
         .unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 3));
+    let rows = shop.test.fetch_all().await;
+    let deleted: OrderPlaced = serde_json::from_slice(&rows[2].message.as_ref().unwrap().payload).unwrap();
+    assert_eq!(deleted, placed(3), "the event is made from the deleted model");
 
     let mut gone = saved.clone().into_active_model();
     gone.total_cents = Set(4);
-    let error = gone.update_with_events(&outbox, [placed(4)]).await.unwrap_err();
+    let error = gone
+        .update_with_events(&outbox, |_| [placed(4)])
+        .await
+        .unwrap_err();
     assert!(
         matches!(&error, SaveError::RowMissing { table } if table == "save_orders"),
         "{error:?}"
     );
     let error = saved
         .into_active_model()
-        .delete_with_events(&outbox, [placed(5)])
+        .delete_with_events(&outbox, |_| [placed(5)])
         .await
         .unwrap_err();
     assert!(
@@ -298,22 +325,22 @@ async fn updates_and_deletes_are_recorded_only_if_they_happened(db: TestDb) {
 
 async fn saving_a_new_row_with_a_client_key_says_what_to_do(db: TestDb) {
     let shop = Shop::open(db).await;
-    let events = || {
-        [OrderPlaced {
+    fn placed() -> OrderPlaced {
+        OrderPlaced {
             order_id: 1,
             total_cents: 1,
-        }]
-    };
+        }
+    }
     let error = shop
         .customer("new")
-        .save_with_events(&shop.test.outbox(), events())
+        .save_with_events(&shop.test.outbox(), |_| [placed()])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::RowMissing { .. }), "{error:?}");
     assert!(error.to_string().contains("insert_with_events"), "{error}");
     assert_eq!((shop.customers().await, shop.recorded().await.len()), (0, 0));
     shop.customer("new")
-        .insert_with_events(&shop.test.outbox(), events())
+        .insert_with_events(&shop.test.outbox(), |_| [placed()])
         .await
         .unwrap();
     assert_eq!(shop.recorded().await.len(), 1);
@@ -321,17 +348,19 @@ async fn saving_a_new_row_with_a_client_key_says_what_to_do(db: TestDb) {
 
 async fn the_same_business_key_twice_is_refused_with_its_model(db: TestDb) {
     let shop = Shop::open(db).await;
-    let greeted = || CustomerGreeted {
-        customer: "a".to_owned(),
-        greeting: "hello".to_owned(),
-    };
+    fn greeted() -> CustomerGreeted {
+        CustomerGreeted {
+            customer: "a".to_owned(),
+            greeting: "hello".to_owned(),
+        }
+    }
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), [greeted()])
+        .insert_with_events(&shop.test.outbox(), |_| [greeted()])
         .await
         .unwrap();
     let error = shop
         .order(2)
-        .insert_with_events(&shop.test.outbox(), [greeted()])
+        .insert_with_events(&shop.test.outbox(), |_| [greeted()])
         .await
         .unwrap_err();
     assert!(
@@ -344,18 +373,21 @@ async fn the_same_business_key_twice_is_refused_with_its_model(db: TestDb) {
 async fn ambient_ids_travel_with_the_event(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
-    // Given events are encoded inside the scope, a closure's events in the task that saves.
+    // Closures run in the task that saves, also those that only hand over a given event.
     context()
         .scope(async {
             let given = [OrderPlaced {
                 order_id: 1,
                 total_cents: 1,
             }];
-            shop.order(1).insert_with_events(&outbox, given).await.unwrap();
+            shop.order(1)
+                .insert_with_events(&outbox, |_| given)
+                .await
+                .unwrap();
             shop.order(2)
-                .insert_with_events(&outbox, |saved: &order::Model| {
+                .insert_with_events(&outbox, |order| {
                     [OrderPlaced {
-                        order_id: saved.id,
+                        order_id: order.id,
                         total_cents: 1,
                     }]
                 })
@@ -375,13 +407,12 @@ async fn ambient_ids_travel_with_the_event(db: TestDb) {
         })
         .await;
     // The save is made outside of the scope and run inside.
-    let save = shop.order(4).insert_with_events(
-        &outbox,
+    let save = shop.order(4).insert_with_events(&outbox, |_| {
         [OrderPlaced {
             order_id: 4,
             total_cents: 1,
-        }],
-    );
+        }]
+    });
     context().scope(save).await.unwrap();
     let rows = shop.test.fetch_all().await;
     assert_eq!(rows.len(), 4);
@@ -405,7 +436,7 @@ async fn headers_and_delays_are_kept(db: TestDb) {
     let tenant = message(1).with_header("tenant", "Grüße, \"100%\"").unwrap();
     let later = message(2).available_at(time::OffsetDateTime::now_utc() + time::Duration::hours(1));
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), [tenant, later])
+        .insert_with_events(&shop.test.outbox(), |_| [tenant, later])
         .await
         .unwrap();
     let due = shop.test.fetch_all().await;
@@ -429,7 +460,7 @@ async fn a_commit_wakes_the_relay(db: TestDb) {
         total_cents: 1,
     }];
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), events)
+        .insert_with_events(&shop.test.outbox(), |_| events)
         .await
         .unwrap();
     commits.notified().await;

@@ -8,7 +8,7 @@ use outbox_sea_orm::{SaveError, SaveWithEvents};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
 
 use crate::on_every_backend;
-use crate::shop::{OrderPlaced, Shop, order};
+use crate::shop::{OrderPlaced, Shop};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -21,13 +21,23 @@ on_every_backend!(
     a_session_that_ends_in_the_commit_leaves_an_unknown_outcome,
 );
 
+fn placed() -> OrderPlaced {
+    OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }
+}
+
 async fn a_panicking_closure_leaves_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
     let order = shop.order(1);
     let save = async move {
-        let panicking = |_: &order::Model| -> [OrderPlaced; 1] { panic!("the test's own panic") };
-        order.insert_with_events(&outbox, panicking).await
+        order
+            .insert_with_events(&outbox, |_| -> [OrderPlaced; 1] {
+                panic!("the test's own panic")
+            })
+            .await
     };
     assert!(tokio::spawn(save).await.unwrap_err().is_panic());
     assert_eq!(shop.orders().await, 0);
@@ -39,13 +49,7 @@ async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
-        .insert_with_events(
-            &tx,
-            [OrderPlaced {
-                order_id: 1,
-                total_cents: 1,
-            }],
-        )
+        .insert_with_events(&tx, |_| [placed()])
         .await
         .unwrap();
     tx.execute_unprepared("SELECT nonsense").await.unwrap_err();
@@ -80,17 +84,14 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
 /// MySQL does this to the victim of a deadlock: what came before is gone, what comes after would be stored alone.
 async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
-    let placed = || {
-        [OrderPlaced {
-            order_id: 1,
-            total_cents: 1,
-        }]
-    };
     let tx = shop.test.outbox().begin().await.unwrap();
-    shop.order(1).insert_with_events(&tx, placed()).await.unwrap();
+    shop.order(1)
+        .insert_with_events(&tx, |_| [placed()])
+        .await
+        .unwrap();
     let mut undone = shop.customer("a");
     undone.marker = Set("undone".to_owned());
-    let error = undone.insert_with_events(&tx, placed()).await.unwrap_err();
+    let error = undone.insert_with_events(&tx, |_| [placed()]).await.unwrap_err();
     assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
     assert!(tx.commit().await.is_err());
     assert_eq!(shop.orders().await, 0);
@@ -100,12 +101,8 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
 /// A relay would fetch such a row and never settle it.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
-    let placed = [OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }];
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), placed)
+        .insert_with_events(&shop.test.outbox(), |_| [placed()])
         .await
         .unwrap();
     for partition in [-1, 64] {
@@ -133,13 +130,9 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
             shop.test.messages()
         ))
         .await;
-    let placed = [OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }];
     let error = shop
         .order(1)
-        .insert_with_events(&shop.test.outbox(), placed)
+        .insert_with_events(&shop.test.outbox(), |_| [placed()])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::Database(_)), "{error:?}");
@@ -163,23 +156,20 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
             "CREATE CONSTRAINT TRIGGER end_session AFTER INSERT ON {messages} {at_commit} EXECUTE FUNCTION {end}()"
         ))
         .await;
-    let placed = || {
-        [OrderPlaced {
-            order_id: 1,
-            total_cents: 1,
-        }]
-    };
     let outbox = shop.test.outbox();
     let error = shop
         .order(1)
-        .insert_with_events(&outbox, placed())
+        .insert_with_events(&outbox, |_| [placed()])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::CommitUnknown(_)), "{error:?}");
     shop.test
         .execute(&format!("DROP TRIGGER end_session ON {messages}"))
         .await;
-    shop.order(1).insert_with_events(&outbox, placed()).await.unwrap();
+    shop.order(1)
+        .insert_with_events(&outbox, |_| [placed()])
+        .await
+        .unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
@@ -192,7 +182,7 @@ async fn check_dropped_saves(db: TestDb) {
             order_id: 1,
             total_cents: 1,
         }];
-        let mut save = pin!(shop.order(polls).insert_with_events(&outbox, events));
+        let mut save = pin!(shop.order(polls).insert_with_events(&outbox, |_| events));
         for _ in 0..polls {
             // Finished is fine too: the test is about every moment.
             if save
@@ -213,7 +203,10 @@ async fn check_dropped_saves(db: TestDb) {
             order_id: 2,
             total_cents: n,
         }];
-        shop.order(n).insert_with_events(&outbox, events).await.unwrap();
+        shop.order(n)
+            .insert_with_events(&outbox, |_| events)
+            .await
+            .unwrap();
     }
     let acknowledged = shop.recorded().await.len() as i64;
     assert!((50..=56).contains(&acknowledged), "{acknowledged}");

@@ -25,7 +25,7 @@ mod order {
 async fn save(url: String) {
     use outbox_sea_orm::SaveWithEvents;
     let order = order::ActiveModel::default();
-    let _ = order.insert_with_events(&url, [OrderPlaced { order_id: 1 }]).await;
+    let _ = order.insert_with_events(&url, |order| [OrderPlaced { order_id: order.id }]).await;
 }
 
 async fn keep(_: DatabaseConnection) {}

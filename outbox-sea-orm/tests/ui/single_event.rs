@@ -1,4 +1,4 @@
-//! A single event is not a collection.
+//! A single event is not a collection: `|order| [event]`.
 use outbox_core::DomainEvent;
 use sea_orm::DatabaseConnection;
 
@@ -25,7 +25,7 @@ mod order {
 async fn save(db: DatabaseConnection) {
     use outbox_sea_orm::SaveWithEvents;
     let order = order::ActiveModel::default();
-    let _ = order.insert_with_events(&db, OrderPlaced { order_id: 1 }).await;
+    let _ = order.insert_with_events(&db, |order| OrderPlaced { order_id: order.id }).await;
 }
 
 fn main() {}

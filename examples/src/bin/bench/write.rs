@@ -166,10 +166,14 @@ async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> 
             by_hand(db, account, insert, values).await?;
         }
         Event::Sequenced => {
-            account.update_with_events(db, [Moved::new(id, balance)]).await?;
+            account
+                .update_with_events(db, move |_| [Moved::new(id, balance)])
+                .await?;
         }
         Event::Unsequenced => {
-            account.update_with_events(db, [Seen::new(id, balance)]).await?;
+            account
+                .update_with_events(db, move |_| [Seen::new(id, balance)])
+                .await?;
         }
     }
     Ok(())

@@ -74,13 +74,14 @@ async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model
 }
 
 async fn insert(db: &DatabaseConnection, order: &Order) -> Result<orders::Model, SaveError> {
+    let placed = OrderPlaced::of(order);
     orders::ActiveModel {
         order_id: Set(order.order_id),
         customer_id: Set(order.customer_id.clone()),
         order_date: Set(order.order_date.0),
         shipped_date: NotSet,
     }
-    .insert_with_events(db, [OrderPlaced::of(order)])
+    .insert_with_events(db, |_| [placed])
     .await
 }
 
@@ -90,13 +91,12 @@ async fn ship(db: &DatabaseConnection, order: &Order, day: Day) -> Result<orders
         shipped_date: Set(Some(day.0)),
         ..Default::default()
     }
-    .update_with_events(
-        db,
+    .update_with_events(db, move |order| {
         [OrderShipped {
             order_id: order.order_id,
             shipped_date: day,
-        }],
-    )
+        }]
+    })
     .await
 }
 

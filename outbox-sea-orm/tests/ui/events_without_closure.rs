@@ -1,4 +1,4 @@
-//! The closure's parameter needs its type.
+//! Events are made by a closure: `|_| [event]`.
 use outbox_core::DomainEvent;
 use sea_orm::DatabaseConnection;
 
@@ -25,7 +25,7 @@ mod order {
 async fn save(db: DatabaseConnection) {
     use outbox_sea_orm::SaveWithEvents;
     let order = order::ActiveModel::default();
-    let _ = order.insert_with_events(&db, |saved| [OrderPlaced { order_id: saved.id }]).await;
+    let _ = order.insert_with_events(&db, [OrderPlaced { order_id: 1 }]).await;
 }
 
 fn main() {}
