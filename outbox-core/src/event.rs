@@ -64,7 +64,7 @@ use uuid::Uuid;
 /// | `dedup_key` | field | optional, any type with `Display`: a second message with the same key, of whatever event type, is refused while the first is kept; so put the event's name into it |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
-/// | `crate = path` | type | where `outbox_core` is, if not at `::outbox_core` |
+/// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is what serde
 /// writes for the value, so for enums choose a serde representation you mean to keep. A handler of an enum gets all its variants.

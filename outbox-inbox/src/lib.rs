@@ -164,7 +164,7 @@ pub use upcast::Upcasters;
 /// | `attempts` | 1 to 1,000,000 | [`InboxConfig::attempts_max`] | this handler should make dead letters sooner or later than others |
 /// | `backoff` | `"1s..5m"`: shortest and longest delay | [`InboxConfig::backoff`] | what it depends on recovers sooner or later than usual |
 /// | `timeout` | `"20s"` | [`InboxConfig::handler_timeout`] | it is known to be quicker or slower; must be shorter than [`InboxConfig::ack_wait`] |
-/// | `crate` | `::my_service::inbox` | `::outbox_inbox` | this crate is reached by another path |
+/// | `crate` | `::my_service::inbox` | found | your crate depends neither on this one nor on `outbox`, but on something that re-exports it |
 ///
 /// Times are a whole number and `ms`, `s`, `m`, `h` or `d`, at most 366 days.
 ///

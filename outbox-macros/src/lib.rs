@@ -12,6 +12,7 @@ mod diagnostics;
 mod durations;
 mod keys;
 mod names;
+mod runtime;
 
 mod domain_event;
 mod idempotent_handler;

@@ -16,8 +16,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["outbox-core", "outbox-macros", "outbox-sea-orm"],
     ),
     (
-        "examples",
+        "outbox",
         &["outbox-core", "outbox-inbox", "outbox-nats", "outbox-sea-orm"],
+    ),
+    (
+        "examples",
+        &[
+            "outbox",
+            "outbox-core",
+            "outbox-inbox",
+            "outbox-nats",
+            "outbox-sea-orm",
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -5,6 +5,7 @@ use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type
 
 use super::attr::{Keys, Place};
 use crate::diagnostics::Diagnostics;
+use crate::runtime::Runtime;
 
 /// The item with its keys as written.
 pub(super) struct Declaration {
@@ -95,7 +96,7 @@ impl Declaration {
     /// Where the runtime crate is.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
-        given.unwrap_or_else(|| syn::parse_quote!(::outbox_core))
+        given.unwrap_or_else(|| Runtime::Core.path())
     }
 }
 

@@ -8,6 +8,7 @@ use syn::{Attribute, ExprPath, LitStr, Member, Path, Signature, Type, Visibility
 
 use super::attr::Keys;
 use crate::diagnostics::Diagnostics;
+use crate::runtime::Runtime;
 
 /// The function with the keys as written.
 pub(super) struct Declaration {
@@ -85,7 +86,7 @@ impl Declaration {
     /// Where the runtime crate is.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
-        given.unwrap_or_else(|| syn::parse_quote!(::outbox_inbox))
+        given.unwrap_or_else(|| Runtime::Inbox.path())
     }
 }
 

@@ -1,0 +1,112 @@
+//! Where generated code finds the runtime crates.
+//!
+//! An `outbox-core` or `outbox-inbox` among the dependencies of the crate that uses a macro comes first, under the name it has there; then the crate
+//! `outbox`, which has both as modules; then the usual name, for builds without a manifest. Invariant: an expansion names no crate that its user has not
+//! named. Absent: the key `crate = …`, which decides before anybody looks here.
+
+use proc_macro_crate::{FoundCrate, crate_name};
+use proc_macro2::{Ident, Span};
+use syn::{Path, parse_quote};
+
+/// The crate that re-exports the others.
+const FACADE: &str = "outbox";
+
+/// A crate that generated code refers to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Runtime {
+    Core,
+    Inbox,
+}
+
+impl Runtime {
+    /// Its path in the crate that is being compiled.
+    pub(crate) fn path(self) -> Path {
+        self.path_by(dependency)
+    }
+
+    /// As [`Self::path`], with what a package is called in code.
+    fn path_by(self, name_of: impl Fn(&str) -> Option<String>) -> Path {
+        let (package, usual, module) = match self {
+            Self::Core => ("outbox-core", "outbox_core", "core"),
+            Self::Inbox => ("outbox-inbox", "outbox_inbox", "inbox"),
+        };
+        if let Some(name) = name_of(package) {
+            let name = ident(&name);
+            return parse_quote!(::#name);
+        }
+        if let Some(name) = name_of(FACADE) {
+            let (name, module) = (ident(&name), ident(module));
+            return parse_quote!(::#name::#module);
+        }
+        let usual = ident(usual);
+        parse_quote!(::#usual)
+    }
+}
+
+/// What a package is called in the crate that is being compiled, if its manifest names it.
+fn dependency(package: &str) -> Option<String> {
+    match crate_name(package).ok()? {
+        FoundCrate::Name(name) => Some(name),
+        // Its own tests, examples and doc tests see a library from outside.
+        FoundCrate::Itself => Some(package.replace('-', "_")),
+    }
+}
+
+fn ident(name: &str) -> Ident {
+    Ident::new(name, Span::call_site())
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens;
+
+    use super::*;
+
+    /// Dependencies as pairs of package and name, and the two paths they lead to.
+    #[track_caller]
+    fn check(dependencies: &[(&str, &str)], core: &str, inbox: &str) {
+        let name_of = |package: &str| {
+            let found = dependencies.iter().find(|(name, _)| *name == package)?;
+            Some(found.1.to_owned())
+        };
+        let text = |runtime: Runtime| {
+            let path = runtime.path_by(name_of).to_token_stream().to_string();
+            path.replace(' ', "")
+        };
+        assert_eq!(
+            (text(Runtime::Core).as_str(), text(Runtime::Inbox).as_str()),
+            (core, inbox)
+        );
+    }
+
+    #[test]
+    fn the_single_crates_are_found_under_their_names() {
+        check(
+            &[("outbox-core", "outbox_core"), ("outbox-inbox", "consume")],
+            "::outbox_core",
+            "::consume",
+        );
+    }
+
+    #[test]
+    fn the_facade_has_both_under_its_name() {
+        check(&[("outbox", "outbox")], "::outbox::core", "::outbox::inbox");
+        check(&[("outbox", "ob")], "::ob::core", "::ob::inbox");
+    }
+
+    #[test]
+    fn a_single_crate_comes_before_the_facade() {
+        check(
+            &[("outbox", "outbox"), ("outbox-core", "outbox_core")],
+            "::outbox_core",
+            "::outbox::inbox",
+        );
+    }
+
+    #[test]
+    fn without_either_it_is_the_usual_name() {
+        check(&[], "::outbox_core", "::outbox_inbox");
+        // This crate depends on none of them.
+        assert_eq!(dependency("outbox-core"), None);
+    }
+}

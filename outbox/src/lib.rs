@@ -1,0 +1,105 @@
+//! Stores the events of a service in the transaction of the change they report, publishes them in order, and has each take effect once.
+//!
+//! This crate is the one to depend on. It re-exports the crates that do the work, and sets their features together. [`prelude`] has what most programs
+//! import; [`migrate`] makes all tables.
+//!
+//! ```no_run
+//! use outbox::nats;
+//! use outbox::prelude::*;
+//! use sea_orm::{ConnectionTrait, Database, Set};
+//! use serde::{Deserialize, Serialize};
+//! # mod order {
+//! #     use sea_orm::entity::prelude::*;
+//! #     #[sea_orm::model]
+//! #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+//! #     #[sea_orm(table_name = "orders")]
+//! #     pub struct Model {
+//! #         #[sea_orm(primary_key)]
+//! #         pub id: i32,
+//! #         pub units: i32,
+//! #     }
+//! #     impl ActiveModelBehavior for ActiveModel {}
+//! # }
+//!
+//! #[derive(DomainEvent, Serialize, Deserialize)]
+//! #[domain_event(aggregate = "order", name = "placed")]
+//! struct OrderPlaced {
+//!     #[domain_event(aggregate_id)]
+//!     order_id: i32,
+//!     units: i32,
+//! }
+//!
+//! // The consumer. What goes through `tx` commits with the record that the event was handled.
+//! #[idempotent_handler(consumer = "inventory")]
+//! async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+//!     tx.execute_unprepared(&format!("UPDATE stock SET units = units - {}", event.units)).await?;
+//!     Ok(())
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let db = Database::connect("postgres://localhost/shop").await?;
+//!     let relay_db = Database::connect("postgres://localhost/shop").await?;
+//!     outbox::migrate(&db).await?;
+//!     let client = nats::connect("nats://127.0.0.1:4222", nats::connect_options()).await?;
+//!     nats::provision_stream(&client, &StreamSpec::default(), Catalogue::linked()?.iter()).await?;
+//!     let publisher = JetStreamPublisher::new(client.clone(), PublisherConfig::default());
+//!     let subscriber = JetStreamSubscriber::new(client, SubscriberConfig::default());
+//!
+//!     // The service: one transaction for the order and its event.
+//!     order::ActiveModel { units: Set(2), ..Default::default() }
+//!         .insert_with_events(&db, |saved: &order::Model| {
+//!             [OrderPlaced { order_id: saved.id, units: saved.units }]
+//!         })
+//!         .await?;
+//!
+//!     // The relay publishes what was committed. The inbox runs the handlers that are linked into the program.
+//!     let shutdown = outbox::core::shutdown::on_signals();
+//!     let (relay, inbox) = (Relay::new(SqlStore::new(relay_db), publisher), Inbox::new(db, subscriber));
+//!     tokio::try_join!(
+//!         async { Ok::<_, Box<dyn std::error::Error>>(relay.run(shutdown.clone()).await?) },
+//!         async { Ok::<_, Box<dyn std::error::Error>>(inbox.run(shutdown.clone()).await?) },
+//!     )?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
+//! | `nats` (default) | JetStream, module `nats` |
+//! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
+//! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::RedisDedupStore` |
+//! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
+//! | `testing` | an in-memory broker and a harness for handlers: `core::testing`, `sea_orm::testing`, `inbox::testing` |
+//!
+//! No database is on by default, so that nobody builds a driver without using it. The TLS and runtime of the database are chosen where
+//! you depend on SeaORM, for example with its feature `runtime-tokio-rustls`.
+//!
+//! A path of a single crate becomes a path here if its first `_` is replaced by `::`, so `outbox_core::Relay` is `outbox::core::Relay`.
+//! That is how to read the guide and the documentation of the single crates. Import modules by name: `use outbox::*` would bring in a `core` beside
+//! Rust's own.
+//!
+//! The macros find this crate also when it is renamed in `Cargo.toml`. If a crate depends on `outbox-core` or `outbox-inbox` as well, in any section, they name
+//! that one.
+
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
+
+pub mod prelude;
+mod tables;
+
+pub use tables::{migrate, migrate_with, migrations};
+
+/// Events, messages, the relay, and the seams to stores and brokers.
+#[doc(inline)]
+pub use outbox_core as core;
+/// Handlers that take effect exactly once.
+#[doc(inline)]
+pub use outbox_inbox as inbox;
+/// JetStream: the stream, the publisher and the subscriber.
+#[cfg(feature = "nats")]
+#[doc(inline)]
+pub use outbox_nats as nats;
+/// SeaORM models saved together with their events, and the store of the relay.
+#[doc(inline)]
+pub use outbox_sea_orm as sea_orm;

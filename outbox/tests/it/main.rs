@@ -1,0 +1,6 @@
+//! Tests of the crate as its users see it: nothing here imports a single crate.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+mod end_to_end;
+mod one_dependency;
+mod tables;

@@ -1,0 +1,133 @@
+//! The macros in crates of users: with this crate alone, with this crate under another name, and with the single crates.
+//!
+//! The tests of this package cannot show that, since they see the single crates as well. So a workspace of three crates is written into the target folder and checked
+//! there, with the versions of this one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names what generated code can refer to: each kind of event, and handlers with options that need types of their own.
+const BODY: &str = r#"
+#[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+pub struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    pub order_id: u64,
+    #[domain_event(dedup_key)]
+    pub number: String,
+}
+
+#[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "cart", unsequenced)]
+pub enum Cart {
+    #[domain_event(name = "opened")]
+    Opened(#[domain_event(aggregate_id)] u64),
+    #[domain_event(name = "closed", version = 2, subject = "audit.carts")]
+    Closed(#[domain_event(aggregate_id)] u64),
+}
+
+#[idempotent_handler(consumer = "inventory", strategy = sequence(gap = "30s"), batch = 10)]
+pub async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    drop((event, tx));
+    Ok(())
+}
+
+#[idempotent_handler(
+    consumer = "billing", strategy = key(number), on_duplicate = result, order = none, attempts = 3,
+    backoff = "1s..5m", timeout = "5s"
+)]
+pub async fn charge(event: Event<OrderPlaced>) -> Result<Reply<u64>, HandlerError> {
+    Ok(Reply(event.order_id))
+}
+"#;
+
+const WORKSPACE: &str = r#"
+[workspace]
+resolver = "3"
+members = ["alone", "renamed", "inherited", "single"]
+
+[workspace.dependencies]
+inherited_ob = { package = "outbox", path = "{root}/outbox", features = ["sqlite"] }
+"#;
+
+const ALONE: &str = r#"
+outbox = { path = "{root}/outbox", features = ["sqlite"] }
+"#;
+
+const RENAMED: &str = r#"
+ob = { package = "outbox", path = "{root}/outbox", features = ["sqlite"] }
+"#;
+
+const INHERITED: &str = r#"
+inherited_ob.workspace = true
+"#;
+
+const SINGLE: &str = r#"
+outbox-core = { path = "{root}/outbox-core" }
+consume = { package = "outbox-inbox", path = "{root}/outbox-inbox", features = ["sqlite"] }
+"#;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// The target folder, whose builds are used again, and in it the folder of the workspace.
+fn folders() -> (PathBuf, PathBuf) {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    (
+        scratch.parent().unwrap().to_owned(),
+        scratch.join("one_dependency"),
+    )
+}
+
+fn write(path: &Path, text: &str) {
+    let text = text.replace("{root}", &root().display().to_string());
+    // What has not changed is not built again.
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return;
+    }
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn write_crate(folder: &Path, name: &str, dependencies: &str, imports: &str) {
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nedition = \"2024\"\n\n[dependencies]\n\
+         serde = {{ version = \"1\", features = [\"derive\"] }}{dependencies}"
+    );
+    write(&folder.join(name).join("Cargo.toml"), &manifest);
+    write(
+        &folder.join(name).join("src/lib.rs"),
+        &format!("#![deny(warnings)]\n{imports}\n{BODY}"),
+    );
+}
+
+#[test]
+fn macros_find_their_crates_wherever_a_user_has_them() {
+    let (target, folder) = folders();
+    write(&folder.join("Cargo.toml"), WORKSPACE);
+    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    write_crate(&folder, "alone", ALONE, "use outbox::prelude::*;");
+    write_crate(&folder, "renamed", RENAMED, "use ob::prelude::*;");
+    write_crate(&folder, "inherited", INHERITED, "use inherited_ob::prelude::*;");
+    let imports =
+        "use consume::{Event, HandlerError, Reply, Tx, idempotent_handler};\nuse outbox_core::DomainEvent;";
+    write_crate(&folder, "single", SINGLE, imports);
+
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["check", "--offline", "--workspace", "--quiet"])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
