@@ -48,8 +48,8 @@
 //!
 //!     // The service: one transaction for the order and its event.
 //!     order::ActiveModel { units: Set(2), ..Default::default() }
-//!         .insert_with_events(&db, |saved: &order::Model| {
-//!             [OrderPlaced { order_id: saved.id, units: saved.units }]
+//!         .insert_with_events(&db, |order| {
+//!             [OrderPlaced { order_id: order.id, units: order.units }]
 //!         })
 //!         .await?;
 //!

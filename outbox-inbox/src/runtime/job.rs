@@ -139,9 +139,7 @@ impl<D: Delivery> Origin<D> {
     pub(super) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
-        if !*is_returned
-            && let Err(error) = message.delivery.progress().await
-        {
+        if !*is_returned && let Err(error) = message.delivery.progress().await {
             // A lost one at worst makes the broker deliver again, which the row absorbs.
             tracing::debug!(%error, "progress was not acknowledged");
         }

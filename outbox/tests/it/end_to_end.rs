@@ -84,7 +84,7 @@ async fn a_saved_event_takes_effect_once() {
         ..Default::default()
     };
     order
-        .insert_with_events(&db, |saved: &order::Model| {
+        .insert_with_events(&db, |saved| {
             [OrderPlaced {
                 order_id: saved.id,
                 units: saved.units,
