@@ -49,6 +49,13 @@ members = ["alone", "renamed", "inherited", "single"]
 
 [workspace.dependencies]
 inherited_ob = { package = "outbox", path = "{root}/outbox", features = ["sqlite"] }
+
+# As this workspace has them, so that what clippy has checked there is not checked again.
+[profile.dev]
+debug = "line-tables-only"
+
+[profile.dev.package."*"]
+debug = false
 "#;
 
 const ALONE: &str = r#"
