@@ -6,13 +6,26 @@
 //! ```no_run
 //! use outbox::nats;
 //! use outbox::prelude::*;
-//! use sea_orm::{ConnectionTrait, Database, Set};
+//! use sea_orm::entity::prelude::*;
+//! use sea_orm::{Database, Set};
 //! use serde::{Deserialize, Serialize};
 //! # mod order {
 //! #     use sea_orm::entity::prelude::*;
 //! #     #[sea_orm::model]
 //! #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
 //! #     #[sea_orm(table_name = "orders")]
+//! #     pub struct Model {
+//! #         #[sea_orm(primary_key)]
+//! #         pub id: i32,
+//! #         pub units: i32,
+//! #     }
+//! #     impl ActiveModelBehavior for ActiveModel {}
+//! # }
+//! # mod stock {
+//! #     use sea_orm::entity::prelude::*;
+//! #     #[sea_orm::model]
+//! #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+//! #     #[sea_orm(table_name = "stock")]
 //! #     pub struct Model {
 //! #         #[sea_orm(primary_key)]
 //! #         pub id: i32,
@@ -32,7 +45,10 @@
 //! // The consumer. What goes through `tx` commits with the record that the event was handled.
 //! #[idempotent_handler(consumer = "inventory")]
 //! async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-//!     tx.execute_unprepared(&format!("UPDATE stock SET units = units - {}", event.units)).await?;
+//!     stock::Entity::update_many()
+//!         .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.units))
+//!         .exec(&tx)
+//!         .await?;
 //!     Ok(())
 //! }
 //!
