@@ -147,7 +147,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ),
     );
 
-    // The consumer. The hook is called after the commit; a service runs until `outbox::core::shutdown::on_signals()` instead.
+    // The consumer. The hook is called after the commit; a service calls `run`, which ends with Ctrl-C or SIGTERM.
     let shutdown = CancellationToken::new();
     let done = shutdown.clone();
     let inbox = Inbox::new(
@@ -156,15 +156,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .on_handled(move |_| done.cancel());
 
-    // What cannot start ends the other too. Nothing is lost by that, as in a crash.
-    type Failure = Box<dyn std::error::Error>;
-    let (relay, inbox) = tokio::try_join!(
-        async { Ok::<_, Failure>(relay.run(shutdown.clone()).await?) },
-        async { Ok::<_, Failure>(inbox.run(shutdown.clone()).await?) },
-    )?;
+    // What cannot start ends the other too, with its error. Nothing is lost by that, as in a crash.
+    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
+    let report = runner.run_until(shutdown).await?;
     println!(
         "relay published {}, inbox handled {}",
-        relay.published, inbox.handled
+        report.relays[0].published, report.inboxes[0].handled
     );
     let left = stock::Entity::find_by_id("chai").one(&db).await?;
     println!("chai in stock: {}", left.map_or(0, |chai| chai.units));

@@ -70,12 +70,9 @@
 //!         .await?;
 //!
 //!     // The relay publishes what was committed. The inbox runs the handlers that are linked into the program.
-//!     let shutdown = outbox::core::shutdown::on_signals();
+//!     // Both end with Ctrl-C, SIGTERM, or the error of one.
 //!     let (relay, inbox) = (Relay::new(SqlStore::new(relay_db), publisher), Inbox::new(db, subscriber));
-//!     tokio::try_join!(
-//!         async { Ok::<_, Box<dyn std::error::Error>>(relay.run(shutdown.clone()).await?) },
-//!         async { Ok::<_, Box<dyn std::error::Error>>(inbox.run(shutdown.clone()).await?) },
-//!     )?;
+//!     Runner::new().with_relay(relay).with_inbox(inbox).run().await?;
 //!     Ok(())
 //! }
 //! ```
@@ -102,8 +99,10 @@
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod prelude;
+mod runner;
 mod tables;
 
+pub use runner::{RunError, RunReport, Runner};
 pub use tables::{migrate, migrate_with, migrations};
 
 /// Events, messages, the relay, and the seams to stores and brokers.

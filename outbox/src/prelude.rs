@@ -4,6 +4,7 @@
 //! such as [`nats::connect`](crate::nats::connect), which say more with their module in front; and names that mean two things, such as the `Selection` of
 //! the relay's and of the consumer's dead letters. A name that you declare or import yourself takes precedence over one from here.
 
+pub use crate::runner::Runner;
 pub use outbox_core::shutdown::CancellationToken;
 pub use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, RelayConfig};
 pub use outbox_inbox::{

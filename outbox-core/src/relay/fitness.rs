@@ -227,13 +227,13 @@ mod tests {
         assert!(!checkup.probed(false, true, &mut rng));
         checkup.forget_probes();
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert!(!checkup.look(None, true, &mut rng));
+        assert!(!checkup.check(None, true, &mut rng));
         assert_eq!(checkup.fitness(), Fitness::Unproven);
 
         assert!(!checkup.probed(false, true, &mut rng));
         tokio::time::advance(lease_ttl).await;
         assert!(
-            checkup.look(None, true, &mut rng),
+            checkup.check(None, true, &mut rng),
             "while somebody is ailing, it counts"
         );
     }
@@ -246,14 +246,14 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(1);
             let failing_since = Instant::now();
             tokio::time::advance(Duration::from_secs(15)).await;
-            assert!(checkup.look(Some(failing_since), true, &mut rng));
+            assert!(checkup.check(Some(failing_since), true, &mut rng));
             while !checkup.probed(true, false, &mut rng) {
                 tokio::time::advance(Duration::from_secs(5)).await;
             }
             assert_eq!(checkup.fitness(), Fitness::Trying);
             tokio::time::advance(Duration::from_secs(45)).await;
             let failing_since = fails.then(Instant::now);
-            assert_eq!(checkup.look(failing_since, true, &mut rng), fails);
+            assert_eq!(checkup.check(failing_since, true, &mut rng), fails);
             assert_eq!(checkup.fitness(), ends);
         }
     }

@@ -3,4 +3,5 @@
 
 mod end_to_end;
 mod one_dependency;
+mod runner;
 mod tables;
