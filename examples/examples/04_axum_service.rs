@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State as AppState};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
+use outbox::Runner;
 use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, shutdown};
 use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
@@ -166,16 +167,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
-    // What cannot start ends the others too. Nothing is lost by that, as in a crash.
-    type Failure = Box<dyn std::error::Error>;
-    let ((), relay, inbox) = tokio::try_join!(
-        async { Ok::<_, Failure>(server.await?) },
-        async { Ok::<_, Failure>(relay.run(shutdown.clone()).await?) },
-        async { Ok::<_, Failure>(inbox.run(shutdown.clone()).await?) },
-    )?;
+    // What cannot start ends the others too, with its error.
+    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
+    let (served, report) = tokio::join!(async { server.await }, runner.run_until(shutdown));
+    served?;
+    let report = report?;
     println!(
         "relay published {}, inbox handled {}",
-        relay.published, inbox.handled
+        report.relays[0].published, report.inboxes[0].handled
     );
     Ok(())
 }

@@ -156,7 +156,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .on_handled(move |_| done.cancel());
 
-    // What cannot start ends the other too, with its error. Nothing is lost by that, as in a crash.
+    // What cannot start ends the other too, with its error. What is in flight is finished before.
     let runner = Runner::new().with_relay(relay).with_inbox(inbox);
     let report = runner.run_until(shutdown).await?;
     println!(

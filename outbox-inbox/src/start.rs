@@ -62,7 +62,7 @@ impl std::error::Error for StartError {}
 pub enum Problem {
     /// There is nothing to run.
     #[error(
-        "no handlers are linked into this program; name the crates that hold them with `outbox_inbox::link_handlers!(my_handlers)`, \
+        "no handlers are linked into this program; name the crates that hold them with `outbox::inbox::link_handlers!(my_handlers)` (or `outbox_inbox::link_handlers!`), \
          or list the handlers with `Router::new().handler::<my_handler>()`"
     )]
     NoHandlers,

@@ -1,8 +1,7 @@
 //! Where generated code finds the runtime crates.
 //!
 //! An `outbox-core` or `outbox-inbox` among the dependencies of the crate that uses a macro comes first, under the name it has there; then the crate
-//! `outbox`, which has both as modules; then the usual name, for builds without a manifest. Invariant: an expansion names no crate that its user has not
-//! named. Absent: the key `crate = …`, which decides before anybody looks here.
+//! `outbox`, which has both as modules; then the usual name, for builds without a manifest. Absent: the key `crate = …`, which decides before anybody looks here.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span};

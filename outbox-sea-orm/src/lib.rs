@@ -91,7 +91,7 @@ pub use error::{RecordError, SaveError};
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use record::record;
-pub use save::SaveWithEvents;
+pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
 pub use transaction::{Executor, OutboxConnection, OutboxTransaction, Transactional};
 

@@ -19,6 +19,26 @@ use crate::transaction::{Executor, Work};
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
 
+/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented for every such closure, and there to explain what else is
+/// refused.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a closure that makes events",
+    label = "expected a closure over the model",
+    note = "write `|_| [event]` for an event that exists, or `|order| [event]` to make it from the saved model"
+)]
+pub trait MakesEvents<M>: FnOnce(&M) -> Self::Made + Send + 'static {
+    /// What the closure returns.
+    type Made;
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, F, R> MakesEvents<M> for F
+where
+    F: FnOnce(&M) -> R + Send + 'static,
+{
+    type Made = R;
+}
+
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
 /// `db` is a pool, which opens and commits a transaction, or an open transaction, which is joined and left open.
@@ -80,45 +100,42 @@ where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
     /// Inserts the model and records the events. The right call for new rows, also when the client assigns the key.
-    fn insert_with_events<D, F, R>(
+    fn insert_with_events<D, F>(
         self,
         db: &D,
         events: F,
     ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
     where
         D: Executor,
-        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
-        R: IntoEvents,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
         // The ambient context is that of the task that polls, so that `context.scope(order.insert_with_events(…))` works.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
     /// Updates the model and records the events. [`SaveError::RowMissing`] if there is no such row.
-    fn update_with_events<D, F, R>(
+    fn update_with_events<D, F>(
         self,
         db: &D,
         events: F,
     ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
     where
         D: Executor,
-        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
-        R: IntoEvents,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
     /// Inserts if the primary key is not set, and updates if it is, as SeaORM's `save` does. So for a new row whose key the client
     /// assigned it looks for a row to update, and fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
-    fn save_with_events<D, F, R>(
+    fn save_with_events<D, F>(
         self,
         db: &D,
         events: F,
     ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
     where
         D: Executor,
-        F: FnOnce(&ModelOf<Self>) -> R + Send + 'static,
-        R: IntoEvents,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
@@ -127,15 +144,10 @@ where
     /// did not happen.
     ///
     /// The closure gets the active model as it was before the call; [`ActiveModelBehavior::before_delete`] does not change it.
-    fn delete_with_events<D, F, R>(
-        self,
-        db: &D,
-        events: F,
-    ) -> impl Future<Output = Result<(), SaveError>> + Send
+    fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
     where
         D: Executor,
-        F: FnOnce(&Self) -> R + Send + 'static,
-        R: IntoEvents,
+        F: MakesEvents<Self, Made: IntoEvents>,
     {
         async move {
             let context = MessageContext::current();
@@ -175,7 +187,7 @@ enum Write {
 }
 
 /// Writes the model, then records its events. A crash in between rolls both back.
-fn with_events<A, F, R>(
+fn with_events<A, F>(
     model: A,
     how: Write,
     events: F,
@@ -183,8 +195,7 @@ fn with_events<A, F, R>(
 where
     A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
-    F: FnOnce(&ModelOf<A>) -> R + Send + 'static,
-    R: IntoEvents,
+    F: MakesEvents<ModelOf<A>, Made: IntoEvents>,
 {
     // The work may run in another task, which does not inherit the ambient context.
     let context = MessageContext::current();

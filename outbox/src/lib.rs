@@ -93,8 +93,8 @@
 //! That is how to read the guide and the documentation of the single crates. Import modules by name: `use outbox::*` would bring in a `core` beside
 //! Rust's own.
 //!
-//! The macros find this crate also when it is renamed in `Cargo.toml`. If a crate depends on `outbox-core` or `outbox-inbox` as well, in any section, they name
-//! that one.
+//! The macros find this crate also when it is renamed in `Cargo.toml`. If a crate depends on `outbox-core` or `outbox-inbox` as well, they name that one, also if it
+//! is a development dependency or an optional one. Such a crate writes `#[domain_event(crate = outbox::core)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,15 +1,15 @@
 //! Runs the relays and inboxes of a process together, until it is asked to stop.
 //!
-//! Invariant: when one of them ends with an error, the others are stopped as by a signal, and the first error is the result.
+//! Invariants: each runs in a task of its own, so that none waits for the work of another; when one of them fails or panics, the others are stopped as by a signal,
+//! and the first failure is the result.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 
-use futures_util::future::join_all;
 use outbox_core::shutdown::{self, CancellationToken};
 use outbox_core::{OutboxStore, Publisher, Relay, RelayError, RelayReport, Subscriber};
 use outbox_inbox::{Inbox, InboxError, InboxReport};
+use tokio::task::JoinSet;
 
 type Running = Pin<Box<dyn Future<Output = Result<Report, RunError>> + Send>>;
 
@@ -55,11 +55,17 @@ pub struct RunReport {
 #[non_exhaustive]
 pub enum RunError {
     /// A relay could not start.
-    #[error("relay ended")]
+    #[error(transparent)]
     Relay(#[from] RelayError),
     /// An inbox could not start, or one of its consumers panicked.
-    #[error("inbox ended")]
+    #[error(transparent)]
     Inbox(#[from] InboxError),
+    /// There was nothing to run.
+    #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
+    Empty,
+    /// A relay or an inbox panicked: in code of the application that it calls, or by a mistake of ours. The panic's text is in the standard error.
+    #[error("a relay or an inbox panicked; its text stands in the standard error")]
+    Panicked,
 }
 
 enum Report {
@@ -89,13 +95,12 @@ impl Runner {
         self
     }
 
-    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then all finish what is in flight, each within its own `shutdown_timeout`.
-    ///
-    /// A program with a server beside them uses [`Self::run_until`] with a token for both.
+    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then all finish what is in flight, each within its own `shutdown_timeout`. Call it once in a program: the process no
+    /// longer ends by these signals afterwards.
     ///
     /// # Errors
     ///
-    /// The first error of a relay or an inbox. The others are stopped then, and their own errors are logged.
+    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. The others are stopped then. Their reports are lost, and their own failures are logged.
     ///
     /// # Cancellation
     ///
@@ -104,7 +109,18 @@ impl Runner {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// [`Self::run`] until `shutdown` is cancelled. An error does not cancel it.
+    /// [`Self::run`] until `shutdown` is cancelled. At its end it cancels `shutdown` itself, so that a server beside it ends too:
+    ///
+    /// ```no_run
+    /// # async fn run(runner: outbox::Runner, server: impl Future<Output = std::io::Result<()>>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let shutdown = outbox::core::shutdown::on_signals();
+    /// // `axum::serve(…).with_graceful_shutdown(shutdown.clone().cancelled_owned())`
+    /// let (served, ended) = tokio::join!(server, runner.run_until(shutdown));
+    /// served?;
+    /// ended?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -114,30 +130,49 @@ impl Runner {
     ///
     /// As [`Self::run`].
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RunReport, RunError> {
-        let (shutdown, failure) = (shutdown.child_token(), Mutex::new(None));
-        let fail = |error: RunError| {
+        // Also if this is dropped.
+        let _ends = shutdown.clone().drop_guard();
+        if self.parts.is_empty() {
+            return Err(RunError::Empty);
+        }
+        let mut running = JoinSet::new();
+        for (index, part) in self.parts.into_iter().enumerate() {
+            let run = part(shutdown.clone());
+            running.spawn(async move { (index, run.await) });
+        }
+        let (mut reports, mut failure) = (Vec::new(), None);
+        while let Some(ended) = running.join_next().await {
+            let error = match ended {
+                Ok((index, Ok(report))) => {
+                    reports.push((index, report));
+                    continue;
+                }
+                Ok((_, Err(error))) => error,
+                Err(_) => RunError::Panicked,
+            };
             shutdown.cancel();
-            let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-            if failure.is_none() {
-                *failure = Some(error);
-            } else {
-                tracing::error!(error = &error as &dyn std::error::Error, "failed as well");
-            }
-        };
-        let parts = self
-            .parts
-            .into_iter()
-            .map(|part| async { part(shutdown.clone()).await.map_err(fail).ok() });
-        let mut report = RunReport::default();
-        for ended in join_all(parts).await.into_iter().flatten() {
-            match ended {
-                Report::Relay(relay) => report.relays.push(relay),
-                Report::Inbox(inbox) => report.inboxes.push(inbox),
+            match failure {
+                None => failure = Some(error),
+                Some(_) => tracing::error!(error = &error as &dyn std::error::Error, "failed as well"),
             }
         }
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match failure {
             Some(error) => Err(error),
-            None => Ok(report),
+            None => Ok(RunReport::of(reports)),
         }
+    }
+}
+
+impl RunReport {
+    fn of(mut reports: Vec<(usize, Report)>) -> Self {
+        reports.sort_by_key(|(index, _)| *index);
+        let mut all = Self::default();
+        for (_, report) in reports {
+            match report {
+                Report::Relay(relay) => all.relays.push(relay),
+                Report::Inbox(inbox) => all.inboxes.push(inbox),
+            }
+        }
+        all
     }
 }

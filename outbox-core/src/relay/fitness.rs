@@ -4,7 +4,8 @@
 //! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
 //! lately, so whoever is fit beside an ailing one has succeeded since that one began to fail: while the broker is away for all, nobody is fit, and
 //! no partition moves. A relay that has handed everything over comes back by a probe, which reads only, and then by a trial. The trial ends with the first
-//! failure, with the first delivery, or after the time of a lease and of `store_timeout` without either.
+//! failure that is not a message's own, with the first delivery, or after the time of a lease and of `store_timeout`: as ailing if the broker refuses all that it
+//! gets, else as recovered.
 //! Absent here: I/O, and the shares, which follow from this in [`ownership`](super::ownership).
 
 use std::time::Duration;

@@ -19,13 +19,14 @@ pub(super) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription
 type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
-type Ending<S> = Pin<Box<dyn Future<Output = <S as Subscriber>::Subscription> + Send>>;
+/// A subscription that is over, and what it had fetched.
+type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
 
 /// The state of a consumer's subscription.
 pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// What one that fell silent had fetched goes back. The next one begins after that.
-    Ending(Ending<S>),
+    /// One that fell silent is ending. The next one begins after that.
+    Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
     /// After trouble, until then.
     Paused(Instant, Option<S::Subscription>),
@@ -37,8 +38,8 @@ pub(super) enum Received<S: Subscriber> {
     /// Nothing for a moment.
     Nothing,
     Subscribed(S::Subscription),
-    /// A subscription that fell silent is over.
-    Ended,
+    /// A subscription that fell silent is over; what it had fetched.
+    Ended(Vec<DeliveryOf<S>>),
     /// A pause is over.
     Resume(Option<S::Subscription>),
     Trouble(SubscriberError),
@@ -52,7 +53,10 @@ impl<S: Subscriber> Deliveries<S> {
                 let fetched = subscription.stop().await;
                 (Some(subscription), fetched)
             }
-            Self::Ending(ending) => (Some(ending.await), Vec::new()),
+            Self::Ending(ending) => {
+                let (subscription, fetched) = ending.await;
+                (Some(subscription), fetched)
+            }
             // One that begins has not received anything yet.
             Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
         }
@@ -74,10 +78,7 @@ impl<S: Subscriber> Deliveries<S> {
                 };
                 delivery.map_or_else(Received::Trouble, Received::Delivery)
             }
-            Self::Ending(ending) => {
-                ending.await;
-                Received::Ended
-            }
+            Self::Ending(ending) => Received::Ended(ending.await.1),
             Self::Subscribing(subscribing) => subscribing
                 .await
                 .map_or_else(Received::Trouble, Received::Subscribed),

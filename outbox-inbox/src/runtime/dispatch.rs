@@ -287,7 +287,11 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.heard_at = Instant::now();
                 self.deliveries = Deliveries::Open(subscription);
             }
-            Received::Ended => self.deliveries = self.subscribe(None),
+            Received::Ended(fetched) => {
+                self.deliveries = self.subscribe(None);
+                // In their order, behind what waits here; there may be more of them than there is room for.
+                fetched.into_iter().for_each(|delivery| self.accept(delivery));
+            }
             Received::Resume(subscription) => {
                 self.deliveries = match subscription {
                     Some(subscription) => Deliveries::Open(subscription),
@@ -444,15 +448,12 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to. What that had fetched goes
-    /// back.
+    /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to.
     fn subscribe(&self, before: Option<S::Subscription>) -> Deliveries<S> {
         if let Some(mut before) = before {
             return Deliveries::Ending(Box::pin(async move {
-                for delivery in before.stop().await {
-                    Origin::broker(delivery).give_back(Duration::ZERO).await;
-                }
-                before
+                let fetched = before.stop().await;
+                (before, fetched)
             }));
         }
         let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());

@@ -92,7 +92,7 @@ pub enum InboxError {
     Start(#[from] StartError),
     /// The tables cannot be read.
     #[error(
-        "inbox tables are missing or cannot be read; run the migration (`outbox_inbox::migrate(&db)`, or the SQL in docs/sql), and check \
+        "inbox tables are missing or cannot be read; run the migration (`outbox::migrate(&db)`, `outbox_inbox::migrate(&db)`, or the SQL in docs/sql), and check \
          table names and rights"
     )]
     Tables(#[source] DbErr),

@@ -78,7 +78,7 @@ async fn check_table(db: &Session, table: &str, column: &str) -> Result<(), Stor
     match db.query_all_raw(statement).await {
         Ok(_) => Ok(()),
         Err(error) if has_code(&error, &NO_TABLE) => Err(setup(format!(
-            "table {table} is missing, from an older version, or cannot be read ({error}); run the migration of outbox-sea-orm (`outbox_sea_orm::migrate`, or \
+            "table {table} is missing, from an older version, or cannot be read ({error}); run the migration of outbox-sea-orm (`outbox::migrate`, `outbox_sea_orm::migrate`, or \
              docs/sql), and give the relay's user rights on its tables"
         ))),
         Err(error) => Err(failed(CONTEXT)(error)),

@@ -1,9 +1,53 @@
 //! Relays and inboxes that run together.
 
-use outbox::core::testing::MemoryBroker;
+use std::time::Duration;
+
+use outbox::core::testing::{MemoryBroker, MemoryPublisher};
+use outbox::core::{Message, PublishError, Publisher, Receipt};
 use outbox::prelude::*;
 use outbox::{RunError, Runner};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+
+/// One that does not end would hang the test.
+async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
+    let run = tokio::spawn(tokio::time::timeout(Duration::from_secs(30), run));
+    run.await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn nothing_to_run_is_an_error() {
+    let error = soon(Runner::new().run_until(CancellationToken::new()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, RunError::Empty), "{error:?}");
+}
+
+/// A broker's driver of the application.
+#[derive(Debug)]
+struct Panics(MemoryPublisher);
+
+impl Publisher for Panics {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        self.0.publish(message).await
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        panic!("a mistake of the application");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_one_stops_the_others() {
+    let (db, broker) = (database().await, MemoryBroker::new());
+    outbox::migrate(&db).await.unwrap();
+    let runner = Runner::new()
+        .with_inbox(Inbox::new(db.clone(), broker.subscriber()))
+        .with_relay(Relay::new(SqlStore::new(db), Panics(broker.publisher())));
+    let error = soon(runner.run_until(CancellationToken::new()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, RunError::Panicked), "{error:?}");
+}
 
 async fn database() -> DatabaseConnection {
     let mut options = ConnectOptions::new("sqlite::memory:");
@@ -32,16 +76,18 @@ async fn they_stop_together() {
 async fn the_error_of_one_stops_the_others() {
     let (db, without_tables, broker) = (database().await, database().await, MemoryBroker::new());
     outbox::migrate(&db).await.unwrap();
-    let shutdown = CancellationToken::new();
-    let runner = |relay: &DatabaseConnection, inbox: &DatabaseConnection| {
+    let runner = |relay: &DatabaseConnection, inbox: &DatabaseConnection, shutdown: &CancellationToken| {
         Runner::new()
             .with_relay(Relay::new(SqlStore::new(relay.clone()), broker.publisher()))
             .with_inbox(Inbox::new(inbox.clone(), broker.subscriber()))
             .run_until(shutdown.clone())
     };
-    let error = runner(&without_tables, &db).await.unwrap_err();
+    let shutdown = CancellationToken::new();
+    let error = soon(runner(&without_tables, &db, &shutdown)).await.unwrap_err();
     assert!(matches!(error, RunError::Relay(_)), "{error:?}");
-    let error = runner(&db, &without_tables).await.unwrap_err();
+    assert!(shutdown.is_cancelled(), "a server beside it ends");
+    let error = soon(runner(&db, &without_tables, &CancellationToken::new()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, RunError::Inbox(_)), "{error:?}");
-    assert!(!shutdown.is_cancelled(), "it belongs to the caller");
 }

@@ -99,7 +99,7 @@ pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
     /// Confirmed to it and not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
-    /// The last settlement failed, or its answer did not come.
+    /// A settlement since the last one that was answered failed, or its answer did not come.
     pub(super) settles_in_vain: bool,
     /// Aggregates of which a message is on its way.
     pub(super) in_flight: BTreeSet<u32>,
