@@ -7,7 +7,7 @@
 //! use outbox::nats;
 //! use outbox::prelude::*;
 //! use sea_orm::entity::prelude::*;
-//! use sea_orm::{Database, Set};
+//! use sea_orm::{Database, ExprTrait as _, Set};
 //! use serde::{Deserialize, Serialize};
 //! # mod order {
 //! #     use sea_orm::entity::prelude::*;
