@@ -61,7 +61,7 @@ pub(super) fn judge(
     }
 }
 
-/// Gives a message up.
+/// The verdict that makes a message a dead letter.
 pub(super) fn dead_letter(error: String, row: &FetchedRow, config: &RelayConfig) -> Verdict {
     Verdict::Dead {
         error,

@@ -288,14 +288,14 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.deliveries = Deliveries::Open(subscription);
             }
             Received::Ended(fetched) => {
-                self.deliveries = self.subscribe(None);
+                self.deliveries = self.subscribe();
                 // In their order, behind what waits here; there may be more of them than there is room for.
                 fetched.into_iter().for_each(|delivery| self.accept(delivery));
             }
             Received::Resume(subscription) => {
                 self.deliveries = match subscription {
                     Some(subscription) => Deliveries::Open(subscription),
-                    None => self.subscribe(None),
+                    None => self.subscribe(),
                 };
             }
             Received::Delivery(delivery) => {
@@ -426,8 +426,12 @@ impl<S: Subscriber> Dispatcher<S> {
                 "nothing has come for long, subscribes again"
             );
             let paused = Deliveries::Paused(Instant::now(), None);
-            if let Deliveries::Open(before) = std::mem::replace(&mut self.deliveries, paused) {
-                self.deliveries = self.subscribe(Some(before));
+            if let Deliveries::Open(mut silent) = std::mem::replace(&mut self.deliveries, paused) {
+                // Before the next one begins, so that the broker does not send to one that nobody listens to.
+                self.deliveries = Deliveries::Ending(Box::pin(async move {
+                    let fetched = silent.stop().await;
+                    (silent, fetched)
+                }));
             }
         }
     }
@@ -448,14 +452,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Subscribes, and first ends the subscription `before`, so that the broker does not send to one that nobody listens to.
-    fn subscribe(&self, before: Option<S::Subscription>) -> Deliveries<S> {
-        if let Some(mut before) = before {
-            return Deliveries::Ending(Box::pin(async move {
-                let fetched = before.stop().await;
-                (before, fetched)
-            }));
-        }
+    fn subscribe(&self) -> Deliveries<S> {
         let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }

@@ -56,7 +56,7 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
 }
 
 /// Each connection to `:memory:` would be a database of its own.
-async fn database() -> DatabaseConnection {
+pub(crate) async fn database() -> DatabaseConnection {
     let mut options = ConnectOptions::new("sqlite::memory:");
     options.max_connections(1);
     let db = Database::connect(options).await.unwrap();
@@ -76,15 +76,13 @@ async fn database() -> DatabaseConnection {
     db
 }
 
-#[tokio::test]
-async fn a_saved_event_takes_effect_once() {
-    let db = database().await;
+pub(crate) async fn place_order(db: &DatabaseConnection) {
     let order = order::ActiveModel {
         units: Set(2),
         ..Default::default()
     };
     order
-        .insert_with_events(&db, |saved| {
+        .insert_with_events(db, |saved| {
             [OrderPlaced {
                 order_id: saved.id,
                 units: saved.units,
@@ -92,7 +90,12 @@ async fn a_saved_event_takes_effect_once() {
         })
         .await
         .unwrap();
+}
 
+#[tokio::test]
+async fn a_saved_event_takes_effect_once() {
+    let db = database().await;
+    place_order(&db).await;
     let broker = MemoryBroker::new();
     let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
     assert_eq!(relay.drain().await.unwrap().published, 1);

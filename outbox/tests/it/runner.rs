@@ -8,6 +8,8 @@ use outbox::prelude::*;
 use outbox::{RunError, Runner};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
+use crate::end_to_end;
+
 /// One that does not end would hang the test.
 async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
     let run = tokio::spawn(tokio::time::timeout(Duration::from_secs(30), run));
@@ -57,18 +59,21 @@ async fn database() -> DatabaseConnection {
 
 #[tokio::test]
 async fn they_stop_together() {
-    let (db, broker, shutdown) = (database().await, MemoryBroker::new(), CancellationToken::new());
-    outbox::migrate(&db).await.unwrap();
+    let (db, broker, shutdown) = (
+        end_to_end::database().await,
+        MemoryBroker::new(),
+        CancellationToken::new(),
+    );
+    end_to_end::place_order(&db).await;
+    let handled = shutdown.clone();
+    let inbox = Inbox::new(db.clone(), broker.subscriber()).on_handled(move |_| handled.cancel());
     let runner = Runner::new()
-        .with_relay(Relay::new(SqlStore::new(db.clone()), broker.publisher()))
-        .with_inbox(Inbox::new(db, broker.subscriber()));
-    let stop = async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        shutdown.cancel();
-    };
-    let (report, ()) = tokio::join!(runner.run_until(shutdown.clone()), stop);
-    let report = report.unwrap();
-    assert_eq!((report.relays.len(), report.inboxes.len()), (1, 1));
+        .with_relay(Relay::new(SqlStore::new(db), broker.publisher()))
+        .with_inbox(inbox);
+    let report = soon(runner.run_until(shutdown)).await.unwrap();
+    let published: Vec<_> = report.relays.iter().map(|relay| relay.published).collect();
+    let handled: Vec<_> = report.inboxes.iter().map(|inbox| inbox.handled).collect();
+    assert_eq!((published, handled), (vec![1], vec![1]));
 }
 
 /// The service would otherwise go on without half of what it is for.
