@@ -16,7 +16,7 @@
 //! the runtime tries again. Absent here: how long to wait, and what becomes of a message that comes late.
 
 use outbox_core::Aggregate;
-use sea_orm::{ConnectionTrait, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
 use super::sequences::{SequenceKey, SequenceState};
 use super::sql::InboxSql;
@@ -69,7 +69,7 @@ impl Place<'_> {
     /// Takes the turn, if it has come.
     ///
     /// [`Gaps::Accept`] does not jump over a message that is known to fail, nor if too many ranges are missing already: `Early` again.
-    pub(crate) async fn claim<C: ConnectionTrait>(&self, tx: &C, gaps: Gaps) -> Result<Turn, DbErr> {
+    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Turn, DbErr> {
         let first = SequenceState {
             last: self.sequence,
             ..SequenceState::default()
@@ -98,9 +98,9 @@ impl Place<'_> {
 
     /// Takes the turn for a dead letter that is tried again. A number that was passed took effect, unless it is one of the missing, or was passed
     /// because it was dead-lettered: `was_dead`, which its inbox row remembers, since sequences do not. It is not missing any more then.
-    pub(crate) async fn claim_again<C: ConnectionTrait>(
+    pub(crate) async fn claim_again(
         &self,
-        tx: &C,
+        tx: &DatabaseTransaction,
         was_dead: bool,
         gaps: Gaps,
     ) -> Result<Turn, DbErr> {
@@ -144,7 +144,7 @@ impl Place<'_> {
     /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
     /// instead of being dropped). Returns false, and changes nothing, if the number took effect; to know that, it waits for a transaction that
     /// holds the sequence.
-    pub(crate) async fn pass<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
+    pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
             passed = self.sequence > state.last || state.missing.contains(self.sequence);
@@ -192,9 +192,12 @@ impl Place<'_> {
 
     /// Changes the row, or makes it, if `change` says so. Looks without a lock first: most who come here change nothing, and must not wait
     /// for a handler that is running, nor for each other.
-    async fn change<C: ConnectionTrait>(
+    ///
+    /// A transaction, because the row is read under a lock and written afterwards: a connection without one gives the lock up in between, and two
+    /// processes overwrite each other's state.
+    async fn change(
         &self,
-        tx: &C,
+        tx: &DatabaseTransaction,
         mut change: impl FnMut(&mut SequenceState) -> bool,
     ) -> Result<(), DbErr> {
         let mut locked = false;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use outbox_core::store::storable_error;
 use outbox_core::{Incoming, Message};
+use sea_orm::DbErr;
 use uuid::Uuid;
 
 use super::call::text_of_unfinished;
@@ -210,11 +211,14 @@ impl Consumer {
         let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
             return Handling::Skipped;
         };
-        // One statement that commits by itself. A crash after it: the message comes again, and its number is passed already.
-        match place
-            .claim(self.shared.database.pool(), self.gaps(routed, None))
-            .await
-        {
+        // A crash after the commit: the message comes again, and its number is passed already.
+        let claimed = async {
+            let tx = self.shared.database.begin().await?;
+            let turn = place.claim(&tx, self.gaps(routed, None)).await?;
+            tx.commit().await?;
+            Ok::<_, DbErr>(turn)
+        };
+        match claimed.await {
             Ok(Turn::Early { expected, failing }) => self.early(routed, message, None, expected, failing),
             Ok(_) => Handling::Skipped,
             Err(error) => self.later(routed, &describe(&error)),
