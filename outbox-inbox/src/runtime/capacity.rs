@@ -137,7 +137,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 absence,
                 deliveries,
                 memory,
-                overdue_from: None,
+                overdue: None,
             };
             self.lanes
                 .expect_back((*evicted.key).clone(), order_key, awaited, now);

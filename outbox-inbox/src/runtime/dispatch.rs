@@ -22,7 +22,7 @@ use super::consumer::{Consumer, Stop, batch_max};
 use super::deliveries::{Deliveries, DeliveryOf, Received};
 use super::idle::Idle;
 use super::job::{self, Ended, InFlight, Origin};
-use super::lanes::{LaneKey, Lanes, Queue, RECEIVED_MIN};
+use super::lanes::{LaneKey, Lanes, Queue};
 use super::predecessors::Predecessors;
 use super::retries;
 use super::returning::{Left, Returning};
@@ -99,6 +99,7 @@ impl<S: Subscriber> Dispatcher<S> {
     ) -> Self {
         let (end, ended) = mpsc::unbounded_channel();
         let concurrency = consumer.shared.config.concurrency;
+        let lanes = Lanes::new(consumer.prefetch());
         let deliveries = match subscription {
             Some(subscription) => Deliveries::Open(subscription),
             None => Deliveries::Paused(Instant::now() + TROUBLE.min, None),
@@ -112,7 +113,7 @@ impl<S: Subscriber> Dispatcher<S> {
             failures: 0,
             waited: Duration::ZERO,
             heard_at: Instant::now(),
-            lanes: Lanes::default(),
+            lanes,
             unanswered: HashMap::new(),
             returning: Returning::default(),
             last_local_id: 0,
@@ -140,7 +141,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut retries = interval(retries::EVERY);
         retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.lanes.receives_for(std::mem::take(&mut self.waited));
+            self.lanes.received_for(std::mem::take(&mut self.waited));
             self.start_jobs();
             let has_room = self.make_room();
             tokio::select! {
@@ -319,10 +320,6 @@ impl<S: Subscriber> Dispatcher<S> {
 
     fn accept(&mut self, delivery: DeliveryOf<S>) {
         self.heard_at = Instant::now();
-        // Of what was sent before, no more than this can still be on its way.
-        let prefetch = self.consumer.prefetch().max(1);
-        self.lanes
-            .receives_for(RECEIVED_MIN / u32::try_from(prefetch).unwrap_or(u32::MAX));
         if let Some((idle, index)) = &self.idle {
             idle.set(*index, false);
         }
@@ -332,7 +329,8 @@ impl<S: Subscriber> Dispatcher<S> {
         let deliveries = delivery.incoming().delivery_count;
         let (key, mut in_flight) = self.enter(Origin::broker(delivery), routed);
         // If no other process had it meanwhile, what was known of it holds.
-        if let Some(awaited) = self.lanes.came_back(&key, in_flight.order_key)
+        let awaited = self.lanes.arrived(&key, in_flight.order_key, deliveries <= 1);
+        if let Some(awaited) = awaited
             && awaited.deliveries + 1 == deliveries
         {
             in_flight.routed.memory = awaited.memory;

@@ -24,7 +24,8 @@ use std::time::Duration;
 use outbox_core::Aggregate;
 use tokio::time::Instant;
 
-pub(super) use self::awaited::{Awaited, RECEIVED_MIN};
+pub(super) use self::awaited::Awaited;
+use self::awaited::Reception;
 use self::lane::{Due, Lane, Place};
 
 /// Look at no more lanes than this for the members of a batch: a look at each of many would cost more than smaller batches.
@@ -82,27 +83,30 @@ pub(super) struct Lanes<T> {
     block_ends: Timers,
     /// Empty lanes that await items, by when they can be forgotten.
     awaiting: Timers,
-    /// How long this process has received.
-    received: Duration,
+    /// What this process has received.
+    reception: Reception,
     /// Times noted so far.
     timers: u64,
     waiting: usize,
     set_aside: usize,
     blocked: usize,
+    away: usize,
 }
 
-impl<T> Default for Lanes<T> {
-    fn default() -> Self {
+impl<T> Lanes<T> {
+    /// `prefetch`: most deliveries that wait in the driver.
+    pub(super) fn new(prefetch: usize) -> Self {
         Self {
             lanes: HashMap::new(),
             queues: Default::default(),
             block_ends: BTreeMap::new(),
             awaiting: BTreeMap::new(),
-            received: Duration::ZERO,
+            reception: Reception::new(prefetch),
             timers: 0,
             waiting: 0,
             set_aside: 0,
             blocked: 0,
+            away: 0,
         }
     }
 }
@@ -121,9 +125,9 @@ impl<T: Queued> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Notes that this process has received for a while.
-    pub(super) fn receives_for(&mut self, time: Duration) {
-        self.received += time;
+    /// Notes that this process has waited for deliveries for a while, with room for them.
+    pub(super) fn received_for(&mut self, time: Duration) {
+        self.reception.waited(time);
     }
 
     /// Notes that an item went back to the broker.
@@ -135,9 +139,12 @@ impl<T: Queued> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// An item arrives: what is known of it, if it was here before. Call [`Self::push`] next.
-    pub(super) fn came_back(&mut self, key: &LaneKey, order_key: u64) -> Option<Awaited> {
-        self.lanes.get_mut(key)?.awaited.remove(&order_key)
+    /// An item arrives: what is known of it, if it was here before. `is_new`: the broker has never delivered it. Call [`Self::push`] next.
+    pub(super) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
+        let lane = self.lanes.get_mut(key);
+        let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
+        self.reception.delivered(is_new || awaited.is_some());
+        awaited
     }
 
     /// Takes the first item that may run, and with it others that may run in the same transaction, at most `max(&first)` in all. The
@@ -375,7 +382,10 @@ impl<T: Queued> Lanes<T> {
     /// Empties all lanes, each from front to back.
     pub(super) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
-        *self = Self::default();
+        *self = Self {
+            reception: std::mem::take(&mut self.reception),
+            ..Self::new(0)
+        };
         lanes.into_values().flat_map(|lane| lane.queue).collect()
     }
 
@@ -405,7 +415,7 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let due = lane.due(now, self.received);
+        let due = lane.due(now, &self.reception, self.away);
         if !lane.place.is(due) {
             let left = std::mem::replace(&mut lane.place, Place::Nowhere);
             let place = self.enter(key, due);
@@ -420,6 +430,8 @@ impl<T: Queued> Lanes<T> {
         let (set_aside, blocked) = lane.counts();
         self.set_aside = self.set_aside + set_aside - std::mem::replace(&mut lane.set_aside, set_aside);
         self.blocked = self.blocked + blocked - std::mem::replace(&mut lane.blocked, blocked);
+        let away = lane.awaited.len();
+        self.away = self.away + away - std::mem::replace(&mut lane.away, away);
         if lane.queue.is_empty() && lane.running.is_none() && lane.awaited.is_empty() {
             self.lanes.remove(key);
         }

@@ -1,10 +1,11 @@
 //! One lane: what waits in it, and where it belongs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::awaited::Reception;
 use super::{Awaited, Queue, Queued};
 
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Lane<T> {
     pub(super) set_aside: usize,
     /// Items that [`Lanes::blocked`] counts.
     pub(super) blocked: usize,
+    /// Items that [`Lanes::away`] counts.
+    pub(super) away: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,18 +53,19 @@ impl<T: Queued> Lane<T> {
             place: Place::Nowhere,
             set_aside: 0,
             blocked: 0,
+            away: 0,
         }
     }
 
-    /// Where the lane belongs now. Forgets what is not awaited any longer. `received`: see [`Awaited::look_at`].
-    pub(super) fn due(&mut self, now: Instant, received: Duration) -> Due {
+    /// Where the lane belongs now. Forgets what is not awaited any longer. `away`: see [`Awaited::look_at`].
+    pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
         }
         let Some(front) = self.queue.front() else {
             let mut last = None;
             self.awaited.retain(|_, awaited| {
-                let look_at = awaited.look_at(now, received);
+                let look_at = awaited.look_at(now, reception, away);
                 last = last.max(look_at);
                 look_at.is_some()
             });
@@ -71,11 +75,14 @@ impl<T: Queued> Lane<T> {
         while let Some(mut first) = self.awaited.first_entry()
             && *first.key() < front.order_key()
         {
-            if let Some(look_at) = first.get_mut().look_at(now, received) {
+            if let Some(look_at) = first.get_mut().look_at(now, reception, away) {
                 blocked = blocked.max(Some(look_at));
                 break;
             }
-            first.remove();
+            // Those that left with it were due with it.
+            let ended = first.remove();
+            self.awaited
+                .retain(|_, awaited| !Arc::ptr_eq(&awaited.left, &ended.left));
         }
         match blocked {
             Some(until) => Due::Blocked(until),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::routed::Memory;
+use super::awaited::{SILENCE_MIN, WAIT_MAX};
 use super::*;
 
 /// Its number is its order key; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
@@ -34,6 +35,13 @@ fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
     from(lanes, Queue::Ready)
 }
 
+/// Deliveries that wait in the driver, at most.
+const PREFETCH: usize = 4;
+
+fn none<T: Queued>() -> Lanes<T> {
+    Lanes::new(PREFETCH)
+}
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Gone since then, for a minute.
@@ -43,13 +51,13 @@ fn gone(since: Instant) -> Awaited {
         absence: MINUTE,
         deliveries: 1,
         memory: Memory::default(),
-        overdue_from: None,
+        overdue: None,
     }
 }
 
 #[test]
 fn one_aggregate_waits_another_does_not() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 10), (1, 11), (2, 20)] {
         lanes.push(aggregate(id), item, now);
     }
@@ -63,7 +71,7 @@ fn one_aggregate_waits_another_does_not() {
 
 #[test]
 fn a_failed_item_blocks_its_own_lane_until_its_time() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let later = now + Duration::from_secs(5);
     lanes.push(aggregate(1), 10, now);
     lanes.push(aggregate(1), 11, now);
@@ -82,7 +90,7 @@ fn a_failed_item_blocks_its_own_lane_until_its_time() {
 
 #[test]
 fn what_has_failed_before_stands_in_a_queue_of_its_own() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 1010), (1, 11), (2, 20)] {
         lanes.push(aggregate(id), item, now);
     }
@@ -97,7 +105,7 @@ fn what_has_failed_before_stands_in_a_queue_of_its_own() {
 
 #[test]
 fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for (id, item) in [(1, 10), (1, 11), (2, 25), (3, 30), (1, 12), (3, 35), (4, 40)] {
         lanes.push(aggregate(id), item, now);
     }
@@ -116,7 +124,7 @@ fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
 
 #[test]
 fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let later = now + Duration::from_secs(60);
     for item in [10, 11, 12] {
         lanes.push(aggregate(1), item, now);
@@ -130,12 +138,12 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     assert_eq!(item, 11);
     lanes.finish(&key, vec![], None, now);
     // 13 does not pass 12, whichever comes first; another aggregate may.
-    assert!(lanes.came_back(&aggregate(1), 13).is_none());
+    assert!(lanes.arrived(&aggregate(1), 13, true).is_none());
     lanes.push(aggregate(1), 13, now);
     lanes.push(aggregate(2), 20, now);
     assert_eq!(one(&mut lanes).unwrap().1, 20);
     assert!(one(&mut lanes).is_none());
-    assert_eq!(lanes.came_back(&aggregate(1), 12).unwrap().deliveries, 1);
+    assert_eq!(lanes.arrived(&aggregate(1), 12, false).unwrap().deliveries, 1);
     lanes.push(aggregate(1), 12, now);
     let taken = lanes.take(Queue::Ready, |_| 10, |_, _| true, now);
     assert_eq!(taken[0].1, [12, 13]);
@@ -144,15 +152,15 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
 /// Another process may have received it.
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let later = now + 2 * MINUTE;
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
     lanes.release(now);
     assert!(one(&mut lanes).is_none());
     lanes.release(later);
-    lanes.receives_for(RECEIVED_MIN);
-    lanes.release(later + RECEIVED_MIN);
+    lanes.received_for(SILENCE_MIN);
+    lanes.release(later + SILENCE_MIN);
     let (key, item) = one(&mut lanes).unwrap();
     assert_eq!(item, 13);
     lanes.finish(&key, vec![], None, later);
@@ -162,25 +170,109 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
 /// It may lie with the broker all the time.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
     for minutes in 1..=60 {
         lanes.release(now + minutes * MINUTE);
         assert!(one(&mut lanes).is_none(), "after {minutes} minutes");
     }
-    lanes.receives_for(RECEIVED_MIN / 2);
+    lanes.received_for(SILENCE_MIN / 2);
     lanes.release(now + 61 * MINUTE);
     assert!(one(&mut lanes).is_none());
-    lanes.receives_for(RECEIVED_MIN / 2);
+    lanes.received_for(SILENCE_MIN / 2);
     lanes.release(now + 62 * MINUTE);
     assert_eq!(one(&mut lanes).unwrap().1, 13);
+}
+
+/// A delivery of an aggregate that nothing else is about.
+fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
+    assert!(lanes.arrived(&aggregate(99), 1, true).is_none());
+}
+
+/// One second of receiving shows nothing while the broker still sends what was due before.
+#[test]
+fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
+    let (mut lanes, now) = (none(), Instant::now());
+    let away = 100;
+    for id in 2..=away {
+        lanes.expect_back(aggregate(id), 12, gone(now), now);
+    }
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
+    lanes.push(aggregate(1), 13, now);
+    let due = now + 2 * MINUTE;
+    lanes.release(due);
+    for id in 2..=away {
+        lanes.received_for(WAIT_MAX / 101);
+        assert!(lanes.arrived(&aggregate(id), 12, false).is_some());
+        lanes.push(aggregate(id), 12, due);
+        lanes.release(due + MINUTE);
+        assert_eq!(one(&mut lanes).unwrap().1, 12);
+        assert!(one(&mut lanes).is_none(), "after {id} deliveries");
+    }
+    assert!(lanes.arrived(&aggregate(1), 12, false).is_some());
+    lanes.push(aggregate(1), 12, due + MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 12);
+}
+
+/// They would have come after it.
+#[test]
+fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
+    let (mut lanes, now) = (none(), Instant::now());
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
+    lanes.push(aggregate(1), 13, now);
+    let due = now + 2 * MINUTE;
+    lanes.release(due);
+    for _ in 0..PREFETCH {
+        a_new_one_arrives(&mut lanes);
+        lanes.release(due + MINUTE);
+        assert!(one(&mut lanes).is_none());
+    }
+    a_new_one_arrives(&mut lanes);
+    lanes.release(due + 2 * MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 13);
+}
+
+/// They come again because somebody did not answer for them, not because nothing else is due.
+#[test]
+fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
+    let (mut lanes, now) = (none(), Instant::now());
+    lanes.expect_back(aggregate(1), 12, gone(now), now);
+    lanes.push(aggregate(1), 13, now);
+    let due = now + 2 * MINUTE;
+    lanes.release(due);
+    for _ in 0..1_000 {
+        lanes.received_for(WAIT_MAX / 2_000);
+        assert!(lanes.arrived(&aggregate(99), 1, false).is_none());
+        lanes.release(due + MINUTE);
+        assert!(one(&mut lanes).is_none());
+    }
+    // But nothing is awaited without end.
+    lanes.received_for(WAIT_MAX / 2);
+    assert!(lanes.arrived(&aggregate(99), 1, false).is_none());
+    lanes.release(due + 2 * MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 13);
+}
+
+#[test]
+fn items_that_left_together_are_awaited_together() {
+    let (mut lanes, now) = (none(), Instant::now());
+    let together = gone(now);
+    for number in 2..12 {
+        lanes.expect_back(aggregate(1), number, together.clone(), now);
+    }
+    lanes.push(aggregate(1), 12, now);
+    let due = now + 2 * MINUTE;
+    lanes.release(due);
+    lanes.received_for(SILENCE_MIN);
+    lanes.release(due + MINUTE);
+    assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
 /// The database is asked first, and may not answer.
 #[test]
 fn what_has_not_left_yet_is_awaited() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let left = super::super::returning::Left::default();
     let awaited = Awaited {
         left: left.clone(),
@@ -188,36 +280,36 @@ fn what_has_not_left_yet_is_awaited() {
     };
     lanes.expect_back(aggregate(1), 12, awaited, now);
     lanes.push(aggregate(1), 13, now);
-    lanes.receives_for(60 * MINUTE);
+    lanes.received_for(60 * MINUTE);
     lanes.release(now + 60 * MINUTE);
     assert!(one(&mut lanes).is_none());
     left.set(now + 60 * MINUTE).unwrap();
     lanes.release(now + 61 * MINUTE);
     assert!(one(&mut lanes).is_none());
     lanes.release(now + 62 * MINUTE);
-    lanes.receives_for(RECEIVED_MIN);
+    lanes.received_for(SILENCE_MIN);
     lanes.release(now + 63 * MINUTE);
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
 #[test]
 fn lanes_that_only_await_are_forgotten_in_time() {
-    let (mut lanes, now) = (Lanes::<u32>::default(), Instant::now());
+    let (mut lanes, now) = (none::<u32>(), Instant::now());
     for id in 0..10_000 {
         lanes.expect_back(aggregate(id), 1, gone(now), now);
     }
     let due = now + MINUTE * 3 / 2;
     assert_eq!((lanes.lanes.len(), lanes.next_release()), (10_000, Some(due)));
     lanes.release(due);
-    lanes.receives_for(RECEIVED_MIN);
-    lanes.release(due + RECEIVED_MIN);
+    lanes.received_for(SILENCE_MIN);
+    lanes.release(due + SILENCE_MIN);
     assert_eq!((lanes.lanes.len(), lanes.awaiting.len()), (0, 0));
 }
 
 /// Another process had it, which ended. Those behind it wait for it, so it must not wait behind them.
 #[test]
 fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for item in [12, 13, 14] {
         lanes.push(aggregate(1), item, now);
     }
@@ -239,7 +331,7 @@ fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
 
 #[test]
 fn empty_lanes_are_forgotten() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for id in 0..10_000 {
         lanes.push(aggregate(id), id % 1000, now);
         let (key, _) = one(&mut lanes).unwrap();
@@ -254,7 +346,7 @@ fn empty_lanes_are_forgotten() {
 /// First whole lanes that are blocked for long, then the later halves of those that are set aside, then whole lanes; others only if asked for.
 #[test]
 fn what_leaves_memory_is_what_costs_least() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let (soon, far) = (now + Duration::from_secs(1), now + Duration::from_secs(10));
     for (id, item) in [
         (1, 10),
@@ -291,7 +383,7 @@ fn what_leaves_memory_is_what_costs_least() {
 
 #[test]
 fn what_waits_behind_a_running_retry_is_set_aside() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     for item in [1010, 11, 12] {
         lanes.push(aggregate(1), item, now);
     }
@@ -319,7 +411,7 @@ impl Queued for OfHandler {
 
 #[test]
 fn lanes_follow_their_handler() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     let handler = std::rc::Rc::new(std::cell::Cell::new(Queue::Ready));
     for id in 0..3 {
         lanes.push(aggregate(id), OfHandler(handler.clone()), now);
@@ -343,7 +435,7 @@ fn lanes_follow_their_handler() {
 /// Those before it and behind it are in memory, and would fit into one batch.
 #[test]
 fn a_batch_does_not_pass_what_went_back_to_the_broker() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     for item in [10, 11, 13, 14] {
         lanes.push(aggregate(1), item, now);
@@ -357,7 +449,7 @@ fn a_batch_does_not_pass_what_went_back_to_the_broker() {
 /// Or each absence would be longer than the one before it.
 #[test]
 fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
-    let (mut lanes, now) = (Lanes::default(), Instant::now());
+    let (mut lanes, now) = (none(), Instant::now());
     lanes.expect_back(aggregate(1), 12, gone(now), now);
     lanes.push(aggregate(1), 13, now);
     let evicted = lanes.evict(now, false, now).unwrap();
