@@ -20,7 +20,7 @@ use crate::{Options, Result, check};
 /// Aggregates with many messages each.
 const HOT: u64 = 26;
 /// Messages of each of them, where processes share them.
-const SHARED_LENGTH: u64 = 300;
+const SHARED_LENGTH: u64 = 800;
 /// Nothing is dead-lettered while it is measured.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Between two looks at how many have failed.
