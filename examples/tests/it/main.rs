@@ -6,13 +6,9 @@
     reason = "a test says with it what it does not expect to fail"
 )]
 
-#[cfg(unix)]
-mod chaos;
 mod demo;
 mod examples;
 mod guide;
 mod lost_acks;
 mod reconcile;
-#[cfg(unix)]
-mod stops;
 mod versions;
