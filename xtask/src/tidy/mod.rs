@@ -106,7 +106,7 @@ fn header(path: &str, text: &str) -> Option<String> {
 }
 
 fn length(path: &str, text: &str) -> Option<String> {
-    let is_checked = (path.starts_with("outbox") || path.starts_with("xtask/"))
+    let is_checked = (path.starts_with("outbox") || path.starts_with("stress/") || path.starts_with("xtask/"))
         && is_rust(path)
         && path.contains("/src/")
         && !is_test_material(path);
