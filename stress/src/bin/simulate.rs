@@ -1,12 +1,12 @@
 //! Runs the simulation of the relay over many seeds. `cargo xtask simulate` builds and calls it.
 //!
-//! Prints each failure with its history and how to repeat it, and a closing line. Absent here: the simulation; see `outbox_core::testing::simulation`.
+//! It prints each failure with its history and the command that repeats it, and a closing line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use outbox_core::testing::simulation::{Outcome, TAIL, Wrong, simulate};
+use outbox_stress::simulation::{Outcome, TAIL, Wrong, simulate};
 
 const USAGE: &str = "usage: simulate [--seeds N] [--from SEED] [--wrong MISTAKE] [--threads N] [--trace]";
 /// Failures that are shown in full.

@@ -7,6 +7,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::message::MessageId;
+use outbox_core::publisher::{FailureClass, PublishError, StreamLog};
+use outbox_core::relay::Retention;
+use outbox_core::relay::reconcile::{ReconcileError, Reconciled, Span, missing, reconcile};
+use outbox_core::store::{MessageStatus, OutboxAdmin as _, PurgeRequest, Purged, StoreError};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
@@ -17,11 +22,6 @@ use super::relays::CrashingRun;
 use super::store::SimStore;
 use super::world::{Shared, World};
 use super::{Invariant, Wrong, plan, writers, wrong};
-use crate::message::MessageId;
-use crate::publisher::{FailureClass, PublishError, StreamLog};
-use crate::relay::Retention;
-use crate::relay::reconcile::{ReconcileError, Reconciled, Span, missing, reconcile};
-use crate::store::{MessageStatus, OutboxAdmin as _, PurgeRequest, Purged, StoreError};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use outbox_core::relay::{Relay, RelayError, RelayReport};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,6 @@ use super::history::{Event, Life};
 use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
-use crate::relay::{Relay, RelayError, RelayReport};
 
 /// What a shutdown may take beyond its own bound, as [`Relay::run`] says.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);

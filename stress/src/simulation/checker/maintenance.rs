@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use outbox_core::message::MessageId;
 use tokio::time::Instant;
 
 use super::Checker;
-use crate::message::MessageId;
-use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, Life, MessageNo};
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, Life, MessageNo};
 
 /// Beyond this, one reconciling reads several pages, and only each of them is in order.
 const PAGE: usize = 1000;

@@ -7,6 +7,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::message::{Aggregate, Message, MessageId};
+use outbox_core::relay::Retention;
+use outbox_core::store::{
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+};
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -15,12 +21,6 @@ use super::history::{Event, Life};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
 use super::{maintenance, wrong};
-use crate::message::{Aggregate, Message, MessageId};
-use crate::relay::Retention;
-use crate::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
-    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
-};
 
 #[derive(Debug, Clone)]
 pub(super) struct SimStore {

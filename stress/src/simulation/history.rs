@@ -6,9 +6,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
+use outbox_core::publisher::FailureClass;
 use tokio::time::Instant;
-
-use crate::publisher::FailureClass;
 
 /// A message, by the order of commits. Replayed copies have numbers of their own.
 pub(super) type MessageNo = u32;

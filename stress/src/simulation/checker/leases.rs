@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use outbox_core::store::Lease;
 use tokio::time::Instant;
 
 use super::Checker;
-use crate::store::Lease;
-use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, Life};
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, Life};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {

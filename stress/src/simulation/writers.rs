@@ -6,16 +6,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
+use outbox_core::message::{Aggregate, NewMessage};
+use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
+use outbox_core::testing::MemoryTransaction;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};
 use super::history::{Event, MessageNo};
 use super::world::{Shared, World};
 use super::{maintenance, plan, wrong};
-use crate::event::{AggregateId, DomainEvent, EventDescriptor};
-use crate::message::{Aggregate, NewMessage};
-use crate::store::{OutboxAdmin as _, Selection, StoredMessage};
-use crate::testing::MemoryTransaction;
 
 /// Written without the derive, so that it stays out of the catalogue of the program under test.
 #[derive(Debug, serde::Serialize)]
@@ -107,7 +107,7 @@ async fn transact(world: &World) {
             .note(Event::RolledBack { messages });
         return;
     }
-    let _elsewhere = world.plan.writers_are_remote.then(crate::wake::isolate);
+    let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
     if transaction.commit().is_ok() {
         let mut shared = world.shared();
         for draft in drafts {
@@ -171,7 +171,7 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
             return;
         }
         let act = shared.rng.u8(0..5);
-        let _elsewhere = shared.rng.bool().then(crate::wake::isolate);
+        let _elsewhere = shared.rng.bool().then(outbox_core::wake::isolate);
         match act {
             0 | 1 => {
                 let dead = list(&world, &Selection::dead_letters());

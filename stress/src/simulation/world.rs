@@ -8,6 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use outbox_core::publisher::FailureClass;
+use outbox_core::relay::Retention;
+use outbox_core::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
+use outbox_core::testing::{Ledger, MemoryBroker, MemoryStore};
 use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -18,10 +22,6 @@ use super::history::{Event, Life};
 use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Wrong, faults, maintenance, relays, writers, wrong};
-use crate::publisher::FailureClass;
-use crate::relay::Retention;
-use crate::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
-use crate::testing::{Ledger, MemoryBroker, MemoryStore};
 
 /// How long everything may take to come out, once the faults are over. Leases, pauses, back-offs and delays of a plan add up to less than half.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);

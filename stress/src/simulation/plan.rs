@@ -7,11 +7,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fastrand::Rng;
+use outbox_core::publisher::FailureClass;
+use outbox_core::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
+use outbox_core::retry::Backoff;
 
 use super::broker::refusal;
-use crate::publisher::FailureClass;
-use crate::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
-use crate::retry::Backoff;
 
 #[derive(Debug, Clone)]
 pub(super) struct Plan {

@@ -9,16 +9,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::time::Instant;
-
-use super::history::Life;
-use crate::message::PARTITIONS;
-use crate::publisher::FailureClass;
-use crate::store::{
+use outbox_core::message::PARTITIONS;
+use outbox_core::publisher::FailureClass;
+use outbox_core::store::{
     FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
     Settlement, StoreError, Verdict, WaitingRequest,
 };
-use crate::testing::MemoryStore;
+use outbox_core::testing::MemoryStore;
+use tokio::time::Instant;
+
+use super::history::Life;
 
 /// A planted mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -284,7 +284,7 @@ impl Backend {
                 let overtaking = rows
                     .filter(|row| waits.contains(&row.row_id) && row.status == MessageStatus::Pending)
                     .filter(|row| row.available_at.is_none_or(|at| at <= now))
-                    .map(|row| crate::store::FetchedRow {
+                    .map(|row| outbox_core::store::FetchedRow {
                         row_id: row.row_id,
                         partition: row.message.aggregate.partition(),
                         aggregate: row.message.aggregate.clone(),

@@ -2,7 +2,7 @@
 //!
 //! The seeds are fixed, so a failure here is the same everywhere; `cargo xtask simulate` looks at others.
 
-use outbox_core::testing::simulation::{Invariant, TAIL, Wrong, simulate};
+use outbox_stress::simulation::{Invariant, TAIL, Wrong, simulate};
 
 /// Mistakes must be found within so many seeds.
 const FOUND_WITHIN: u64 = 2_000;

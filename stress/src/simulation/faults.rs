@@ -103,7 +103,7 @@ fn lose(world: &World) {
     } else {
         checker.stream_sequences().filter(|_| rng.u8(..) < 30).collect()
     };
-    world.broker.lock().lose(&stream_sequences, is_tail);
+    world.broker.lose_stream_sequences(&stream_sequences, is_tail);
     checker.lost(&stream_sequences, is_tail);
 }
 

@@ -1,19 +1,19 @@
 //! The broker as a relay of the simulation reaches it.
 //!
 //! Invariant: a message that was handed over travels by itself: whether somebody still waits for it or not, it arrives, is lost, or arrives much
-//! later, as its fault says. Absent here: storing; see [`MemoryBroker`](crate::testing::MemoryBroker).
+//! later, as its fault says. Absent here: storing; see [`MemoryBroker`](outbox_core::testing::MemoryBroker).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::message::Message;
+use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::history::{Life, MessageNo};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
-use crate::message::Message;
-use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 
 #[derive(Debug, Clone)]
 pub(super) struct SimPublisher {
@@ -116,7 +116,7 @@ impl World {
         if let Some(class) = shared.checker.own_fault(no) {
             return Err(class);
         }
-        let receipt = self.broker.lock().store(message);
+        let receipt = self.broker.store_message(message);
         let now = self.store.now();
         shared.checker.stored(no, receipt, now);
         match way {

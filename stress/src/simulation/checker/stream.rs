@@ -4,13 +4,13 @@
 
 use std::collections::HashSet;
 
+use outbox_core::publisher::{FailureClass, Receipt};
+use outbox_core::relay::PoisonPolicy;
 use time::OffsetDateTime;
 
 use super::{Checker, Poison};
-use crate::publisher::{FailureClass, Receipt};
-use crate::relay::PoisonPolicy;
-use crate::testing::simulation::Invariant;
-use crate::testing::simulation::history::{Event, MessageNo};
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, MessageNo};
 
 impl Checker {
     /// The broker refuses the message for its own fault, if it has one.

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use outbox_core::message::MessageId;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::maintenance::{Drain, Reconciling};
-use crate::message::MessageId;
-use crate::testing::simulation::history::MessageNo;
+use crate::simulation::history::MessageNo;
 
 /// Why the broker or the store refuses a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

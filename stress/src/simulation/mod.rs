@@ -130,7 +130,7 @@ pub const TAIL: usize = 40;
 /// Lives through the world of one seed, and keeps the last `lines` of its history. Blocks; must not be called from within a Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
-    let _isolation = crate::wake::isolate();
+    let _isolation = outbox_core::wake::isolate();
     let lived = catch_unwind(AssertUnwindSafe(|| world::live(seed, wrong, lines)));
     lived.unwrap_or_else(|_| Outcome {
         seed,

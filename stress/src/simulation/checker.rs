@@ -10,6 +10,10 @@ mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 
+use outbox_core::message::{MessageId, PARTITIONS};
+use outbox_core::publisher::FailureClass;
+use outbox_core::relay::PoisonPolicy;
+use outbox_core::store::{Lease, Settlement, Verdict};
 use tokio::time::Instant;
 
 use self::accounts::{Account, LifeAccount};
@@ -17,10 +21,6 @@ pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
 use super::history::{Event, History, Life, MessageNo};
 use super::{Invariant, Wrong};
-use crate::message::{MessageId, PARTITIONS};
-use crate::publisher::FailureClass;
-use crate::relay::PoisonPolicy;
-use crate::store::{Lease, Settlement, Verdict};
 
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -328,7 +328,7 @@ impl Checker {
             Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
-                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](crate::OutboxStore::settle) counts each time. The first of
+                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each time. The first of
                 // two calls may arrive last.
                 account.may_repeat += u32::from(!answered);
                 account.may_die_again |= !answered && dies;
