@@ -67,8 +67,8 @@ pub(super) struct Upkeep {
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Leases that were lost, although they were relied on.
-    pub(super) lost: usize,
+    /// Partitions whose leases were lost, although they were relied on. They may be among those that were acquired.
+    pub(super) lost: Vec<u16>,
     /// Partitions that were acquired.
     pub(super) taken: usize,
     /// Partitions that are to be given back.
@@ -174,9 +174,8 @@ impl Ownership {
         let mut change = Change::default();
         if let Some(kept) = upkeep.renew {
             // What was given back while the answer was on its way is not owned, although the answer says so.
-            let before = self.leases.len();
-            self.leases.retain(|lease| kept.contains(lease));
-            change.lost = before - self.leases.len();
+            let lost = self.leases.extract_if(.., |lease| !kept.contains(lease));
+            change.lost = lost.map(|lease| lease.partition).collect();
             self.granted_at = upkeep.asked_at;
             self.renew_at = upkeep.asked_at + self.ttl / 3;
         }

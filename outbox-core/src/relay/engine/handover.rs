@@ -137,7 +137,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.schedule = Default::default();
             self.in_flight.let_go();
             self.settling = None;
-            self.in_settlement.clear();
             self.settle_after = None;
             self.poller.restart();
         }

@@ -26,7 +26,7 @@ use handover::Unfit;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::in_flight::{InFlight, Unsettled};
+use super::in_flight::InFlight;
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
@@ -35,7 +35,7 @@ use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
-use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, StoreError, within};
+use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, within};
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
@@ -86,13 +86,11 @@ pub(super) struct Engine<'a, S, P> {
     store_failures: [u32; Activity::COUNT],
     /// The first of them.
     store_failing_since: [Option<Instant>; Activity::COUNT],
-    /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
+    /// The store takes no verdicts: nothing is settled before this, and nothing sent either until it has taken those that there are.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
     fetching: Slot<'a, FetchDone>,
     settling: Slot<'a, SettleDone>,
-    /// What `settling` is about.
-    in_settlement: Vec<Settlement>,
     keeping: Slot<'a, Result<Upkeep, StoreError>>,
     releasing: Slot<'a, Result<(), StoreError>>,
     purging: Slot<'a, Result<Purged, StoreError>>,
@@ -125,7 +123,6 @@ struct FetchDone {
 
 /// The result of a settlement.
 struct SettleDone {
-    unsettled: Unsettled,
     took: Duration,
     result: Result<usize, StoreError>,
 }
@@ -171,7 +168,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             stopping: None,
             fetching: None,
             settling: None,
-            in_settlement: Vec::new(),
             keeping: None,
             releasing: None,
             purging: None,
@@ -321,7 +317,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut next = Instant::now() + self.config.poll_max;
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
-        if self.settling.is_none() && self.in_flight.unsettled() > 0 {
+        if self.settling.is_none() {
             at(self
                 .settle_after
                 .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
@@ -348,10 +344,14 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Starts what is due, but for sending and settling.
     fn start(&mut self) {
+        let now = Instant::now();
+        if self.in_flight.not_taken() == 0 {
+            // All that the store did not take is dropped: only what is sent next can show whether it takes verdicts again.
+            self.settle_after = self.settle_after.filter(|after| now < *after);
+        }
         if self.stopping.is_some() {
             return;
         }
-        let now = Instant::now();
         let store = &self.relay.store;
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
