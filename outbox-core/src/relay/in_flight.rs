@@ -40,6 +40,8 @@ pub(super) struct Given {
     closes: Option<Key>,
     /// To be told then.
     pub(super) dead: Option<DeadMessage>,
+    /// It was published, and the broker had it from an earlier attempt.
+    pub(super) is_duplicate: bool,
     /// A fetch said that it has to wait.
     is_set_aside: bool,
 }
@@ -61,6 +63,16 @@ impl Closed {
 }
 
 impl Given {
+    fn new(settlement: Settlement) -> Self {
+        Self {
+            settlement,
+            closes: None,
+            dead: None,
+            is_duplicate: false,
+            is_set_aside: false,
+        }
+    }
+
     /// It says nothing but that the broker confirmed the message.
     pub(super) fn is_published(&self) -> bool {
         matches!(self.settlement.verdict, Verdict::Published { .. })
@@ -93,9 +105,18 @@ impl InFlight {
         !closed
     }
 
-    /// Gives a verdict on a row in flight.
-    pub(super) fn settle(&mut self, row: &FetchedRow, verdict: Verdict) {
-        self.give(row, verdict, None, None);
+    /// The broker confirmed a message, which `is_duplicate` if it had it from an earlier attempt.
+    pub(super) fn published(&mut self, row: &FetchedRow, keep: bool, is_duplicate: bool) {
+        self.rows.insert(row.row_id);
+        self.add(Given {
+            is_duplicate,
+            ..Given::new(settlement(row, Verdict::Published { keep }))
+        });
+    }
+
+    /// A message waits behind one whose verdict closes their lane.
+    pub(super) fn wait(&mut self, row: &FetchedRow) {
+        self.give(row, Verdict::Waits, None, None);
     }
 
     /// Gives a verdict that closes a lane.
@@ -112,10 +133,9 @@ impl InFlight {
     fn give(&mut self, row: &FetchedRow, verdict: Verdict, closes: Option<Key>, dead: Option<DeadMessage>) {
         self.rows.insert(row.row_id);
         self.add(Given {
-            settlement: settlement(row, verdict),
             closes,
             dead,
-            is_set_aside: false,
+            ..Given::new(settlement(row, verdict))
         });
     }
 
@@ -124,10 +144,8 @@ impl InFlight {
         self.set_aside += waits.len();
         for settlement in waits {
             self.add(Given {
-                settlement,
-                closes: None,
-                dead: None,
                 is_set_aside: true,
+                ..Given::new(settlement)
             });
         }
     }
@@ -171,10 +189,10 @@ impl InFlight {
         settlements
     }
 
-    /// The store took the verdicts that were on their way, or refused them for good.
-    pub(super) fn settled(&mut self) -> Vec<Given> {
-        let (settled, _) = mem::take(&mut self.settling);
-        settled.iter().for_each(|given| self.end(given));
+    /// The store took the verdicts that were on their way, or refused them for good. Returns them, and the leases that they were sent with.
+    pub(super) fn settled(&mut self) -> (Vec<Given>, Vec<Lease>) {
+        let settled = mem::take(&mut self.settling);
+        settled.0.iter().for_each(|given| self.end(given));
         settled
     }
 
@@ -280,7 +298,6 @@ mod tests {
         }
     }
 
-    const PUBLISHED: Verdict = Verdict::Published { keep: true };
     const FIRST: Lease = Lease {
         partition: 0,
         epoch: 1,
@@ -323,7 +340,7 @@ mod tests {
     #[test]
     fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
         let mut in_flight = InFlight::default();
-        in_flight.settle(&row(1), PUBLISHED);
+        in_flight.published(&row(1), true, false);
         in_flight.begin_settle(vec![FIRST]);
         in_flight.set_aside(vec![settlement(&row(2), Verdict::Waits)]);
         in_flight.settled();
@@ -337,9 +354,9 @@ mod tests {
     #[test]
     fn verdicts_that_were_not_taken_go_first() {
         let mut in_flight = InFlight::default();
-        in_flight.settle(&row(1), PUBLISHED);
+        in_flight.published(&row(1), true, false);
         in_flight.begin_settle(vec![FIRST]);
-        in_flight.settle(&row(2), PUBLISHED);
+        in_flight.published(&row(2), true, false);
         in_flight.not_settled(&[FIRST]);
         in_flight.forget();
         assert_eq!(to_settle(&mut in_flight), [1, 2]);
@@ -351,9 +368,9 @@ mod tests {
     fn of_a_lost_lease_only_confirmations_are_settled_later() {
         for is_on_its_way in [false, true] {
             let mut in_flight = InFlight::default();
-            in_flight.settle(&row(1), PUBLISHED);
+            in_flight.published(&row(1), true, false);
             in_flight.close(Key::of(&row(2)), &row(2), blocked(), None);
-            in_flight.settle(&row(3), Verdict::Waits);
+            in_flight.wait(&row(3));
             in_flight.set_aside(vec![settlement(&row(4), Verdict::Waits)]);
             if is_on_its_way {
                 in_flight.begin_settle(vec![FIRST]);

@@ -277,6 +277,11 @@ fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
 }
 
 impl Upkeep {
+    /// Whether it asks which leases have lasted.
+    pub(super) fn renews(&self) -> bool {
+        self.renew.is_some()
+    }
+
     /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.bound;

@@ -7,10 +7,11 @@
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
 //! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
-//! [`results`], and when others take over in [`handover`].
+//! [`results`], what is told of it in [`recorded`], and when others take over in [`handover`].
 
 mod activities;
 mod handover;
+mod recorded;
 mod results;
 
 use std::pin::Pin;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use activities::send;
 use handover::Unfit;
+use recorded::Untold;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
@@ -97,6 +99,8 @@ pub(super) struct Engine<'a, S, P> {
     counting: Slot<'a, Result<Backlog, StoreError>>,
     probing: Slot<'a, Result<(), Unfit>>,
     report: RelayReport,
+    /// What the report does not say yet.
+    untold: Untold,
 }
 
 /// Until when a shutdown waits.
@@ -174,6 +178,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             counting: None,
             probing: None,
             report: RelayReport::default(),
+            untold: Untold::default(),
             rng,
         }
     }
@@ -356,6 +361,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
             let upkeep = self.ownership.plan(self.checkup.fitness());
+            self.untold.begin_upkeep();
             self.keeping = Some(Box::pin(upkeep.run(store)));
         }
         self.give_up_surplus();

@@ -1,7 +1,6 @@
 //! Applies the result of each finished activity to the relay's state.
 
 use std::error::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -79,14 +78,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(receipt) => {
                 self.breaker.confirmed();
                 self.checkup.proved();
-                self.report.duplicates += u64::from(receipt.duplicate);
                 telemetry::published(
                     receipt.duplicate,
                     sent_at.elapsed(),
                     row.age + queued.fetched_at.elapsed(),
                 );
                 let keep = self.config.retention != Retention::Delete;
-                self.in_flight.settle(row, Verdict::Published { keep });
+                self.in_flight.published(row, keep, receipt.duplicate);
                 self.schedule.proceed(key);
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
@@ -177,7 +175,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.in_flight.close(key, &row, verdict, dead);
         // Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
         for row in self.schedule.close(key) {
-            self.in_flight.settle(&row, Verdict::Waits);
+            self.in_flight.wait(&row);
         }
     }
 
@@ -193,7 +191,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         self.in_flight.close(key, &first, due_at_once, None);
         for row in rest {
-            self.in_flight.settle(&row, Verdict::Waits);
+            self.in_flight.wait(&row);
         }
     }
 
@@ -212,34 +210,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         self.store_answered(Activity::Settling);
         self.settle_after = None;
-        let settled = self.in_flight.settled();
-        if accepted < settled.len() {
-            // Their partitions have a new owner, who sends them again and settles them itself.
-            let refused = settled.len() - accepted;
-            tracing::warn!(refused, "leases were lost before settling");
-            self.ownership.doubt();
-        }
-        let published = settled.iter().filter(|given| given.is_published()).count();
-        self.report.published += published.min(accepted) as u64;
-        if published > 0 && accepted > 0 {
-            self.checkup.delivered();
-        }
-        for dead in settled.iter().filter_map(|given| given.dead.as_ref()) {
-            self.report.dead_letters += 1;
-            telemetry::dead_letter();
-            if self.ownership.keeps(retention::PARTITION) {
-                // Until the backlog is counted again, which this relay does.
-                self.relay
-                    .health
-                    .update(|vitals| vitals.halted += u64::from(dead.halts));
-            }
-            if let Some(hook) = &self.relay.on_dead_letter
-                // It is the application's, and told of what is written down already; nothing of it is used afterwards.
-                && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
-            {
-                tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");
-            }
-        }
+        let (settled, leases) = self.in_flight.settled();
+        self.recorded(settled, &leases, accepted);
         Ok(())
     }
 
@@ -260,6 +232,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 Duration::ZERO
             }
         };
+        let has_renewed = upkeep.renews();
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
@@ -280,6 +253,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             for row in self.schedule.take_partition(partition) {
                 self.in_flight.drop_row(row.row_id);
             }
+        }
+        if has_renewed {
+            self.leases_proved();
         }
         if change.lost.is_empty() {
             return Ok(false);

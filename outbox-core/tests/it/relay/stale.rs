@@ -1,5 +1,7 @@
 //! Verdicts that the store has not taken when their partitions change hands.
 
+use std::sync::{Arc, Mutex};
+
 use outbox_core::message::PARTITIONS;
 use outbox_core::{FailureClass, OutboxAdmin, OutboxStore, OwnerId, Relay, Selection, Settlement, Verdict};
 
@@ -64,4 +66,53 @@ async fn a_verdict_does_not_outlive_its_lease() {
             assert_eq!(failures, 1, "{case}: that of the other relay");
         }
     }
+}
+
+/// Of one settlement the store refuses the verdicts of two partitions, one with a dead letter and one with a published message.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_refused_is_not_told() {
+    const DEAD: [u32; 2] = [3, 11];
+    const REFUSED: [u32; 2] = [3, 5];
+    let partition_of = |account: u32| Aggregate::new("account", account.to_string()).partition();
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 16, 1);
+    let is_dead =
+        |message: &outbox_core::Message| DEAD.iter().any(|dead| message.aggregate.id == dead.to_string());
+    broker.fail_matching(is_dead, FailureClass::Permanent);
+    let watched = Watched::new(&store);
+    let lost = REFUSED.map(partition_of);
+    let others = (1..=16).filter(|account| !REFUSED.contains(account));
+    assert!(
+        others
+            .map(partition_of)
+            .all(|partition| !lost.contains(&partition)),
+        "choose others: {lost:?}"
+    );
+    watched.lose(&lost);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (notes, rows) = (told.clone(), store.clone());
+    let relay = Relay::new(watched.clone(), broker.publisher())
+        .with_config(quick())
+        .on_dead_letter(move |dead| {
+            let account = dead.aggregate.id.parse().unwrap();
+            assert_eq!(statuses(&rows, account), [Dead], "recorded first");
+            notes.lock().unwrap().push(account);
+        });
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        shutdown.cancel();
+    };
+    let _alone = outbox_core::wake::isolate();
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    let report = report.unwrap();
+    assert_eq!(
+        (report.published, report.duplicates),
+        (14, 1),
+        "one was sent again"
+    );
+    assert_eq!(report.dead_letters, 2);
+    let mut told = told.lock().unwrap().clone();
+    told.sort_unstable();
+    assert_eq!(told, DEAD);
 }
