@@ -350,10 +350,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     /// Starts what is due, but for sending and settling.
     fn start(&mut self) {
         let now = Instant::now();
-        if self.in_flight.not_taken() == 0 {
-            // All that the store did not take is dropped: only what is sent next can show whether it takes verdicts again.
-            self.settle_after = self.settle_after.filter(|after| now < *after);
-        }
+        self.forget_settling();
         if self.stopping.is_some() {
             return;
         }
