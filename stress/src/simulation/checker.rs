@@ -262,7 +262,12 @@ impl Checker {
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
-    /// Verdicts reached the store, which says that it accepted so many. `answered` says that the relay hears of it.
+    /// The relay hears that its verdicts reached the store.
+    pub(super) fn settlement_heard(&mut self, life: Life) {
+        self.lives[life as usize].settles_in_vain = false;
+    }
+
+    /// Verdicts reached the store, which says that it accepted so many. `answered` says that the answer is on its way to the relay, and in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -271,9 +276,6 @@ impl Checker {
         accepted: usize,
         answered: bool,
     ) {
-        if answered {
-            self.lives[life as usize].settles_in_vain = false;
-        }
         let mut expected = 0;
         for settlement in settlements {
             let partition = settlement.partition;

@@ -293,14 +293,17 @@ impl OutboxStore for SimStore {
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         let (life, leases, settlements) = (self.life, leases.to_vec(), settlements.to_vec());
-        self.call("settle", move |_, shared, answered| {
+        let settled = self.call("settle", move |_, shared, answered| {
             let accepted = shared.backend.settle(&leases, &settlements)?;
             shared
                 .checker
                 .settled(life, &leases, &settlements, accepted, answered);
             Ok(accepted)
-        })
-        .await
+        });
+        let accepted = settled.await?;
+        // Only now: a relay may let go of its verdicts while the answer is on its way.
+        self.world.shared().checker.settlement_heard(life);
+        Ok(accepted)
     }
 
     /// A world lasts for seconds, so what is kept for an hour is old after as much as the plan says.

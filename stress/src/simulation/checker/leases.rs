@@ -8,7 +8,7 @@ use std::time::Duration;
 use outbox_core::store::Lease;
 use tokio::time::Instant;
 
-use super::Checker;
+use super::{Account, Checker};
 use crate::simulation::Invariant;
 use crate::simulation::history::{Event, Life};
 
@@ -59,12 +59,24 @@ impl Checker {
             // What it gave back may have come back to it, although the store did not hear of that, and the lease ran out.
             self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
+            self.end_repeats(lease.partition);
             self.acquired_by[usize::from(lease.partition)] = Some(life);
             self.leases[usize::from(lease.partition)] = Some(Granted {
                 life,
                 epoch: lease.epoch,
                 expires_at,
             });
+        }
+    }
+
+    /// A verdict lives as long as its lease: what was accepted without an answer is not repeated under a new one.
+    fn end_repeats(&mut self, partition: u16) {
+        let of_partition = |account: &&mut Account| account.draft.partition == partition;
+        for account in self.messages.iter_mut().filter(of_partition) {
+            let (permanent, unclassified) = account.faults;
+            let repeated = account.attempts.saturating_sub(permanent + unclassified);
+            account.may_repeat = account.may_repeat.min(repeated);
+            account.may_die_again = false;
         }
     }
 
