@@ -9,6 +9,7 @@ mod error;
 mod extract;
 mod key;
 mod options;
+mod recorded;
 mod registration;
 mod transaction;
 
@@ -28,3 +29,4 @@ pub use registration::BoxFuture;
 
 pub(crate) use error::{describe, json_reason};
 pub(crate) use extract::is_json;
+pub(crate) use recorded::Recorded;

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use outbox_core::{Incoming, Message};
 use sea_orm::DatabaseTransaction;
 
-use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
 use super::routed::{Handling, Route, RoutedMessage};
 use super::run::{RunOutcome, needs_transaction};
 use crate::database::roll_back;
 use crate::dedup::claim::{Claim, Claimant, claim_all};
 use crate::dedup::sequence::Gaps;
-use crate::handler::{Effect, OnDuplicate, Registration, Strategy};
+use crate::handler::{Effect, OnDuplicate, Recorded, Registration, Strategy};
 use crate::hook::Handled;
 
 /// One message of a batch.

@@ -4,8 +4,7 @@
 //! transaction.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -22,7 +21,8 @@ use super::run::{ERROR, RunOutcome, outcome_of, runs_in_transaction};
 use crate::dedup::claim::Claimant;
 use crate::dedup::constraint;
 use crate::handler::{
-    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Registration, Strategy, describe,
+    Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Recorded, Registration, Strategy,
+    describe,
 };
 use crate::layer::{Next, TimedOut, Timeout};
 use crate::panics::{guard, text_of};
@@ -30,36 +30,6 @@ use crate::telemetry::{self, Ran};
 
 /// Added to the handler's timeout for the time that its transaction takes beside it.
 pub(super) const STORE_LEASE_MARGIN: Duration = Duration::from_secs(10);
-
-/// What a handler has done with its transaction and in its outbox.
-#[derive(Debug, Default)]
-pub(crate) struct Recorded {
-    /// Set as soon as something may have been recorded, by whichever way.
-    pub(crate) any: AtomicBool,
-    /// Ids of what went through [`Outbox`] or was returned.
-    pub(crate) ids: Mutex<Vec<MessageId>>,
-    /// Set as soon as the transaction may be gone although the handler succeeds: a statement failed or was dropped, or somebody had the
-    /// transaction itself, where we do not see what becomes of it.
-    pub(crate) in_doubt: AtomicBool,
-}
-
-impl Recorded {
-    pub(super) fn ids(&self) -> Vec<MessageId> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether the transaction must be asked before the commit if it is still there.
-    pub(super) fn in_doubt(&self) -> bool {
-        self.in_doubt.load(Ordering::Relaxed)
-    }
-
-    /// After the commit: the relays of this process look for it.
-    pub(super) fn wake(&self) {
-        if self.any.load(Ordering::Relaxed) {
-            wake::notify();
-        }
-    }
-}
 
 impl Consumer {
     /// Calls the handler with one message, or with several.

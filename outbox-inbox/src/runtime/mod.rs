@@ -34,7 +34,6 @@ mod shutdown;
 mod slots;
 mod unknown;
 
-pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 use outbox_core::Message;
 use sea_orm::{DatabaseTransaction, DbErr};
 
-use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
 use super::routed::RoutedMessage;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
@@ -18,7 +17,7 @@ use crate::dead_letter::StoredDeadLetter;
 use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
-use crate::handler::{Effect, HandlerError, OnDuplicate, Registration, Strategy, describe};
+use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, Strategy, describe};
 use crate::panics::guard;
 
 /// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
