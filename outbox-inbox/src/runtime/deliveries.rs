@@ -1,13 +1,23 @@
 //! Where the deliveries of a consumer come from, through everything that a broker does.
 //!
-//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Absent here: what to do about trouble.
+//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Not here: what is done about trouble ([`super::receive`]).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use outbox_core::retry::Backoff;
 use outbox_core::{Subscriber, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
+
+/// Waits after trouble with the broker.
+pub(super) const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(10),
+};
+
+/// A subscription that has been silent for so long, although the broker has messages, is opened anew.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
 const IDLE_CHECK: Duration = Duration::from_millis(10);

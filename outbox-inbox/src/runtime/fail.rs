@@ -29,6 +29,9 @@ pub(super) const TROUBLE: Backoff = Backoff {
 /// Tries to write down a failure before the message waits for its turn again. In an outage each takes as long as the pool waits.
 const WRITES_MAX: u32 = 5;
 
+/// Longest wait for the database to take back attempts that did not happen, of all messages together.
+pub(super) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
+
 impl Consumer {
     /// Records a failure, after the rollback and outside of it, and decides whether the message comes again.
     #[expect(clippy::too_many_arguments, reason = "one place for all ways to fail")]

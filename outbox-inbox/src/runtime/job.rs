@@ -22,6 +22,9 @@ use crate::telemetry;
 /// What a panic is called that nothing else has caught.
 const PANICKED: &str = "the inbox, or what it called for this message,";
 
+/// Longest wait for the connection to take the answers of all messages together.
+pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
+
 /// A message in memory.
 #[derive(Debug)]
 pub(super) struct InFlight<D> {

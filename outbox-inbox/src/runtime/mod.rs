@@ -24,6 +24,7 @@ mod inbox;
 mod job;
 mod lanes;
 mod predecessors;
+mod receive;
 mod report;
 mod retries;
 mod returning;

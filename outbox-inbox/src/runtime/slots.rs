@@ -83,6 +83,11 @@ impl Slots {
     }
 }
 
+/// A count for reckoning with times and means.
+pub(super) fn to_f64(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
