@@ -37,7 +37,7 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) tasks: TaskTracker,
     pub(super) deliveries: Deliveries<S>,
     pub(super) failures: u32,
-    /// Time of waiting for deliveries that `lanes` has not been told of.
+    /// Time spent waiting for deliveries that `lanes` has not been told of.
     waited: Duration,
     pub(super) heard_at: Instant,
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
@@ -57,10 +57,11 @@ pub(super) struct Dispatcher<S: Subscriber> {
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
     retries: Retries,
-    /// Stop when all are idle; and this consumer's index.
+    /// If the inbox is to stop as soon as all consumers are idle: which are, and the index of this one.
     pub(super) idle: Option<(Arc<Idle>, usize)>,
 }
 
+/// A job is over.
 pub(super) struct JobEnded<D> {
     from: Queue,
     pub(super) lanes: Vec<Ended<D>>,
@@ -190,7 +191,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Whose turn it is: what has failed before, or is likely to fail, gets its share; and of those two each is asked in turn.
+    /// Which queue has its turn. Suspects get their share, and their two queues take turns.
     fn next_queue(&self) -> Queue {
         let waiting = |queue| self.lanes.waiting_in(queue) > 0;
         if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {
@@ -305,7 +306,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// The broker has an answer, or will have one that is under way.
+    /// The broker has an answer, or one is on its way to it.
     pub(super) fn answered(&mut self, local_id: u64) {
         if let Some(origin) = self.unanswered.remove(&local_id) {
             self.bytes -= origin.bytes();
@@ -336,7 +337,8 @@ impl<S: Subscriber> Dispatcher<S> {
         (key, in_flight)
     }
 
-    /// Where numbers are waited for, they are the order, whatever that of the stream: one must not wait behind those that wait for it.
+    /// The message's number, where numbers are waited for. They are the order then, whatever the order of the stream: a message must not wait behind those
+    /// that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -354,7 +356,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Gives deliveries back beside the loop, because the database may have to be asked: nothing else would be kept alive meanwhile.
+    /// Gives deliveries back beside the loop: the database may have to be asked, and the loop must tell the broker of the others meanwhile.
     pub(super) fn give_back(&mut self, in_flight: Vec<InFlight<DeliveryOf<S>>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
