@@ -82,6 +82,7 @@ impl Consumer {
             state: &self.shared.state,
         };
         let limit = self.timeout(Some(handler));
+        let _begun = self.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&self.shared.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
         // Unwind safety: after a panic nothing of the handler is used again, and its transaction is rolled back.
@@ -200,7 +201,7 @@ impl Consumer {
         };
         let closed = match outcome {
             RunOutcome::Handled { .. } | RunOutcome::Duplicate => {
-                let complete = || store.complete(&key, token, self.shared.config.keep);
+                let complete = || store.complete(&key, token, self.shared.config.retention);
                 until_completed(complete, claimed + lease, stop).await
             }
             _ => store.release(&key, token).await.map(|()| true),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use outbox_core::{Subscriber, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
+/// How often a consumer that has nothing to do asks whether that is all; `drain` only.
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
 /// Most that one wait counts: a process that stood still meanwhile did not receive.

@@ -140,6 +140,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut retries = interval(retries::EVERY);
         retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.consumer.vitals.turned();
             self.lanes.receives_for(std::mem::take(&mut self.waited));
             self.start_jobs();
             let has_room = self.make_room();
@@ -193,6 +194,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let messages = taken.iter().map(|(_, items)| items.len()).sum();
             // A task that nobody aborts, because it begins transactions.
             self.tasks.spawn(async move {
+                let _begun = consumer.vitals.begin_job();
                 let started = Instant::now();
                 let copies = taken.clone();
                 let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
@@ -252,6 +254,7 @@ impl<S: Subscriber> Dispatcher<S> {
             }
             self.answered(local_id);
             self.consumer.shared.tally.count(handling);
+            self.consumer.vitals.ended(handling);
         }
         let Some((in_flight, handling)) = lane.stopped else {
             let until = self.wait_for_number(&lane.key, lane.over_to, now);
@@ -284,6 +287,7 @@ impl<S: Subscriber> Dispatcher<S> {
     async fn received(&mut self, received: Received<S>) {
         match received {
             Received::Subscribed(subscription) => {
+                self.consumer.vitals.subscribed();
                 self.heard_at = Instant::now();
                 self.deliveries = Deliveries::Open(subscription);
             }
@@ -327,6 +331,7 @@ impl<S: Subscriber> Dispatcher<S> {
             idle.set(*index, false);
         }
         self.consumer.shared.tally.received();
+        self.consumer.vitals.received();
         telemetry::received(self.consumer.name);
         let routed = self.consumer.routed(delivery.incoming());
         let deliveries = delivery.incoming().delivery_count;
@@ -453,6 +458,7 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn subscribe(&self) -> Deliveries<S> {
+        self.consumer.vitals.subscribing();
         let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
@@ -461,6 +467,7 @@ impl<S: Subscriber> Dispatcher<S> {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
+        self.consumer.vitals.trouble(&text);
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
         match error {
             SubscriberError::Configuration { .. } => {

@@ -19,10 +19,12 @@ mod deliveries;
 mod dispatch;
 mod duplicate;
 mod fail;
+mod health;
 mod idle;
 mod inbox;
 mod job;
 mod lanes;
+mod lifecycle;
 mod predecessors;
 mod report;
 mod retries;
@@ -35,6 +37,7 @@ mod slots;
 mod unknown;
 
 pub(crate) use call::Recorded;
+pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck, RunningHandler, SubscriptionState};
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 
