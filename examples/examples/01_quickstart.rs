@@ -90,9 +90,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // 3. The consumer. The broker delivers the message twice; it takes effect once.
     broker.duplicate_deliveries(1);
-    let report = Inbox::new(db.clone(), broker.subscriber())
-        .drain_until_idle()
-        .await?;
+    let report = Inbox::new(db.clone(), broker.subscriber()).drain().await?;
     println!(
         "handled {}, dropped {} duplicate",
         report.handled, report.duplicates

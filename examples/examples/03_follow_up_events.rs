@@ -8,7 +8,9 @@ use std::sync::Mutex;
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Catalogue, DomainEvent, Relay};
-use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, State, Tx, idempotent_handler};
+use outbox_inbox::{
+    Event, HandlerError, HandlerState, Inbox, Metadata, Outbox, StableKey, Tx, idempotent_handler,
+};
 use outbox_nats::async_nats::jetstream;
 use outbox_nats::{
     JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
@@ -70,7 +72,7 @@ async fn notify(
     event: Event<ShipmentDispatched>,
     key: StableKey,
     metadata: Metadata,
-    mailer: State<Mailer>,
+    mailer: HandlerState<Mailer>,
 ) -> Result<(), HandlerError> {
     // The follow-up knows where it comes from: the order's message is its cause.
     let caused = metadata.context().causation_id.is_some();
@@ -117,7 +119,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let subscriber =
         JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
     let (sent, mut mails) = mpsc::unbounded_channel();
-    let inbox = Inbox::new(db, subscriber).state(Mailer {
+    let inbox = Inbox::new(db, subscriber).with_state(Mailer {
         seen: Mutex::default(),
         sent,
     });

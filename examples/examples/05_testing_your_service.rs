@@ -6,7 +6,7 @@
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Relay, RelayError};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, State, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, idempotent_handler};
 use outbox_sea_orm::{SqlStore, testing};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, TransactionTrait};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ struct Warehouse {
 
 /// The other code under test.
 #[idempotent_handler(consumer = "warehouse")]
-async fn pack(event: Event<OrderPlaced>, warehouse: State<Warehouse>) -> Result<(), HandlerError> {
+async fn pack(event: Event<OrderPlaced>, warehouse: HandlerState<Warehouse>) -> Result<(), HandlerError> {
     if event.units > warehouse.capacity {
         return Err(HandlerError::fatal(std::io::Error::other("does not fit")));
     }
@@ -84,16 +84,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Drain until idle, and assert what was handled.
     place_order(&db, 3, 9).await?;
     relay.drain().await?;
-    let inbox = Inbox::new(db.clone(), broker.subscriber()).state(Warehouse { capacity: 5 });
-    inbox.drain_until_idle().await?;
+    let inbox = Inbox::new(db.clone(), broker.subscriber()).with_state(Warehouse { capacity: 5 });
+    inbox.drain().await?;
     assert_eq!(handled(&db, "warehouse").await?.len(), 1);
     let dead = dead_letters(&db, "warehouse").await?;
     println!("handled one order, one dead letter: {}", dead[0].error);
 
     // A handler alone, with its real deduplication and without a broker.
     let harness = Harness::new(database().await?)
-        .state(Warehouse { capacity: 5 })
-        .config(InboxConfig::default());
+        .with_state(Warehouse { capacity: 5 })
+        .with_config(InboxConfig::default());
     let message = harness.message(&OrderPlaced {
         order_id: 4,
         units: 1,

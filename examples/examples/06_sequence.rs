@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::{DomainEvent, Message, NewMessage};
 use outbox_inbox::testing::Harness;
-use outbox_inbox::{Event, HandlerError, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Tx, idempotent_handler};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -35,7 +35,11 @@ impl Ledger {
 
 /// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. One that comes even later becomes a dead letter.
 #[idempotent_handler(consumer = "balances", strategy = sequence(gap = "2m"))]
-async fn book(event: Event<MoneyMoved>, tx: Tx<'_>, ledger: State<Ledger>) -> Result<(), HandlerError> {
+async fn book(
+    event: Event<MoneyMoved>,
+    tx: Tx<'_>,
+    ledger: HandlerState<Ledger>,
+) -> Result<(), HandlerError> {
     if !ledger.open.load(Ordering::SeqCst) {
         return Err(HandlerError::retry("the ledger is closed"));
     }
@@ -66,8 +70,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     outbox_inbox::migrate(&db).await?;
 
     // The harness stands for the broker, which keeps the order; here it does not, as after a crash of a process that had one of the messages.
-    let closed = Harness::new(db.clone()).state(Ledger::new(false));
-    let open = Harness::new(db.clone()).state(Ledger::new(true));
+    let closed = Harness::new(db.clone()).with_state(Ledger::new(false));
+    let open = Harness::new(db.clone()).with_state(Ledger::new(true));
     let (one, two, three) = (moved(1, 500)?, moved(2, -200)?, moved(3, 40)?);
     for (what, harness, message) in [
         ("1", &open, &one),

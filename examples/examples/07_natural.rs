@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Every message comes twice, and every one runs twice.
     broker.duplicate_deliveries(usize::MAX);
     let inbox = Inbox::new(db.clone(), broker.subscriber());
-    let report = inbox.drain_until_idle().await?;
+    let report = inbox.drain().await?;
     println!(
         "handled {}, dropped {} duplicates",
         report.handled, report.duplicates
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut late = broker.messages().remove(0);
     late.id = MessageId::fresh();
     broker.publisher().publish(&late).await?;
-    println!("late: handled {}", inbox.drain_until_idle().await?.handled);
+    println!("late: handled {}", inbox.drain().await?.handled);
     print(&db).await
 }
 

@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Relay::new(SqlStore::new(db.clone()), broker.publisher())
             .drain()
             .await?;
-        let done = inbox.drain_until_idle().await?;
+        let done = inbox.drain().await?;
         println!(
             "  handled {}, failed {}, duplicates {}",
             done.handled, done.failed, done.duplicates

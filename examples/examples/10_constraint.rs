@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Orders 1 and 3 are delivered twice. Order 2 asks for more than there is, which violates another constraint.
     broker.duplicate_deliveries(usize::MAX);
     let inbox = Inbox::new(db.clone(), broker.subscriber());
-    let report = inbox.drain_until_idle().await?;
+    let report = inbox.drain().await?;
     println!("handled {}, dead letters {}", report.handled, report.dead_letters);
     for letter in dead_letters(&db, "inventory").await? {
         println!(

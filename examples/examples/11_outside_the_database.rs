@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
 use outbox_core::{DomainEvent, MessageId, Publisher, Relay};
-use outbox_inbox::{DedupKey, Event, HandlerError, Inbox, StableKey, State, idempotent_handler};
+use outbox_inbox::{DedupKey, Event, HandlerError, HandlerState, Inbox, StableKey, idempotent_handler};
 use outbox_sea_orm::{SqlStore, record};
 use sea_orm::{ConnectOptions, Database, TransactionTrait};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ impl Payments {
 async fn charge(
     event: Event<OrderPlaced>,
     key: StableKey,
-    payments: State<Payments>,
+    payments: HandlerState<Payments>,
 ) -> Result<(), HandlerError> {
     // One key per step, if a handler calls out more than once.
     let new = payments.charge(key.step("charge"), event.cents);
@@ -77,23 +77,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     let store = MemoryDedupStore::new();
     let inbox = Inbox::new(db, broker.subscriber())
-        .state(Payments::default())
-        .dedup_store(store.clone());
+        .with_state(Payments::default())
+        .with_dedup_store(store.clone());
 
     println!("a failure after the payment:");
-    inbox.drain_until_idle().await?;
+    inbox.drain().await?;
 
     println!("a copy:");
     let mut copy = broker.messages().remove(0);
     copy.id = MessageId::fresh();
     broker.publisher().publish(&copy).await?;
-    let report = inbox.drain_until_idle().await?;
+    let report = inbox.drain().await?;
     println!("dropped {} duplicate", report.duplicates);
 
     println!("a copy, after a crash before the record:");
     store.forget(&DedupKey::new("payments", copy.event_id));
     copy.id = MessageId::fresh();
     broker.publisher().publish(&copy).await?;
-    inbox.drain_until_idle().await?;
+    inbox.drain().await?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Relay};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, HandlerError, Inbox, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Tx, idempotent_handler};
 use outbox_sea_orm::{SqlStore, record};
 use sea_orm::{
     ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement, TransactionTrait,
@@ -33,7 +33,11 @@ struct Runs {
 
 /// The events stand in the order of their aggregates. `Vec<Metadata>`, if asked for, stands in the same order.
 #[idempotent_handler(consumer = "statistics", batch = 100)]
-async fn count(events: Vec<Event<ProductSold>>, tx: Tx<'_>, runs: State<Runs>) -> Result<(), HandlerError> {
+async fn count(
+    events: Vec<Event<ProductSold>>,
+    tx: Tx<'_>,
+    runs: HandlerState<Runs>,
+) -> Result<(), HandlerError> {
     runs.count.fetch_add(1, Ordering::SeqCst);
     if events.iter().any(|event| event.units < 0) {
         return Err(HandlerError::fatal("less than nothing was sold"));
@@ -80,8 +84,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .await?;
 
         let runs = Runs::default();
-        let inbox = Inbox::new(db.clone(), broker.subscriber()).state(runs.clone());
-        let report = inbox.drain_until_idle().await?;
+        let inbox = Inbox::new(db.clone(), broker.subscriber()).with_state(runs.clone());
+        let report = inbox.drain().await?;
         let counted = number(&db, "SELECT units AS n FROM totals").await?;
         println!(
             "{what}: dead letters {}, counted so far {counted}",

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{Aggregate, DomainEvent, Relay};
-use outbox_inbox::{DeadLetters, Event, HandlerError, Inbox, Selection, State, Tx, idempotent_handler};
+use outbox_inbox::{
+    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Tx, idempotent_handler,
+};
 use outbox_sea_orm::{SqlStore, record};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,11 @@ struct PriceList {
 }
 
 #[idempotent_handler(consumer = "billing", attempts = 3, backoff = "10ms..20ms")]
-async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: State<PriceList>) -> Result<(), HandlerError> {
+async fn bill(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    prices: HandlerState<PriceList>,
+) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
         // Trying again may help. `?` makes such errors too.
         return Err(HandlerError::retry("caviar has no price"));
@@ -74,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
     let handled = shutdown.clone();
     let inbox = Inbox::new(db.clone(), broker.subscriber())
-        .state(prices.clone())
+        .with_state(prices.clone())
         .on_dead_letter(|lost| println!("dead letter after {} attempts: {}", lost.attempts, lost.error))
         .on_handled(move |done| {
             println!("billed number {}", done.message.sequence.unwrap_or_default());
@@ -82,23 +88,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 handled.cancel();
             }
         });
-    inbox.drain_until_idle().await?;
+    inbox.drain().await?;
 
     // What an operator does; any process that reaches the database can.
     let letters = DeadLetters::new(db);
-    let of_order = Selection::consumer("billing").aggregate(Aggregate::new("order", "1"));
+    let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;
     for letter in &open {
         println!("{} {}", letter.consumer, String::from_utf8_lossy(&letter.payload));
     }
     let unicorn = open.iter().find(|letter| letter.error.contains("unicorn"));
-    let unicorn = Selection::ids(unicorn.map(|letter| letter.id));
+    let unicorn = DeadLetterSelection::ids(unicorn.map(|letter| letter.id));
     println!("discarded {}", letters.discard(&unicorn).await?);
 
     // The cause is removed, and the letter marked. A running inbox takes it up within 5 s, one that starts at once.
     prices.complete.store(true, Ordering::SeqCst);
     println!("to be tried again: {}", letters.retry(&of_order).await?);
     inbox.run(shutdown).await?;
-    println!("left: {}", letters.count(&Selection::all()).await?);
+    println!("left: {}", letters.count(&DeadLetterSelection::all()).await?);
     Ok(())
 }

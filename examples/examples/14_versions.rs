@@ -72,16 +72,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         cents: old.cents,
         currency: "EUR".to_owned(),
     });
-    let refused = Inbox::new(db.clone(), broker.subscriber()).upcasters(incomplete);
+    let refused = Inbox::new(db.clone(), broker.subscriber()).with_upcasters(incomplete);
     println!(
         "without the second step it starts: {}",
-        refused.drain_until_idle().await.is_ok()
+        refused.drain().await.is_ok()
     );
 
     let inbox = Inbox::new(db.clone(), broker.subscriber())
-        .upcasters(complete)
-        .config(InboxConfig::default().concurrency(1)); // So that this prints in order.
-    inbox.drain_until_idle().await?;
+        .with_upcasters(complete)
+        .with_config(InboxConfig::default().concurrency(1)); // So that this prints in order.
+    inbox.drain().await?;
 
     // It is kept as it came, in version 1.
     for letter in outbox_inbox::testing::dead_letters(&db, "billing").await? {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::{Emit, Event, HandlerError, Inbox, Metadata, Reply, State, idempotent_handler};
+use outbox_inbox::{Emit, Event, HandlerError, HandlerState, Inbox, Metadata, Reply, idempotent_handler};
 use outbox_sea_orm::{SqlStore, record};
 use sea_orm::{ConnectOptions, Database, TransactionTrait};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ struct Hotel {
 async fn book(
     event: Event<RoomRequested>,
     metadata: Metadata,
-    hotel: State<Hotel>,
+    hotel: HandlerState<Hotel>,
 ) -> Result<(Reply<Confirmation>, Emit<[BookingMade; 1]>), HandlerError> {
     if metadata.attempt() == 1 {
         // Nothing of a failed attempt is stored or recorded.
@@ -77,12 +77,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // loses the call, and the sender asks again.
     broker.duplicate_deliveries(1);
     let inbox = Inbox::new(db, broker.subscriber())
-        .state(Hotel::default())
+        .with_state(Hotel::default())
         .on_handled(|done| {
             let result = String::from_utf8_lossy(done.result.unwrap_or_default());
             println!("duplicate: {}, answer: {result}", done.duplicate);
         });
-    let report = inbox.drain_until_idle().await?;
+    let report = inbox.drain().await?;
     println!(
         "failed {}, handled {}, duplicates {}",
         report.failed, report.handled, report.duplicates

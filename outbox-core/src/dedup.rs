@@ -10,7 +10,7 @@
 //! | the process dies before the effect | once, after the lease |
 //! | the process dies **between effect and completion** | **again**, after the lease |
 //! | the process stands still for longer than the lease (paused, swapped out) and goes on | **again**: somebody else has claimed meanwhile |
-//! | a copy comes after the store has forgotten (`keep`, eviction, lost data) | **again** |
+//! | a copy comes after the store has forgotten (`retention`, eviction, lost data) | **again** |
 //!
 //! So give the other side a stable key as well, where it takes one.
 //!
@@ -45,7 +45,7 @@ pub type DedupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DedupStoreEr
 /// * **Leased.** A claim that is neither completed nor released is free again once its lease has passed, by the store's clock and not by
 ///   those of the processes: the next claim after that gets it.
 /// * **Fenced.** Who lost a claim cannot complete or release it: the token tells.
-/// * **Lasting.** A completed key stays done for at least `keep`. Nothing but time changes it.
+/// * **Lasting.** A completed key stays done for at least `retention`. Nothing but time changes it.
 /// * **Repeatable.** Completing or releasing again with the same token does what the first time did, so both may be repeated after an error.
 /// * **Bounded.** Each future resolves within a time that the implementation documents, also while the store is out of reach.
 /// * **Cancellation and `Err`.** The outcome is unknown: a claim may stand that nobody has the token of, until its lease has passed.
@@ -56,23 +56,28 @@ pub trait DedupStore: Send + Sync + 'static {
     /// Claims a key for a time, whole milliseconds, at least one.
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim>;
 
-    /// Records that the effect of a claim has happened, and remembers it for at least `keep`, from now. Returns false, and changes nothing, if
+    /// Records that the effect of a claim has happened, and remembers it for at least `retention`, from now. Returns false, and changes nothing, if
     /// somebody else holds a claim of the key or has completed it; the effect may then happen twice. A claim whose lease has passed and that
     /// nobody holds is completed.
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool>;
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool>;
 
     /// Gives a claim back whose effect did not happen, so that anybody may claim at once. Changes nothing if it is not held any more or
     /// completed.
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()>;
 
-    /// Checks what can be known to fail before the first message, and whether completed keys can be remembered for `keep`. Returns
+    /// Checks what can be known to fail before the first message, and whether completed keys can be remembered for `retention`. Returns
     /// warnings, each with what to do.
     ///
     /// # Errors
     ///
     /// [`DedupStoreError::Configuration`] if it cannot work until somebody acts, [`DedupStoreError::Unavailable`] if it could not be found
     /// out now.
-    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>>;
+    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>>;
 }
 
 impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
@@ -80,16 +85,21 @@ impl<S: DedupStore + ?Sized> DedupStore for Arc<S> {
         (**self).claim(key, lease)
     }
 
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
-        (**self).complete(key, token, keep)
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
+        (**self).complete(key, token, retention)
     }
 
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
         (**self).release(key, token)
     }
 
-    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>> {
-        (**self).preflight(keep)
+    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
+        (**self).preflight(retention)
     }
 }
 

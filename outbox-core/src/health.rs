@@ -1,7 +1,7 @@
-//! How a relay is doing, for probes and people.
+//! How a relay or an inbox is doing, for probes and people.
 //!
-//! A probe asks three questions: does it live (else restart it), is something wrong that it copes with (tell somebody), and is it stuck (tell somebody
-//! now)? Invariant: reading the health never waits for the relay. Absent here: HTTP; the answer has an exit for every probe format.
+//! The verdict answers three questions: is it well; does it cope with trouble (tell somebody); is it stuck (tell somebody now)? Invariant: reading the health
+//! never waits for the relay. Not here: HTTP, because the verdict can be printed and asked; and the notes of an inbox, see `outbox_inbox::InboxHealthCheck`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,18 +9,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How a relay is doing.
+/// How a relay or an inbox is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
     /// Running, nothing is wrong.
     Alive,
-    /// Running, and coping with trouble: see the reasons. Restarting it does not help.
+    /// Starting, stopping, or running and coping with trouble: see the reasons. Restarting it does not help.
     Degraded {
         /// What is wrong, each in a sentence.
         reasons: Vec<String>,
     },
-    /// Not running, or without progress although messages are due. Restarting it may help if it does not run; else look at broker and database.
+    /// Not running, or without progress although there may be work. A restart helps if it does not run or if a handler blocks its thread; otherwise look at
+    /// broker and database.
     Stuck {
         /// Why.
         reason: String,
@@ -32,6 +33,38 @@ impl Health {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stuck { .. })
+    }
+
+    /// Whether a readiness probe should pass: it runs, and nothing is wrong. For a process whose work is relay or inbox. A service that answers requests besides
+    /// records events also while the broker is away, so its readiness should not depend on this.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Alive)
+    }
+
+    /// The health of several together, each with the name that its reasons begin with: stuck if one of them is, otherwise degraded if one of them is. All reasons are
+    /// told. Without any it is [`Health::Alive`].
+    #[must_use]
+    pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
+        let (mut stuck, mut degraded) = (Vec::new(), Vec::new());
+        for (name, health) in parts {
+            match health {
+                Self::Alive => {}
+                Self::Degraded { reasons } => {
+                    degraded.extend(reasons.iter().map(|reason| format!("{name}: {reason}")));
+                }
+                Self::Stuck { reason } => stuck.push(format!("{name}: {reason}")),
+            }
+        }
+        if !stuck.is_empty() {
+            stuck.append(&mut degraded);
+            let reason = stuck.join("; ");
+            Self::Stuck { reason }
+        } else if degraded.is_empty() {
+            Self::Alive
+        } else {
+            Self::Degraded { reasons: degraded }
+        }
     }
 }
 
@@ -190,24 +223,7 @@ impl HealthCheck {
             let reason = format!("the relay has not done anything for {:?}", turned_at.elapsed());
             return Health::Stuck { reason };
         }
-        let mut reasons = Vec::new();
-        let mut failing_since = Vec::new();
-        for activity in Activity::ALL {
-            let Answers { last, failing } = &vitals.store[activity as usize];
-            if let Some(Trouble { since, reason, .. }) = Trouble::lasting(failing) {
-                let last = last.map_or("never".to_owned(), |last| format!("{:?} ago", last.elapsed()));
-                let activity = activity.as_str();
-                reasons.push(format!(
-                    "database fails since {:?}: {activity}: {reason} (last success: {last})",
-                    since.elapsed()
-                ));
-                failing_since.push(*since);
-            }
-        }
-        if let Some(Trouble { since, reason, .. }) = Trouble::lasting(&vitals.broker_failing) {
-            reasons.push(format!("broker fails since {:?}: {reason}", since.elapsed()));
-            failing_since.push(*since);
-        }
+        let (mut reasons, failing_since) = vitals.failures();
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
         if vitals.handed_over {
             reasons.push("other relays have its partitions until it can do its work again".to_owned());
@@ -230,6 +246,30 @@ impl HealthCheck {
         } else {
             Health::Degraded { reasons }
         }
+    }
+}
+
+impl Vitals {
+    /// What fails at the moment, each in a sentence, and since when.
+    fn failures(&self) -> (Vec<String>, Vec<Instant>) {
+        let (mut reasons, mut failing_since) = (Vec::new(), Vec::new());
+        for activity in Activity::ALL {
+            let Answers { last, failing } = &self.store[activity as usize];
+            if let Some(Trouble { since, reason, .. }) = Trouble::lasting(failing) {
+                let last = last.map_or("never".to_owned(), |last| format!("{:?} ago", last.elapsed()));
+                let activity = activity.as_str();
+                reasons.push(format!(
+                    "database fails since {:?}: {activity}: {reason} (last success: {last})",
+                    since.elapsed()
+                ));
+                failing_since.push(*since);
+            }
+        }
+        if let Some(Trouble { since, reason, .. }) = Trouble::lasting(&self.broker_failing) {
+            reasons.push(format!("broker fails since {:?}: {reason}", since.elapsed()));
+            failing_since.push(*since);
+        }
+        (reasons, failing_since)
     }
 }
 
@@ -271,5 +311,29 @@ mod tests {
                 .to_string()
                 .starts_with("stuck: the relay has not done anything")
         );
+    }
+
+    #[test]
+    fn the_worst_of_several_counts_and_all_reasons_are_told() {
+        let (alive, degraded, stuck) = (
+            Health::Alive,
+            Health::Degraded {
+                reasons: vec!["slow".to_owned(), "late".to_owned()],
+            },
+            Health::Stuck {
+                reason: "over".to_owned(),
+            },
+        );
+        let together = |parts: &[(&str, &Health)]| {
+            Health::together(parts.iter().map(|(name, health)| (*name, (*health).clone())))
+        };
+        assert_eq!(together(&[]), Health::Alive);
+        assert_eq!(together(&[("a", &alive), ("b", &alive)]), Health::Alive);
+        let coping = together(&[("a", &alive), ("b", &degraded)]);
+        assert_eq!(coping.to_string(), "degraded: b: slow; b: late");
+        assert!(coping.is_alive() && !coping.is_ready());
+        let worst = together(&[("a", &degraded), ("b", &stuck), ("c", &alive)]);
+        assert_eq!(worst.to_string(), "stuck: b: over; a: slow; a: late");
+        assert!(!worst.is_alive() && !worst.is_ready() && alive.is_ready());
     }
 }

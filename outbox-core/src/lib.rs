@@ -77,7 +77,7 @@ pub use store::{
     Verdict, WaitingRequest,
 };
 pub use subscriber::{
-    ConsumerSpec, Delivery, Incoming, StreamFacts, StreamRetention, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, Delivery, Incoming, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,
 };
 
 /// Describes a Rust type as a domain event; see [`DomainEvent`] for what it generates and its keys.

@@ -49,10 +49,10 @@ pub trait Subscriber: Send + Sync + 'static {
 /// What a stream is like, as its broker says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Age at which messages are deleted; `None` for never.
-    pub max_age: Option<Duration>,
-    /// What deletes messages.
-    pub retention: StreamRetention,
+    /// Age at which messages are deleted (`max_age` of JetStream); `None` for never.
+    pub retention: Option<Duration>,
+    /// What deletes messages besides their age.
+    pub policy: StreamPolicy,
     /// Time within which a second message with the same id is dropped; `None` for ever.
     pub duplicate_window: Option<Duration>,
     /// Stream sequence of the oldest message; `None` if there is none.
@@ -63,10 +63,10 @@ pub struct StreamFacts {
     pub messages: u64,
 }
 
-/// What deletes the messages of a stream.
+/// What deletes the messages of a stream (the retention policy of JetStream).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum StreamRetention {
+pub enum StreamPolicy {
     /// Limits of age, number or size only.
     Limits,
     /// Also that all consumers have acknowledged a message. One that comes later misses it.

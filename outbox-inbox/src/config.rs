@@ -1,21 +1,22 @@
 //! Settings of an inbox, each with its bound, default and trade-off.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 
 use crate::start::Problem;
 
-/// What happens to a delivery that is no message of an outbox: headers missing or malformed.
+/// What happens to a delivery that is no message of an outbox, because headers are missing or malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// It is kept with its raw bytes among the dead letters.
+    /// It becomes a dead letter with its raw bytes.
     #[default]
     DeadLetter,
     /// It is acknowledged and logged. For streams that carry other traffic as well.
     Ignore,
-    /// It is tried again, at the longest delay of [`InboxConfig::backoff`], until a newer program can read it. Uses no attempts.
+    /// It is tried again after the longest delay of [`InboxConfig::backoff`], until a newer program can read it. It uses no attempts.
     Retry,
 }
 
@@ -33,9 +34,9 @@ pub enum UnknownVersion {
     Ignore,
 }
 
-/// What happens to a message whose event type has no handler in this process, although somebody has asked for it under the consumer's name: a newer version
-/// of the program that runs beside this one, or ran before it; or another program. (What nobody has asked for is skipped: some brokers deliver
-/// more than that.)
+/// What happens to a message whose event type has no handler in this process, although somebody has asked for it under the consumer's name: another version
+/// of the program, which runs beside this one or ran before it, or another program. Messages that nobody has asked for are skipped: some brokers deliver
+/// them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum UnknownEvent {
@@ -53,56 +54,68 @@ pub enum UnknownEvent {
 /// Least room for payloads and headers.
 const BUFFER_BYTES_MIN: usize = 64 * 1024;
 
+const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// Of the inbox and of requests.
+pub(crate) const RETENTION: RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
+
+const SECOND_TO_DAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+
 /// Settings of an inbox. `InboxConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
-    /// Handlers that run at a time, per consumer; each holds a database connection. Messages of one aggregate never run at
+    /// Handlers that run at a time, per consumer. Each holds a database connection. Messages of one aggregate never run at
     /// the same time. 1 to 1,024, default 8.
     pub concurrency: usize,
-    /// Deliveries in memory that run or are about to, and those behind them in their aggregates, per consumer; fewer if they could not be handled before half
-    /// of `ack_wait` is over, and twice the largest batch if that is more. Waiting ones are kept alive with progress acknowledgements. At least
+    /// Deliveries in memory that run or are about to run, and those behind them in their aggregates, per consumer. The inbox takes fewer if it could not handle them
+    /// within half of `ack_wait`, and twice the largest batch if that is more. It keeps waiting ones alive with progress acknowledgements. At least
     /// `concurrency`, at most 10,000, default 256.
     pub in_flight_max: usize,
-    /// Deliveries in memory, beside those of `in_flight_max` and per consumer, that wait because a message of their aggregate failed or is missing. Beyond it
-    /// those that cost least time go back to the broker, and are not overtaken. They return after a second at the earliest, also if nothing is in the way
-    /// of their aggregate any longer: a healthy aggregate whose later messages went back stands still for that second. More room lets hot aggregates go on
+    /// Deliveries in memory that wait because a message of their aggregate failed or is missing, per consumer and besides those of `in_flight_max`. Beyond this number,
+    /// the inbox gives those back to the broker that lose least time by it; nothing overtakes them. They return after a second at the earliest, even if nothing is in the way
+    /// of their aggregate any longer: a healthy aggregate whose later messages went back stands still for that second. With more room, hot aggregates go on
     /// at once after a failure. 1 to 100,000, default 4,096.
     pub blocked_max: usize,
-    /// Bytes of payloads and headers in memory, per consumer. Nothing is received beyond it, and deliveries that wait for a failed one go back to the broker,
-    /// under the conditions of `blocked_max`. One delivery is always taken, however large. Dead letters that are tried again count too: each look takes as many
-    /// of them as there is room for then, and one at least, so that together with what is received meanwhile it can be up to twice as much. At least 64 KiB,
+    /// Bytes of payloads and headers in memory, per consumer. Beyond it the inbox receives nothing, and gives deliveries that wait for a failed one back to the broker,
+    /// under the conditions of `blocked_max`. It always takes one delivery, however large. Dead letters that are tried again count too: each look for them takes as many
+    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. At least 64 KiB,
     /// default 16 MiB.
     pub buffer_bytes: usize,
-    /// Deliveries without an answer at a time, per consumer, over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
-    /// their aggregate count too, also after they were given back for want of room: at this number of them the broker sends nothing new. At least
+    /// Deliveries without an answer at a time, per consumer and over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
+    /// their aggregate count too, even after they were given back for want of room: at this number of them the broker sends nothing new. At least
     /// `in_flight_max`, at most 1,000,000, default 100,000. Consumers of order `strict` have 1.
     pub ack_pending_max: usize,
     /// Time after which the broker delivers an unanswered message again: how long a crashed process delays its messages.
     /// 1 s to 1 h, default 30 s.
     pub ack_wait: Duration,
-    /// Longest run of a handler; then it is cancelled, rolled back and counted as failed. Must be shorter than `ack_wait`,
+    /// Longest run of a handler. Then the inbox cancels it, rolls it back and counts it as failed. More than zero and shorter than `ack_wait`,
     /// default 20 s.
     pub handler_timeout: Duration,
-    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. Default 12.
+    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. 1 to 1,000,000, default 12.
     pub attempts_max: u32,
-    /// Delays between attempts. Default 200 ms to 5 min: what is over in a moment, such as a deadlock, delays its aggregate no longer than that.
+    /// Delays between attempts. The shortest is more than zero. Default 200 ms to 5 min: a failure that is over in a moment, such as a deadlock, delays its
+    /// aggregate no longer than that.
     pub backoff: Backoff,
-    /// What becomes of deliveries that are no messages. Default: dead letter.
+    /// What happens to deliveries that are no messages. Default: they become dead letters.
     pub unreadable: Unreadable,
-    /// What becomes of versions without a handler. Default: dead letter.
+    /// What happens to messages of versions without a handler. Default: they become dead letters.
     pub unknown_version: UnknownVersion,
-    /// What becomes of event types that another version of the program handles. Default: back to the broker, until that one runs.
+    /// What happens to messages of event types that another version of the program handles. Default: they go back to the broker until that version runs.
     pub unknown_event: UnknownEvent,
-    /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again: the stream's
-    /// age limit, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
-    /// `outbox_nats::StreamSpec`. Written as `expires_at` with each row.
-    pub keep: Duration,
-    /// How often rows that have expired are deleted, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
+    /// How long the inbox remembers what it handled. It must exceed the time after which a message can still be delivered again: the stream's
+    /// retention, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
+    /// `outbox_nats::StreamSpec`. Each row has it as `expires_at`.
+    pub retention: Duration,
+    /// How often the inbox deletes rows that have expired, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
     /// 10 min.
     pub purge_every: Option<Duration>,
-    /// How long a shutdown waits for running handlers; then they are cancelled and their messages returned. Default 10 s.
+    /// How long a shutdown waits for running handlers. Then the inbox cancels them and gives their messages back. Default 10 s.
     pub shutdown_timeout: Duration,
+    /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
+    /// does not answer for this long. 1 s to 1 day, default 5 min.
+    pub stuck_after: Duration,
 }
 
 impl Default for InboxConfig {
@@ -123,9 +136,10 @@ impl Default for InboxConfig {
             unreadable: Unreadable::DeadLetter,
             unknown_version: UnknownVersion::DeadLetter,
             unknown_event: UnknownEvent::Retry,
-            keep: Duration::from_secs(15 * 24 * 3600),
+            retention: Duration::from_secs(15 * 24 * 3600),
             purge_every: Some(Duration::from_secs(600)),
             shutdown_timeout: Duration::from_secs(10),
+            stuck_after: Duration::from_secs(300),
         }
     }
 }
@@ -167,79 +181,91 @@ impl InboxConfig {
         unknown_version: UnknownVersion,
         /// Sets [`Self::unknown_event`](#structfield.unknown_event).
         unknown_event: UnknownEvent,
-        /// Sets [`Self::keep`](#structfield.keep).
-        keep: Duration,
+        /// Sets [`Self::retention`](#structfield.retention).
+        retention: Duration,
         /// Sets [`Self::purge_every`](#structfield.purge_every).
         purge_every: Option<Duration>,
         /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
+        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
+        stuck_after: Duration,
     }
 
     pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.size_problems();
+        problems.extend(self.time_problems());
+        problems.into_iter().map(Problem::Config).collect()
+    }
+
+    fn size_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut fail = |text: String| problems.push(Problem::Config(text));
-        if !(1..=1024).contains(&self.concurrency) {
-            fail(format!("concurrency is {}; use 1 to 1024", self.concurrency));
+        let Self {
+            concurrency,
+            in_flight_max,
+            blocked_max,
+            buffer_bytes,
+            ack_pending_max,
+            attempts_max,
+            ..
+        } = *self;
+        if !(1..=1024).contains(&concurrency) {
+            problems.push(format!("concurrency is {concurrency}; use 1 to 1024"));
         }
-        if self.in_flight_max < self.concurrency || self.in_flight_max > 10_000 {
-            let (in_flight_max, concurrency) = (self.in_flight_max, self.concurrency);
-            fail(format!(
+        if in_flight_max < concurrency || in_flight_max > 10_000 {
+            problems.push(format!(
                 "in_flight_max is {in_flight_max}; use at least concurrency ({concurrency}), at most 10000"
             ));
         }
-        if !(1..=100_000).contains(&self.blocked_max) {
-            fail(format!("blocked_max is {}; use 1 to 100000", self.blocked_max));
+        if !(1..=100_000).contains(&blocked_max) {
+            problems.push(format!("blocked_max is {blocked_max}; use 1 to 100000"));
         }
-        if self.buffer_bytes < BUFFER_BYTES_MIN {
-            let buffer_bytes = self.buffer_bytes;
-            fail(format!(
+        if buffer_bytes < BUFFER_BYTES_MIN {
+            problems.push(format!(
                 "buffer_bytes is {buffer_bytes}; use at least {BUFFER_BYTES_MIN}"
             ));
         }
-        if self.ack_pending_max < self.in_flight_max || self.ack_pending_max > 1_000_000 {
-            let (ack_pending_max, in_flight_max) = (self.ack_pending_max, self.in_flight_max);
-            fail(format!(
+        if ack_pending_max < in_flight_max || ack_pending_max > 1_000_000 {
+            problems.push(format!(
                 "ack_pending_max is {ack_pending_max}; use at least in_flight_max ({in_flight_max}), at most 1000000"
             ));
         }
-        let ack_wait = Duration::from_secs(1)..=Duration::from_secs(3600);
-        if !ack_wait.contains(&self.ack_wait) {
-            fail(format!(
-                "ack_wait is {:?}; use {:?} to {:?}",
-                self.ack_wait,
-                ack_wait.start(),
-                ack_wait.end()
+        if !(1..=1_000_000).contains(&attempts_max) {
+            problems.push(format!("attempts_max is {attempts_max}; use 1 to 1000000"));
+        }
+        problems
+    }
+
+    fn time_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, time, range) in [
+            ("ack_wait", self.ack_wait, ACK_WAIT),
+            ("retention", self.retention, RETENTION),
+            ("stuck_after", self.stuck_after, SECOND_TO_DAY),
+        ] {
+            if !range.contains(&time) {
+                problems.push(format!(
+                    "{name} is {time:?}; use {:?} to {:?}",
+                    range.start(),
+                    range.end()
+                ));
+            }
+        }
+        if let Some(every) = self.purge_every.filter(|every| !SECOND_TO_DAY.contains(every)) {
+            problems.push(format!(
+                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
+                SECOND_TO_DAY.start(),
+                SECOND_TO_DAY.end()
             ));
         }
         if self.handler_timeout.is_zero() || self.handler_timeout >= self.ack_wait {
-            fail(format!(
+            problems.push(format!(
                 "handler_timeout is {:?} and ack_wait {:?}; use 0 < handler_timeout < ack_wait, or the broker delivers a message \
                  again while its handler runs",
                 self.handler_timeout, self.ack_wait
             ));
         }
-        if !(1..=1_000_000).contains(&self.attempts_max) {
-            fail(format!("attempts_max is {}; use 1 to 1000000", self.attempts_max));
-        }
         if self.backoff.min.is_zero() || self.backoff.min > self.backoff.max {
-            fail(format!("backoff is {:?}; use 0 < min <= max", self.backoff));
-        }
-        let keep = Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
-        if !keep.contains(&self.keep) {
-            fail(format!(
-                "keep is {:?}; use {:?} to {:?}",
-                self.keep,
-                keep.start(),
-                keep.end()
-            ));
-        }
-        let purge_every = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-        if let Some(every) = self.purge_every.filter(|every| !purge_every.contains(every)) {
-            fail(format!(
-                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
-                purge_every.start(),
-                purge_every.end()
-            ));
+            problems.push(format!("backoff is {:?}; use 0 < min <= max", self.backoff));
         }
         problems
     }
@@ -266,8 +292,9 @@ mod tests {
             .handler_timeout(zero)
             .attempts_max(0)
             .backoff(Backoff { min: zero, max: zero })
-            .keep(zero)
-            .purge_every(Some(zero));
+            .retention(zero)
+            .purge_every(Some(zero))
+            .stuck_after(zero);
         let text: Vec<_> = config.problems().iter().map(ToString::to_string).collect();
         for setting in [
             "concurrency",
@@ -278,8 +305,9 @@ mod tests {
             "handler_timeout",
             "attempts_max",
             "backoff",
-            "keep",
+            "retention",
             "purge_every",
+            "stuck_after",
         ] {
             let start = format!("inbox configuration: {setting} is ");
             assert!(

@@ -28,7 +28,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// }
 ///
 /// # fn demo(inbox: outbox_inbox::Inbox<outbox_core::testing::MemorySubscriber>) {
-/// let inbox = inbox.middleware(log_slow);
+/// let inbox = inbox.with_middleware(log_slow);
 /// # }
 /// ```
 ///

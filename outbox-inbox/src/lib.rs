@@ -66,7 +66,7 @@
 //!
 //! // The consumer. The broker delivers every message twice; a service calls `run(shutdown)` instead.
 //! broker.duplicate_deliveries(usize::MAX);
-//! let report = Inbox::new(db.clone(), broker.subscriber()).drain_until_idle().await?;
+//! let report = Inbox::new(db.clone(), broker.subscriber()).drain().await?;
 //! assert_eq!(report.handled, 1);
 //!
 //! let row = db.query_one_raw(sea_orm::Statement::from_string(
@@ -87,8 +87,8 @@
 //! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
 //! | effects outside the database | [`StableKey`], [`DedupStore`]: `RedisDedupStore` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
-//! | code around handlers | [`Middleware`], [`Inbox::middleware`] |
-//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::dead_letter_sink`] |
+//! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
+//! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::with_dead_letter_sink`] |
 //! | the tables | [`migrate`], [`migration`] |
 //! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
@@ -134,21 +134,24 @@ pub mod testing;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
-pub use dead_letter::{DeadLetter, DeadLetterStatus, DeadLetters, Selection};
+pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
 pub use handler::BoxFuture;
 pub use handler::{
     Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError, HandlerOptions,
-    IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox, Registration, Reply, Requirement, Shape,
-    StableKey, State, StateMap, Strategy, Tx,
+    HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox, Registration, Reply,
+    Requirement, Shape, StableKey, StateMap, Strategy, Tx,
 };
 pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
-pub use retention::{Purged, purge};
+pub use retention::{PurgedInbox, purge};
 pub use router::Router;
-pub use runtime::{Inbox, InboxError, InboxReport};
+pub use runtime::{
+    ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport, RunningHandler,
+    SubscriptionState,
+};
 pub use start::{Problem, StartError};
 pub use upcast::Upcasters;
 

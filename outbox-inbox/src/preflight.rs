@@ -160,7 +160,7 @@ pub(crate) fn settings(handlers: &[Registration], config: &InboxConfig, has_stor
             ),
             Strategy::External if !has_store => wrong(
                 "`strategy = external`",
-                "has no store; give one to `Inbox::dedup_store`".to_owned(),
+                "has no store; give one to `Inbox::with_dedup_store`".to_owned(),
             ),
             _ => {}
         }
@@ -181,13 +181,13 @@ pub(crate) fn stream(
     else {
         return (None, None);
     };
-    let keep = config.keep;
-    match facts.max_age {
-        Some(max_age) if keep < max_age + MARGIN => {
-            let problem = Problem::KeepTooShort {
-                max_age,
-                keep,
-                needed: max_age + MARGIN,
+    let retention = config.retention;
+    match facts.retention {
+        Some(of_stream) if retention < of_stream + MARGIN => {
+            let problem = Problem::RetentionTooShort {
+                of_stream,
+                of_inbox: retention,
+                needed: of_stream + MARGIN,
                 handler: *handler,
             };
             (Some(problem), None)
@@ -195,7 +195,7 @@ pub(crate) fn stream(
         Some(_) => (None, None),
         None => {
             let warning = format!(
-                "the stream keeps messages for ever, and the inbox forgets what it handled after {keep:?}: a replay of older ones (a new consumer name, a \
+                "the stream keeps messages for ever, and the inbox forgets what it handled after {retention:?}: a replay of older ones (a new consumer name, a \
                  consumer set back) takes effect again; set `max_age` on the stream, or use strategy `sequence` or `natural` for handler {handler} and \
                  its like"
             );
@@ -206,7 +206,7 @@ pub(crate) fn stream(
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::{EventDescriptor, StreamRetention};
+    use outbox_core::{EventDescriptor, StreamPolicy};
 
     use super::*;
     use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
@@ -291,10 +291,10 @@ mod tests {
         assert!(settings(&[with(Strategy::MessageId)], &config(), false).is_empty());
     }
 
-    fn facts(max_age: Option<Duration>) -> StreamFacts {
+    fn facts(retention: Option<Duration>) -> StreamFacts {
         StreamFacts {
-            max_age,
-            retention: StreamRetention::Limits,
+            retention,
+            policy: StreamPolicy::Limits,
             duplicate_window: None,
             first_stream_sequence: None,
             last_stream_sequence: 0,
@@ -304,19 +304,19 @@ mod tests {
 
     #[test]
     fn an_inbox_that_forgets_before_the_stream_is_refused() {
-        let judge = |max_age, keep| {
+        let judge = |of_stream, of_inbox| {
             let handlers = [with(Strategy::Natural), with(Strategy::MessageId)];
-            stream(&facts(max_age), &handlers, &config().keep(keep))
+            stream(&facts(of_stream), &handlers, &config().retention(of_inbox))
         };
         let (problem, warning) = judge(Some(7 * DAY), 7 * DAY);
         assert!(warning.is_none());
-        let Some(problem @ Problem::KeepTooShort { needed, .. }) = problem else {
+        let Some(problem @ Problem::RetentionTooShort { needed, .. }) = problem else {
             panic!("{problem:?}")
         };
         assert_eq!(needed, 7 * DAY + MARGIN);
         let text = problem.to_string();
         assert!(
-            text.contains("604800s") && text.contains("`InboxConfig::keep` to at least 608400s"),
+            text.contains("604800s") && text.contains("`InboxConfig::retention` to at least 608400s"),
             "{text}"
         );
         let (problem, warning) = judge(Some(7 * DAY), 8 * DAY);
@@ -335,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn handlers_that_remember_otherwise_need_no_keep() {
+    fn handlers_that_remember_otherwise_need_no_retention() {
         let handlers = [
             with(Strategy::Natural),
             with(Strategy::Sequence { gap: None }),
             with(Strategy::Constraint(&["orders_pkey"])),
             with(Strategy::External),
         ];
-        for max_age in [None, Some(3650 * DAY)] {
-            let (problem, warning) = stream(&facts(max_age), &handlers, &config());
+        for of_stream in [None, Some(3650 * DAY)] {
+            let (problem, warning) = stream(&facts(of_stream), &handlers, &config());
             assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
         }
     }

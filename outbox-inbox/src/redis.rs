@@ -48,7 +48,7 @@ return 0";
 /// use outbox_inbox::RedisDedupStore;
 ///
 /// # fn open() -> Result<(), outbox_inbox::DedupStoreError> {
-/// let store = RedisDedupStore::new("redis://127.0.0.1:6379/1")?.prefix("shop");
+/// let store = RedisDedupStore::new("redis://127.0.0.1:6379/1")?.with_prefix("shop");
 /// # Ok(())
 /// # }
 /// ```
@@ -93,7 +93,7 @@ impl RedisDedupStore {
 
     /// Sets what stands before each key, so that services can share a server: `<prefix>:<consumer>:<event id>`. Default `outbox-dedup`.
     #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
@@ -167,8 +167,13 @@ impl DedupStore for RedisDedupStore {
         })
     }
 
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
-        Box::pin(self.run(COMPLETE, key, token.get(), keep))
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
+        Box::pin(self.run(COMPLETE, key, token.get(), retention))
     }
 
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
@@ -178,7 +183,7 @@ impl DedupStore for RedisDedupStore {
         })
     }
 
-    /// Redis keeps each key for as long as it is told, so `keep` needs no check.
+    /// Redis keeps each key for as long as it is told, so `retention` needs no check.
     fn preflight(&self, _: Duration) -> DedupFuture<'_, Vec<String>> {
         Box::pin(self.info())
     }
@@ -268,8 +273,8 @@ mod tests {
         let Some(Fixture([store, other])) = Fixture::new() else {
             return;
         };
-        let other = other.prefix("other");
-        let (key, lease, keep) = (key(), Duration::from_secs(100), Duration::from_secs(1000));
+        let other = other.with_prefix("other");
+        let (key, lease, retention) = (key(), Duration::from_secs(100), Duration::from_secs(1000));
         let ttl = async || {
             let name = format!("outbox-dedup:billing:{}", key.event_id);
             let mut connection = store.connection().await.unwrap();
@@ -288,7 +293,7 @@ mod tests {
             other.claim(&key, lease).await.unwrap(),
             StoreClaim::Mine(_)
         ));
-        assert!(store.complete(&key, token, keep).await.unwrap());
+        assert!(store.complete(&key, token, retention).await.unwrap());
         assert!((100_001..=1_000_000).contains(&ttl().await), "{}", ttl().await);
         let longest = store.complete(&self::key(), token, Duration::MAX).await;
         assert!(longest.unwrap());

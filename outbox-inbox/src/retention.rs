@@ -26,7 +26,7 @@ const PUT_OFF: &str = "86400";
 /// What a purge deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Purged {
+pub struct PurgedInbox {
     /// Rows of `inbox_messages`.
     pub messages: u64,
 }
@@ -42,9 +42,9 @@ pub struct Purged {
 /// # Cancellation
 ///
 /// The transaction that runs is finished in the background.
-pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged, DbErr> {
+pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<PurgedInbox, DbErr> {
     let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
-    let mut total = Purged::default();
+    let mut total = PurgedInbox::default();
     loop {
         let (purged, more) = purge_batch(db, &sql, BATCH).await?;
         total.messages += purged.messages;
@@ -59,7 +59,7 @@ pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
     batch: u32,
-) -> Result<(Purged, bool), DbErr> {
+) -> Result<(PurgedInbox, bool), DbErr> {
     let (db, sql) = (db.clone(), sql.clone());
     // A dropped `begin` would poison the pool.
     outbox_sea_orm::detached(async move {
@@ -67,7 +67,7 @@ pub(crate) async fn purge_batch(
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
         // Requests (feature `http`) are deleted by `purge_requests`, because a service may have them without an inbox.
         tx.commit().await?;
-        Ok((Purged { messages }, expired >= batch as usize))
+        Ok((PurgedInbox { messages }, expired >= batch as usize))
     })
     .await
 }
@@ -184,7 +184,7 @@ pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, 
         {
             return;
         }
-        let mut total = Purged::default();
+        let mut total = PurgedInbox::default();
         loop {
             let started = Instant::now();
             match purge_batch(&db, &sql, BATCH).await {
@@ -207,7 +207,7 @@ pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, 
                 return;
             }
         }
-        if total != Purged::default() {
+        if total != PurgedInbox::default() {
             tracing::debug!(messages = total.messages, "expired rows deleted");
         }
     }

@@ -81,8 +81,8 @@ pub enum Problem {
         /// The other one.
         second: Registration,
     },
-    /// A handler takes `State<T>`, and no `T` was provided.
-    #[error("handler {handler} needs `State<{rust_type}>`; provide it with `Inbox::state`")]
+    /// A handler takes `HandlerState<T>`, and no `T` was provided.
+    #[error("handler {handler} needs `HandlerState<{rust_type}>`; provide it with `Inbox::with_state`")]
     MissingState {
         /// The handler.
         handler: Registration,
@@ -195,16 +195,16 @@ pub enum Problem {
     },
     /// The inbox would forget messages that the stream can still deliver.
     #[error(
-        "the stream keeps messages for {max_age:?}, the inbox forgets what it handled after {keep:?}, so a replay in between would take effect again; \
-         set `InboxConfig::keep` to at least {needed:?}, or a shorter `max_age` on the stream, or use strategy `sequence` or `natural` for \
+        "the stream keeps messages for {of_stream:?}, the inbox forgets what it handled after {of_inbox:?}, so a replay in between would take effect again; \
+         set `InboxConfig::retention` to at least {needed:?}, or a shorter `max_age` on the stream, or use strategy `sequence` or `natural` for \
          handler {handler} and its like"
     )]
-    KeepTooShort {
-        /// The stream's setting.
-        max_age: Duration,
-        /// [`InboxConfig::keep`](crate::InboxConfig::keep).
-        keep: Duration,
-        /// What it must be at least.
+    RetentionTooShort {
+        /// The stream's, [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention).
+        of_stream: Duration,
+        /// The inbox's, [`InboxConfig::retention`](crate::InboxConfig#structfield.retention).
+        of_inbox: Duration,
+        /// What the inbox's must be at least.
         needed: Duration,
         /// A handler that relies on it.
         handler: Registration,

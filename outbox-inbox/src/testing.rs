@@ -2,7 +2,7 @@
 //!
 //! [`Harness`] runs one handler against one event, with the real deduplication and the real database, and without a broker.
 //! [`handled`] and [`dead_letters`] look at what an inbox left behind. For tests with a broker see
-//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain_until_idle`](crate::Inbox::drain_until_idle). Absent here: production use.
+//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Absent here: production use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::config::InboxConfig;
 use crate::database::Database;
-use crate::dead_letter::{DeadLetter, DeadLetters, Selection};
+use crate::dead_letter::{DeadLetter, DeadLetterSelection, DeadLetters};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Handler, StateMap};
 use crate::hook::Hooks;
@@ -58,7 +58,7 @@ pub async fn handled_in(
 /// As [`DeadLetters::list`].
 pub async fn dead_letters(db: &DatabaseConnection, consumer: &str) -> Result<Vec<DeadLetter>, DbErr> {
     DeadLetters::new(db.clone())
-        .list(&Selection::consumer(consumer), 1000)
+        .list(&DeadLetterSelection::consumer(consumer), 1000)
         .await
 }
 
@@ -99,12 +99,12 @@ pub enum HarnessError {
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
-/// # use outbox_inbox::{Event, HandlerError, State, idempotent_handler};
+/// # use outbox_inbox::{Event, HandlerError, HandlerState, idempotent_handler};
 /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
 /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
 /// # struct Greeting(&'static str);
 /// # #[idempotent_handler(consumer = "greeter")]
-/// # async fn greet(event: Event<OrderPlaced>, greeting: State<Greeting>) -> Result<(), HandlerError> { Ok(()) }
+/// # async fn greet(event: Event<OrderPlaced>, greeting: HandlerState<Greeting>) -> Result<(), HandlerError> { Ok(()) }
 /// use outbox_inbox::testing::{Harness, Outcome};
 ///
 /// # #[tokio::main]
@@ -113,7 +113,7 @@ pub enum HarnessError {
 /// # options.max_connections(1);
 /// # let db = sea_orm::Database::connect(options).await?;
 /// outbox_inbox::migrate(&db).await?;
-/// let harness = Harness::new(db).state(Greeting("hello"));
+/// let harness = Harness::new(db).with_state(Greeting("hello"));
 /// let message = harness.message(&OrderPlaced { order_id: 7 })?;
 /// assert_eq!(harness.deliver_message::<greet>(&message).await?, Outcome::Handled);
 /// assert_eq!(harness.deliver_message::<greet>(&message).await?, Outcome::Duplicate);
@@ -154,44 +154,44 @@ impl Harness {
         }
     }
 
-    /// Provides a value for [`State<T>`](crate::State) arguments.
+    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments.
     #[must_use]
-    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+    pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
         self
     }
 
     /// Replaces the configuration.
     #[must_use]
-    pub fn config(mut self, config: InboxConfig) -> Self {
+    pub fn with_config(mut self, config: InboxConfig) -> Self {
         self.config = config;
         self
     }
 
     /// Sets where handlers record follow-up events.
     #[must_use]
-    pub fn outbox(mut self, config: OutboxConfig) -> Self {
+    pub fn with_outbox(mut self, config: OutboxConfig) -> Self {
         self.outbox = config;
         self
     }
 
     /// Sets the names of the inbox tables.
     #[must_use]
-    pub fn names(mut self, names: TableNames) -> Self {
+    pub fn with_names(mut self, names: TableNames) -> Self {
         self.names = names;
         self
     }
 
     /// Sets how older versions of events become those that the handler knows.
     #[must_use]
-    pub fn upcasters(mut self, upcasters: Upcasters) -> Self {
+    pub fn with_upcasters(mut self, upcasters: Upcasters) -> Self {
         self.upcasters = upcasters;
         self
     }
 
     /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
     #[must_use]
-    pub fn dedup_store(mut self, store: impl DedupStore) -> Self {
+    pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
@@ -259,7 +259,7 @@ impl Harness {
         router.check(&self.state)?;
         let shared = Shared {
             database: Database::inspect(self.db.clone()).await?,
-            sql: InboxSql::new(self.db.get_database_backend(), &self.names, self.config.keep),
+            sql: InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention),
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),

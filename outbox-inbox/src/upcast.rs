@@ -22,7 +22,7 @@ use crate::start::Problem;
 type BoxError = Box<dyn Error + Send + Sync>;
 type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
-/// Steps from version n of an event to version n + 1. Give them to [`Inbox::upcasters`](crate::Inbox::upcasters).
+/// Steps from version n of an event to version n + 1. Give them to [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
 /// A message whose version has no handler in a consumer is brought, step by step, to the lowest later version that has one. Handlers then see one
 /// version; the message on the stream and a dead letter stay as they were. A step that is missing, doubled or used by nobody is an error at the

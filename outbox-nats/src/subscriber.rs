@@ -10,7 +10,7 @@ use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, EventDescriptor, StreamFacts, StreamRetention, Subscriber, SubscriberError};
+use outbox_core::{ConsumerSpec, EventDescriptor, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
 
 use crate::consumer::{self, Durable};
 use crate::oracle::Oracle;
@@ -248,11 +248,11 @@ impl Subscriber for JetStreamSubscriber {
         let stream = self.read_stream().await?;
         let Info { config, state, .. } = stream.cached_info();
         Ok(StreamFacts {
-            max_age: (!config.max_age.is_zero()).then_some(config.max_age),
-            retention: match config.retention {
-                RetentionPolicy::Limits => StreamRetention::Limits,
-                RetentionPolicy::Interest => StreamRetention::Interest,
-                RetentionPolicy::WorkQueue => StreamRetention::WorkQueue,
+            retention: (!config.max_age.is_zero()).then_some(config.max_age),
+            policy: match config.retention {
+                RetentionPolicy::Limits => StreamPolicy::Limits,
+                RetentionPolicy::Interest => StreamPolicy::Interest,
+                RetentionPolicy::WorkQueue => StreamPolicy::WorkQueue,
             },
             duplicate_window: Some(config.duplicate_window),
             // Of an empty stream the server tells where the next one will be.

@@ -24,7 +24,7 @@ pub enum RecordError {
     /// migrations, and is off where default and other names are both in use.
     #[error(
         "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
-         `OutboxConfig` of these tables (handlers: `Inbox::outbox`), or, if the default tables are meant, call \
+         `OutboxConfig` of these tables (handlers: `Inbox::with_outbox`), or, if the default tables are meant, call \
          `OutboxConfig::default().with_names(TableNames::new())` at the start"
     )]
     DefaultNames {

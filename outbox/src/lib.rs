@@ -98,10 +98,12 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
+mod health;
 pub mod prelude;
 mod runner;
 mod tables;
 
+pub use health::RunnerHealth;
 pub use runner::{RunError, RunReport, Runner};
 pub use tables::{migrate, migrate_with, migrations};
 

@@ -1,7 +1,7 @@
 //! Runs the relays and inboxes of a process together, until it is asked to stop.
 //!
-//! Invariants: each runs in a task of its own, so that none waits for the work of another; when one of them fails or panics, the others are stopped as by a signal,
-//! and the first failure is the result.
+//! Invariants: each runs in a task of its own, so that none waits for the work of another; when one of them fails, panics or is cancelled, the others are stopped as by
+//! a signal, and the first failure is the result. Not here: how each of them is doing, see [`RunnerHealth`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,9 @@ use std::pin::Pin;
 use outbox_core::shutdown::{self, CancellationToken};
 use outbox_core::{OutboxStore, Publisher, Relay, RelayError, RelayReport, Subscriber};
 use outbox_inbox::{Inbox, InboxError, InboxReport};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::health::RunnerHealth;
 
 type Running = Pin<Box<dyn Future<Output = Result<Report, RunError>> + Send>>;
 
@@ -29,6 +31,7 @@ type Running = Pin<Box<dyn Future<Output = Result<Report, RunError>> + Send>>;
 #[derive(Default)]
 #[must_use]
 pub struct Runner {
+    health: RunnerHealth,
     parts: Vec<Box<dyn FnOnce(CancellationToken) -> Running + Send>>,
 }
 
@@ -66,6 +69,12 @@ pub enum RunError {
     /// A relay or an inbox panicked: in code of the application that it calls, or by a mistake of ours. The panic's text is in the standard error.
     #[error("a relay or an inbox panicked; its text stands in the standard error")]
     Panicked,
+    /// The Tokio runtime cancelled the task of a relay or an inbox, because it shut down first. That is like a crash: nothing is lost, but leases must run out, and messages
+    /// in flight come again.
+    #[error(
+        "the runtime ended before its relays and inboxes; wait for `Runner::run` before the runtime is dropped"
+    )]
+    Cancelled,
 }
 
 enum Report {
@@ -79,20 +88,29 @@ impl Runner {
         Self::default()
     }
 
-    /// Adds a relay. Ask [`Relay::health`] before.
+    /// Adds a relay. May be called several times.
     pub fn with_relay<S: OutboxStore, P: Publisher>(mut self, relay: Relay<S, P>) -> Self {
+        self.health.relays.push(relay.health());
         self.parts.push(Box::new(|shutdown| {
             Box::pin(async move { Ok(Report::Relay(relay.run(shutdown).await?)) })
         }));
         self
     }
 
-    /// Adds an inbox.
+    /// Adds an inbox. May be called several times.
     pub fn with_inbox<S: Subscriber>(mut self, inbox: Inbox<S>) -> Self {
+        self.health.inboxes.push(inbox.health());
         self.parts.push(Box::new(|shutdown| {
             Box::pin(async move { Ok(Report::Inbox(inbox.run(shutdown).await?)) })
         }));
         self
+    }
+
+    /// Tells how the relays and inboxes are doing while they run, those that were added so far. Call it before [`Self::run`]; the answer can be asked from anywhere, for
+    /// example by the probes of a web server as in [`Inbox::health`].
+    #[must_use]
+    pub fn health(&self) -> RunnerHealth {
+        self.health.clone()
     }
 
     /// Runs until Ctrl-C or, on Unix, SIGTERM. Then all finish what is in flight, each within its own `shutdown_timeout`. Call it once in a program: the process no
@@ -148,7 +166,7 @@ impl Runner {
                     continue;
                 }
                 Ok((_, Err(error))) => error,
-                Err(_) => RunError::Panicked,
+                Err(error) => RunError::of_task(&error),
             };
             shutdown.cancel();
             match failure {
@@ -159,6 +177,16 @@ impl Runner {
         match failure {
             Some(error) => Err(error),
             None => Ok(RunReport::of(reports)),
+        }
+    }
+}
+
+impl RunError {
+    fn of_task(error: &JoinError) -> Self {
+        if error.is_cancelled() {
+            Self::Cancelled
+        } else {
+            Self::Panicked
         }
     }
 }

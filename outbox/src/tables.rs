@@ -1,7 +1,7 @@
 //! The tables of outbox and inbox, made together.
 //!
-//! Both crates have the same ways to make their tables; here each way does both. Invariant: the outbox comes first, since handlers may record into it. Absent: SQL
-//! for database administrators, which is in `docs/sql`, and daily tables ([`partitioned`](crate::sea_orm::migration::partitioned)).
+//! Both crates have the same ways to make their tables; here each way does both. Invariant: the outbox comes first, because handlers may record into it. Not here: SQL
+//! for database administrators, see `docs/sql`, and daily tables, see [`partitioned`](crate::sea_orm::migration::partitioned).
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};

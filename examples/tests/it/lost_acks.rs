@@ -12,7 +12,8 @@ use std::time::Duration;
 use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{
-    DeadLetters, Event, HandlerError, Inbox, InboxConfig, Router, Selection, State, Tx, idempotent_handler,
+    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx,
+    idempotent_handler,
 };
 use outbox_nats::async_nats::{Client, jetstream};
 use outbox_nats::{
@@ -92,7 +93,7 @@ async fn count(db: &DatabaseConnection, of: &str) -> i64 {
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
         #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($key)*))?)]
-        async fn $name(event: Event<Sent>, tx: Tx<'_>, depot: State<Depot>) -> Result<(), HandlerError> {
+        async fn $name(event: Event<Sent>, tx: Tx<'_>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
             depot.note(&tx, $consumer, &event).await
         }
     )*};
@@ -106,18 +107,22 @@ handlers! {
 }
 
 #[idempotent_handler(consumer = "by_nature_outside", strategy = natural)]
-async fn by_nature_outside(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+async fn by_nature_outside(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_nature_outside", &event).await
 }
 
 /// The bucket is the record; the database plays the system outside.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
-async fn by_external(event: Event<Sent>, depot: State<Depot>) -> Result<(), HandlerError> {
+async fn by_external(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_external", &event).await
 }
 
 #[idempotent_handler(consumer = "by_constraint", strategy = constraint("markers_pkey", "PRIMARY"))]
-async fn by_constraint(event: Event<Sent>, tx: Tx<'_>, depot: State<Depot>) -> Result<(), HandlerError> {
+async fn by_constraint(
+    event: Event<Sent>,
+    tx: Tx<'_>,
+    depot: HandlerState<Depot>,
+) -> Result<(), HandlerError> {
     let (markers, parcel) = (&depot.markers, event.parcel);
     tx.execute_unprepared(&format!("INSERT INTO {markers} (id) VALUES ({parcel})"))
         .await?;
@@ -247,11 +252,11 @@ async fn inbox(
         depot.db.clone(),
         JetStreamSubscriber::new(client, SubscriberConfig::default().stream(STREAM)),
     )
-    .router(router())
-    .names(names.clone())
-    .config(config)
-    .dedup_store(store)
-    .state(depot.clone())
+    .with_router(router())
+    .with_names(names.clone())
+    .with_config(config)
+    .with_dedup_store(store)
+    .with_state(depot.clone())
 }
 
 async fn publish(client: &Client) {
@@ -313,7 +318,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let free = server.connect("free").await;
     publish(&free).await;
     let (mut depot, names) = depot(database_url).await;
-    let letters = DeadLetters::new(depot.db.clone()).names(names.clone());
+    let letters = DeadLetters::new(depot.db.clone()).with_names(names.clone());
     let rows = match depot.db.get_database_backend() {
         DbBackend::Postgres => depot.effects.replace(".effects", ".inbox_messages"),
         _ => depot.effects.replace("_effects", "_inbox_messages"),
@@ -323,7 +328,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let refused = inbox(&depot, &names, mute, config.clone()).await;
     run_until_delivered(refused, &free, attempts + 2, limit).await;
     // What is broken is dead-lettered at once, by each consumer. Nothing else is.
-    let dead_letters = letters.list(&Selection::all(), 100).await.unwrap();
+    let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
         dead_letters.iter().all(|letter| letter.error == "no address"),
         "{dead_letters:#?}"
@@ -332,9 +337,9 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
 
     depot.mended = true;
     let mended = inbox(&depot, &names, free.clone(), config).await;
-    mended.drain_until_idle().await.unwrap();
+    mended.drain().await.unwrap();
     assert_eq!(
-        letters.retry(&Selection::all()).await.unwrap(),
+        letters.retry(&DeadLetterSelection::all()).await.unwrap(),
         CONSUMERS.len() as u64
     );
     let shutdown = CancellationToken::new();
@@ -343,7 +348,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
         async move { mended.run(shutdown).await.unwrap() }
     });
     let ended = async {
-        while letters.count(&Selection::all()).await.unwrap() > 0 {
+        while letters.count(&DeadLetterSelection::all()).await.unwrap() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };

@@ -17,7 +17,8 @@ use outbox_core::{
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    Event, HandlerError, Inbox, InboxConfig, InboxReport, Router, State, Tx, UnknownEvent, idempotent_handler,
+    Event, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx, UnknownEvent,
+    idempotent_handler,
 };
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, consumer::Info};
@@ -94,7 +95,7 @@ impl Journal {
 macro_rules! handler {
     (in_transaction, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
         #[idempotent_handler(consumer = "shop", $($option)*)]
-        pub(super) async fn $handler(event: Event<$event>, tx: Tx<'_>, journal: State<Journal>) -> Result<(), HandlerError> {
+        pub(super) async fn $handler(event: Event<$event>, tx: Tx<'_>, journal: HandlerState<Journal>) -> Result<(), HandlerError> {
             let sql = format!("INSERT INTO effects (effect) VALUES ('{}')", event.key);
             tx.execute_unprepared(&sql).await?;
             journal.note(event.number, $what);
@@ -103,7 +104,7 @@ macro_rules! handler {
     };
     (outside, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
         #[idempotent_handler(consumer = "shop", $($option)*)]
-        pub(super) async fn $handler(event: Event<$event>, journal: State<Journal>) -> Result<(), HandlerError> {
+        pub(super) async fn $handler(event: Event<$event>, journal: HandlerState<Journal>) -> Result<(), HandlerError> {
             journal.note(event.number, $what);
             Ok(())
         }
@@ -276,10 +277,10 @@ impl Place {
             subscribed: subscribed.clone(),
         };
         let inbox = Inbox::new(self.db.clone(), subscriber)
-            .router(router.clone())
-            .config(config)
-            .dedup_store(self.store.clone())
-            .state(self.journal.clone());
+            .with_router(router.clone())
+            .with_config(config)
+            .with_dedup_store(self.store.clone())
+            .with_state(self.journal.clone());
         let shutdown = CancellationToken::new();
         let token = shutdown.clone();
         let task = tokio::spawn(async move { inbox.run(token).await.unwrap() });

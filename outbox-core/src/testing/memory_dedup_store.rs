@@ -104,7 +104,12 @@ impl DedupStore for MemoryDedupStore {
         })
     }
 
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
         self.answer(|state| {
             let entry = state.entries.get(key);
             let ours = entry.is_none_or(|entry| entry.token == token || entry.is_over());
@@ -112,7 +117,7 @@ impl DedupStore for MemoryDedupStore {
                 let entry = Entry {
                     token,
                     done: true,
-                    until: Instant::now() + keep,
+                    until: Instant::now() + retention,
                 };
                 state.entries.insert(key.clone(), entry);
             }

@@ -12,7 +12,7 @@ use sea_orm::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::selection::{After, ORDER, Selection, push_selection, push_status};
+use super::selection::{After, DeadLetterSelection, ORDER, push_selection, push_status};
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
@@ -25,7 +25,7 @@ pub(crate) const LIST_MAX: usize = 500;
 
 /// The dead letters of a database: what consumers could not handle, and what becomes of it.
 ///
-/// Works in any process that reaches the database, with inboxes running or not. Operations on a [`Selection`] take its rows in the order in which
+/// Works in any process that reaches the database, with inboxes running or not. Operations on a [`DeadLetterSelection`] take its rows in the order in which
 /// they were dead-lettered, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
 /// Dropping a future ends it after the transaction that runs.
 ///
@@ -33,10 +33,10 @@ pub(crate) const LIST_MAX: usize = 500;
 ///
 /// ```
 /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
-/// use outbox_inbox::{DeadLetters, Selection};
+/// use outbox_inbox::{DeadLetters, DeadLetterSelection};
 ///
 /// let letters = DeadLetters::new(db);
-/// let of_billing = Selection::consumer("billing");
+/// let of_billing = DeadLetterSelection::consumer("billing");
 /// for letter in letters.list(&of_billing, 20).await? {
 ///     println!("{} {:?}: {}", letter.id, letter.event_type, letter.error);
 /// }
@@ -65,17 +65,17 @@ impl DeadLetters {
 
     /// Sets the names of the inbox tables.
     #[must_use]
-    pub fn names(mut self, names: TableNames) -> Self {
+    pub fn with_names(mut self, names: TableNames) -> Self {
         self.names = names;
         self
     }
 
-    /// Lists them, oldest first, at most `limit`. Go on with [`Selection::after`].
+    /// Lists them, oldest first, at most `limit`. Go on with [`DeadLetterSelection::after`].
     ///
     /// # Errors
     ///
     /// The database's error; [`DbErr::Type`] or [`DbErr::Json`] for a row that this crate did not write.
-    pub async fn list(&self, selection: &Selection, limit: u32) -> Result<Vec<DeadLetter>, DbErr> {
+    pub async fn list(&self, selection: &DeadLetterSelection, limit: u32) -> Result<Vec<DeadLetter>, DbErr> {
         selection.check()?;
         let inbox = self.sql();
         let mut sql = inbox.sql(format!(
@@ -97,7 +97,7 @@ impl DeadLetters {
     ///
     /// As [`Self::list`].
     pub async fn get(&self, id: Uuid) -> Result<Option<DeadLetter>, DbErr> {
-        Ok(self.list(&Selection::ids([id]), 1).await?.pop())
+        Ok(self.list(&DeadLetterSelection::ids([id]), 1).await?.pop())
     }
 
     /// Counts them. Reads all that are selected.
@@ -105,7 +105,7 @@ impl DeadLetters {
     /// # Errors
     ///
     /// The database's error.
-    pub async fn count(&self, selection: &Selection) -> Result<u64, DbErr> {
+    pub async fn count(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         selection.check()?;
         let inbox = self.sql();
         let mut sql = inbox.sql(format!(
@@ -130,7 +130,7 @@ impl DeadLetters {
     /// # Errors
     ///
     /// The database's error.
-    pub async fn retry(&self, selection: &Selection) -> Result<u64, DbErr> {
+    pub async fn retry(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         self.change(selection, Some(DeadLetterStatus::Open), Change::Status(RETRY))
             .await
     }
@@ -140,7 +140,7 @@ impl DeadLetters {
     /// # Errors
     ///
     /// The database's error.
-    pub async fn cancel_retry(&self, selection: &Selection) -> Result<u64, DbErr> {
+    pub async fn cancel_retry(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         self.change(selection, Some(DeadLetterStatus::Retry), Change::Status(OPEN))
             .await
     }
@@ -151,13 +151,13 @@ impl DeadLetters {
     /// # Errors
     ///
     /// The database's error.
-    pub async fn discard(&self, selection: &Selection) -> Result<u64, DbErr> {
+    pub async fn discard(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         self.change(selection, None, Change::Delete).await
     }
 
     async fn change(
         &self,
-        selection: &Selection,
+        selection: &DeadLetterSelection,
         status: Option<DeadLetterStatus>,
         change: Change,
     ) -> Result<u64, DbErr> {
@@ -203,7 +203,7 @@ enum Change {
 async fn change_batch(
     database: &Database,
     inbox: &InboxSql,
-    selection: &Selection,
+    selection: &DeadLetterSelection,
     change: Change,
 ) -> Result<(u64, Option<After>), DbErr> {
     // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.

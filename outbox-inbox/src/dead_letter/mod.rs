@@ -36,7 +36,7 @@ pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
 pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredDeadLetter;
-pub use selection::Selection;
+pub use selection::DeadLetterSelection;
 
 /// A message that a consumer could not handle.
 #[derive(Clone, PartialEq)]

@@ -74,7 +74,7 @@ fn text(bytes: usize, stream_sequence: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{incoming, letter, message};
-    use super::super::{DeadLetters, Form, Selection, insert, insert_as, insert_in};
+    use super::super::{DeadLetterSelection, DeadLetters, Form, insert, insert_as, insert_in};
     use super::*;
     use crate::database::{Trouble, trouble};
     use crate::test_db::TestDb;
@@ -102,8 +102,8 @@ mod tests {
             }
             assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
             assert!(!insert(&test.db, &test.sql, &unreadable).await.unwrap());
-            let all = DeadLetters::new(test.db.clone()).names(test.names.clone());
-            let all = all.list(&Selection::all(), 100).await.unwrap();
+            let all = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+            let all = all.list(&DeadLetterSelection::all(), 100).await.unwrap();
             assert_eq!(all.len(), 2);
             for stored in all {
                 assert_eq!(stored.stream_sequence, 7);

@@ -207,7 +207,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{incoming, letter};
-    use super::super::{DeadLetters, Selection, insert};
+    use super::super::{DeadLetterSelection, DeadLetters, insert};
     use super::*;
     use crate::test_db::TestDb;
 
@@ -220,8 +220,8 @@ mod tests {
                 let unreadable = letter(None, &incoming);
                 assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
             }
-            let letters = DeadLetters::new(test.db.clone()).names(test.names.clone());
-            assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 4);
+            let letters = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+            assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 4);
             for (bytes, expected) in [(0, 1), (10, 1), (11, 2), (30, 3), (1_000, 4)] {
                 let found = due(&test.db, &test.sql, "billing", 10, bytes).await.unwrap();
                 let stream_sequences: Vec<_> = found

@@ -19,7 +19,7 @@ const IDS_MAX: usize = 10_000;
 /// With a consumer they are found through an index; without one all dead letters are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Selection {
+pub struct DeadLetterSelection {
     /// Only those with these keys ([`DeadLetter::id`]), at most 10,000; an empty list selects nothing.
     pub ids: Option<Vec<Uuid>>,
     /// Only those of this consumer.
@@ -38,7 +38,7 @@ pub struct Selection {
     pub after: Option<(OffsetDateTime, u64, Uuid)>,
 }
 
-impl Selection {
+impl DeadLetterSelection {
     /// All dead letters.
     #[must_use]
     pub fn all() -> Self {
@@ -122,7 +122,7 @@ pub(super) type After = (OffsetDateTime, u64, Uuid);
 /// Oldest first. Index on (consumer, created_at); what is equal in it is sorted.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
-pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &Selection) {
+pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLetterSelection) {
     sql.push(" WHERE 1 = 1");
     match selection.ids.as_deref() {
         Some([]) => {

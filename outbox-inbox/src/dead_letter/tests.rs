@@ -114,7 +114,7 @@ impl TestDb {
     }
 
     fn letters(&self) -> DeadLetters {
-        DeadLetters::new(self.db.clone()).names(self.names.clone())
+        DeadLetters::new(self.db.clone()).with_names(self.names.clone())
     }
 
     async fn due(&self) -> Vec<StoredDeadLetter> {
@@ -156,14 +156,21 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
             make_dead_letter(&test, 5).await,
         );
         assert!(test.due().await.is_empty());
-        let open_letter = test.letters().list(&Selection::all(), 10).await.unwrap();
+        let open_letter = test
+            .letters()
+            .list(&DeadLetterSelection::all(), 10)
+            .await
+            .unwrap();
         let open_letter = open_letter
             .iter()
             .find(|letter| letter.stream_sequence == 5)
             .unwrap();
         assert_eq!(open_letter.event_id, Some(open.event_id));
-        assert_eq!(test.letters().retry(&Selection::all()).await.unwrap(), 3);
-        let selection = Selection::ids([open_letter.id]);
+        assert_eq!(
+            test.letters().retry(&DeadLetterSelection::all()).await.unwrap(),
+            3
+        );
+        let selection = DeadLetterSelection::ids([open_letter.id]);
         assert_eq!(test.letters().cancel_retry(&selection).await.unwrap(), 1);
         let due = test.due().await;
         let stream_sequences: Vec<_> = due.iter().map(|letter| letter.incoming.stream_sequence).collect();
@@ -180,7 +187,7 @@ async fn what_is_due_comes_in_the_order_of_the_stream() {
 async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
@@ -193,7 +200,10 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
         assert_eq!(test.claim(&tx, &letter, &message).await, DEAD);
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
-        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+        assert_eq!(
+            test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
+            0
+        );
         let tx = test.begin().await;
         assert_eq!(
             test.claim(&tx, &letter, &message).await,
@@ -202,7 +212,10 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
         );
         tx.commit().await.unwrap();
         test.fail(&letter, "late").await;
-        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+        assert_eq!(
+            test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
+            0
+        );
     }
 }
 
@@ -210,7 +223,7 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
 async fn a_retry_that_fails_again_is_open_with_the_new_error() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         assert!(test.begin_retry(&letter).await);
         assert!(!test.begin_retry(&letter).await, "two processes try it");
@@ -228,7 +241,7 @@ async fn a_retry_that_fails_again_is_open_with_the_new_error() {
         assert_eq!(found.error, "x".repeat(1_000));
         assert_eq!(test.row(&message).await, Some((Status::Dead, 3)));
         // A shutdown comes before the handler: it did not happen.
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         assert!(test.begin_retry(&letter).await);
         retry::put_back(&test.db, &test.sql, &letter).await.unwrap();
         assert_eq!(test.due().await[0].attempts, 4);
@@ -242,7 +255,7 @@ async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
         for stream_sequence in [1, 2, 3] {
             make_dead_letter(&test, stream_sequence).await;
         }
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let second = test.due().await.remove(1);
         assert!(test.begin_retry(&second).await);
         test.fail(&second, "again").await;
@@ -257,14 +270,26 @@ async fn dead_letters_behind_one_that_fails_again_are_not_tried() {
 async fn what_was_cancelled_or_discarded_is_not_tried() {
     for test in TestDb::open_all().await {
         let message = make_dead_letter(&test, 1).await;
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
-        assert_eq!(test.letters().cancel_retry(&Selection::all()).await.unwrap(), 1);
+        assert_eq!(
+            test.letters()
+                .cancel_retry(&DeadLetterSelection::all())
+                .await
+                .unwrap(),
+            1
+        );
         assert!(!test.begin_retry(&letter).await);
-        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 1);
+        assert_eq!(
+            test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
+            1
+        );
 
-        test.letters().retry(&Selection::all()).await.unwrap();
-        assert_eq!(test.letters().discard(&Selection::all()).await.unwrap(), 1);
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
+        assert_eq!(
+            test.letters().discard(&DeadLetterSelection::all()).await.unwrap(),
+            1
+        );
         let tx = test.begin().await;
         assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Gone);
         tx.commit().await.unwrap();
@@ -285,7 +310,7 @@ async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
         }
         let message = make_dead_letter(&test, 1).await;
         let other = make_dead_letter(&test, 2).await;
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letters = test.due().await;
         let running = test.begin().await;
         assert_eq!(test.claim(&running, &letters[0], &message).await, DEAD);
@@ -293,14 +318,17 @@ async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
         assert_eq!(test.claim(&second, &letters[0], &message).await, Taken::Gone);
         assert_eq!(test.claim(&second, &letters[1], &other).await, DEAD);
         for change in [
-            test.letters().retry(&Selection::all()).await,
-            test.letters().cancel_retry(&Selection::all()).await,
-            test.letters().discard(&Selection::all()).await,
+            test.letters().retry(&DeadLetterSelection::all()).await,
+            test.letters().cancel_retry(&DeadLetterSelection::all()).await,
+            test.letters().discard(&DeadLetterSelection::all()).await,
         ] {
             assert_eq!(change.unwrap(), 0, "an operator took what is being tried");
         }
         second.rollback().await.unwrap();
-        assert_eq!(test.letters().discard(&Selection::all()).await.unwrap(), 1);
+        assert_eq!(
+            test.letters().discard(&DeadLetterSelection::all()).await.unwrap(),
+            1
+        );
         running.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(test.row(&other).await, Some((Status::Dead, 3)));
@@ -316,7 +344,7 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
         insert(&test.db, &test.sql, &letter(None, &incoming))
             .await
             .unwrap();
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let key = test.key(&message);
         assert!(
@@ -328,7 +356,10 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
         let tx = test.begin().await;
         assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Handled);
         tx.commit().await.unwrap();
-        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+        assert_eq!(
+            test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
+            0
+        );
     }
 }
 
@@ -341,14 +372,17 @@ async fn what_was_unreadable_can_be_handled_later() {
         insert(&test.db, &test.sql, &letter(None, &incoming))
             .await
             .unwrap();
-        test.letters().retry(&Selection::all()).await.unwrap();
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         let taken = test.claim(&tx, &letter, &message).await;
         assert_eq!(taken, Taken::Mine { was_dead: false });
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
-        assert_eq!(test.letters().count(&Selection::all()).await.unwrap(), 0);
+        assert_eq!(
+            test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
+            0
+        );
     }
 }
 
@@ -438,8 +472,8 @@ async fn a_dead_letter_that_the_database_refuses_is_kept_plain() {
                 "a second delivery adds a second letter"
             );
             letters += 2;
-            let all = DeadLetters::new(test.db.clone()).names(test.names.clone());
-            let all = all.list(&Selection::all(), 100).await.unwrap();
+            let all = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+            let all = all.list(&DeadLetterSelection::all(), 100).await.unwrap();
             assert_eq!(all.len(), letters);
             for stored in &all[letters - 2..] {
                 assert_eq!(stored.headers, incoming.headers);

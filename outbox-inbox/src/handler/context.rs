@@ -60,7 +60,7 @@ impl<'a> HandlerContext<'a> {
         self.transaction
     }
 
-    /// A value that the application provided with [`Inbox::state`](crate::Inbox::state).
+    /// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state).
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.state.get()

@@ -24,7 +24,7 @@ use super::registration::Requirement;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
     label = "not an extractor",
-    note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `State<T>`, `Metadata` or `StableKey`, or implement `FromContext` for `{Self}`"
+    note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata` or `StableKey`, or implement `FromContext` for `{Self}`"
 )]
 pub trait FromContext<'a>: Sized {
     /// What the application must provide; checked at the start.
@@ -132,17 +132,17 @@ enum PayloadError {
     },
 }
 
-/// A value that the application provided with [`Inbox::state`](crate::Inbox::state). A missing one is an error at the start.
+/// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state). A missing one is an error at the start.
 #[derive(Debug)]
-pub struct State<T>(pub Arc<T>);
+pub struct HandlerState<T>(pub Arc<T>);
 
-impl<T> Clone for State<T> {
+impl<T> Clone for HandlerState<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<'a, T: Send + Sync + 'static> FromContext<'a> for State<T> {
+impl<'a, T: Send + Sync + 'static> FromContext<'a> for HandlerState<T> {
     const REQUIRES: Option<Requirement> = Some(Requirement {
         id: TypeId::of::<T>,
         name: type_name::<T>,
@@ -155,7 +155,7 @@ impl<'a, T: Send + Sync + 'static> FromContext<'a> for State<T> {
     }
 }
 
-impl<T> Deref for State<T> {
+impl<T> Deref for HandlerState<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

@@ -16,7 +16,7 @@ mod transaction;
 pub use context::{HandlerContext, StateMap};
 pub use effect::{Effect, Emit, IntoEffect, Reply};
 pub use error::HandlerError;
-pub use extract::{Event, EventArgument, FromContext, Metadata, StableKey, State};
+pub use extract::{Event, EventArgument, FromContext, HandlerState, Metadata, StableKey};
 pub use options::{HandlerOptions, KeyOf, OnDuplicate, Order, Strategy};
 pub use registration::{Handler, Invoke, Registration, Requirement, Shape};
 pub use transaction::{Outbox, Tx};

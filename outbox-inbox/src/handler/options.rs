@@ -14,7 +14,7 @@ use super::error::HandlerError;
 ///
 /// | strategy | choose it when | costs | remembers |
 /// |---|---|---|---|
-/// | [`MessageId`](Self::MessageId) | in doubt | a row per message, one insert and one look-up in the handler's transaction | for [`InboxConfig::keep`](crate::InboxConfig::keep) |
+/// | [`MessageId`](Self::MessageId) | in doubt | a row per message, one insert and one look-up in the handler's transaction | for [`InboxConfig::retention`](crate::InboxConfig::retention) |
 /// | [`Sequence`](Self::Sequence) | aggregates live long or streams are replayed from their beginning | one upsert; a row per aggregate | for ever |
 /// | [`Natural`](Self::Natural) | doing it twice is the same as doing it once (`SET status = 'paid'`, upserts) | nothing | nothing |
 /// | [`Key`](Self::Key) | different events mean the same thing to do (two producers, one order number) | as `MessageId` | as `MessageId` |

@@ -51,65 +51,65 @@ impl IdempotencyLayer {
 
     /// The header that carries the key. Default: `Idempotency-Key`.
     #[must_use]
-    pub fn header_name(self, name: HeaderName) -> Self {
+    pub fn with_header_name(self, name: HeaderName) -> Self {
         self.set(|settings| settings.header_name = name)
     }
 
     /// The methods that need a key and get a transaction; others pass through untouched. Default: POST, PUT, PATCH, DELETE.
     #[must_use]
-    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+    pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.set(|settings| settings.methods = methods.into_iter().collect())
     }
 
     /// What happens to a request without a key. Default: [`MissingKey::Refuse`].
     #[must_use]
-    pub fn missing_key(self, missing_key: MissingKey) -> Self {
+    pub fn with_missing_key(self, missing_key: MissingKey) -> Self {
         self.set(|settings| settings.missing_key = missing_key)
     }
 
     /// How long a key is remembered, from the start of its request; later it is a new one. One minute to ten years. Tell your clients.
     /// Default: 24 hours.
     #[must_use]
-    pub fn keep(self, keep: Duration) -> Self {
-        self.set(|settings| settings.keep = keep)
+    pub fn with_retention(self, retention: Duration) -> Self {
+        self.set(|settings| settings.retention = retention)
     }
 
     /// Longest run of a handler including its response's body; then it is cancelled, rolled back and answered with 503. More than zero.
     /// Default: 30 seconds.
     #[must_use]
-    pub fn handler_timeout(self, timeout: Duration) -> Self {
+    pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)
     }
 
     /// Largest request body, which is read into memory; a larger one is answered with 413. At least 1. Default: 1 MiB. Axum's extractors have
     /// a bound of their own, 2 MB.
     #[must_use]
-    pub fn request_bytes_max(self, bytes: usize) -> Self {
+    pub fn with_request_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.request_bytes_max = bytes)
     }
 
     /// Largest response body, which is stored; a larger one is rolled back and answered with 500. At least 1. Default: 1 MiB.
     #[must_use]
-    pub fn response_bytes_max(self, bytes: usize) -> Self {
+    pub fn with_response_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.response_bytes_max = bytes)
     }
 
     /// A response header that is not stored and not replayed, besides `Set-Cookie`, `Date`, those of the connection, and values that are marked
     /// as sensitive (`HeaderValue::set_sensitive`). May be called several times.
     #[must_use]
-    pub fn omit_header(self, name: HeaderName) -> Self {
+    pub fn with_omitted_header(self, name: HeaderName) -> Self {
         self.set(|settings| settings.omitted.push(name))
     }
 
     /// The names of the inbox tables.
     #[must_use]
-    pub fn names(self, names: TableNames) -> Self {
+    pub fn with_names(self, names: TableNames) -> Self {
         self.set(|settings| settings.names = names)
     }
 
     /// Where and within which limits handlers record events.
     #[must_use]
-    pub fn outbox(self, config: OutboxConfig) -> Self {
+    pub fn with_outbox(self, config: OutboxConfig) -> Self {
         self.set(|settings| settings.outbox = Arc::new(config))
     }
 

@@ -71,25 +71,25 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | GET and other methods that are not among [`methods`](IdempotencyLayer::methods) | passed through |
+//! | GET and other methods that are not among [`methods`](IdempotencyLayer::with_methods) | passed through |
 //! | no key | 400, or handled without ([`MissingKey`]) |
 //! | key not a string of 1 to 255 visible ASCII characters, bare or quoted; or two keys | 400 |
 //! | no scope | 401 |
-//! | body larger than [`request_bytes_max`](IdempotencyLayer::request_bytes_max) | 413 |
+//! | body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max) | 413 |
 //! | key in use | 409 with `Retry-After` |
 //! | key used with another method, path, query or body | 422 |
 //! | key used with this one | the stored response, with `Idempotency-Replayed: true` |
 //! | new key, handler answers 2xx, 3xx or 4xx | its response, stored and committed with its effect |
 //! | new key, handler answers 5xx, or 408, 425 or 429 | its response; rolled back, and a retry runs |
-//! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::response_bytes_max) | 500; rolled back |
-//! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::handler_timeout) | 503 with `Retry-After`; rolled back |
+//! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
+//! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
 //! | database away, or in conflict; outcome of the commit unknown | 503 with `Retry-After`; a retry finds out |
 //!
 //! Answers of the layer are `application/problem+json` and never stored.
 //!
 //! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by
 //! default); what is replayed has the status, headers and body of the first response, without `Set-Cookie`, `Date`, what belongs to the
-//! connection, [what you name](IdempotencyLayer::omit_header) and what is marked as sensitive. **Bodies are stored as they are**: a response with a
+//! connection, [what you name](IdempotencyLayer::with_omitted_header) and what is marked as sensitive. **Bodies are stored as they are**: a response with a
 //! secret in its body is a secret in the table.
 //!
 //! **A client that hangs up** changes nothing: the handler runs to its end, and a retry is answered with what it stored. A process

@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use super::key::Scope;
 use super::running::Running;
 use super::sql::RequestSql;
+use crate::config::RETENTION;
 use crate::database::{Database, missing_feature};
 use crate::runtime::InboxError;
 use crate::start::{Problem, StartError};
@@ -40,7 +41,7 @@ pub(super) struct Settings {
     pub(super) header_name: HeaderName,
     pub(super) methods: Vec<Method>,
     pub(super) missing_key: MissingKey,
-    pub(super) keep: Duration,
+    pub(super) retention: Duration,
     pub(super) handler_timeout: Duration,
     pub(super) request_bytes_max: usize,
     pub(super) response_bytes_max: usize,
@@ -66,7 +67,7 @@ impl Settings {
             header_name: HeaderName::from_static("idempotency-key"),
             methods: vec![Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
             missing_key: MissingKey::default(),
-            keep: Duration::from_secs(24 * 3600),
+            retention: Duration::from_secs(24 * 3600),
             handler_timeout: Duration::from_secs(30),
             request_bytes_max: 1024 * 1024,
             response_bytes_max: 1024 * 1024,
@@ -89,7 +90,7 @@ impl Settings {
     }
 
     async fn inspect(&self) -> Result<Checked, DbErr> {
-        let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.keep);
+        let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.retention);
         let database = Database::inspect(self.db.clone()).await?;
         database.pool().query_one_raw(sql.probe()).await?;
         Ok(Checked { database, sql })
@@ -98,13 +99,12 @@ impl Settings {
     fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut fail = |text: String| problems.push(Problem::Config(text));
-        let keep = Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
-        if !keep.contains(&self.keep) {
+        if !RETENTION.contains(&self.retention) {
             fail(format!(
-                "keep is {:?}; use {:?} to {:?}",
-                self.keep,
-                keep.start(),
-                keep.end()
+                "retention is {:?}; use {:?} to {:?}",
+                self.retention,
+                RETENTION.start(),
+                RETENTION.end()
             ));
         }
         if self.handler_timeout.is_zero() {

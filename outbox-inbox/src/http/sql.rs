@@ -38,9 +38,9 @@ pub(crate) struct RequestSql {
 }
 
 impl RequestSql {
-    pub(crate) fn new(backend: DbBackend, names: &TableNames, keep: Duration) -> Self {
+    pub(crate) fn new(backend: DbBackend, names: &TableNames, retention: Duration) -> Self {
         Self {
-            inbox: InboxSql::new(backend, names, keep),
+            inbox: InboxSql::new(backend, names, retention),
             table: names.table(backend, "inbox_requests"),
         }
     }

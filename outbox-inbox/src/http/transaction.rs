@@ -96,7 +96,7 @@ impl<S: Sync> FromRequestParts<S> for RequestTx {
                 method = %parts.method,
                 path = parts.uri.path(),
                 "handler takes `RequestTx`, and there is none: put the route behind an `IdempotencyLayer`, and its method into \
-                 `IdempotencyLayer::methods`"
+                 `IdempotencyLayer::with_methods`"
             );
             problem(StatusCode::INTERNAL_SERVER_ERROR, "the server is set up wrongly")
         })

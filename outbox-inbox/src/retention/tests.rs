@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::*;
 use crate::database::{Trouble, trouble};
-use crate::dead_letter::{self, DeadLetters, NewDeadLetter, Selection};
+use crate::dead_letter::{self, DeadLetterSelection, DeadLetters, NewDeadLetter};
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
@@ -113,8 +113,8 @@ async fn a_dead_row_stays_as_long_as_its_dead_letter() {
             (test.status(7).await, test.status(8).await),
             (Some(Status::Dead), None)
         );
-        let letters = DeadLetters::new(test.db.clone()).names(test.names.clone());
-        assert_eq!(letters.discard(&Selection::all()).await.unwrap(), 1);
+        let letters = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+        assert_eq!(letters.discard(&DeadLetterSelection::all()).await.unwrap(), 1);
         assert_eq!(
             test.purge().await,
             0,

@@ -121,6 +121,7 @@ impl Call<'_> {
             state: &consumer.shared.state,
         };
         let limit = consumer.timeout(Some(handler));
+        let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
         // Unwind safety: after a panic nothing of the handler is used again, and its transaction is rolled back.

@@ -11,6 +11,7 @@ use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
 use tokio_util::sync::CancellationToken;
 
+use super::health::ConsumerVitals;
 use super::report::Tally;
 use super::routed::{Route, RoutedMessage};
 use crate::config::InboxConfig;
@@ -84,6 +85,8 @@ impl HandlerHealth {
 pub(crate) struct Consumer {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<Shared>,
+    /// What it notes for [`InboxHealthCheck`](super::health::InboxHealthCheck).
+    pub(super) vitals: Arc<ConsumerVitals>,
     /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
     /// By the handler's name.
@@ -108,6 +111,7 @@ impl Consumer {
         let mut consumer = Self {
             name,
             shared,
+            vitals: Arc::new(ConsumerVitals::new(name)),
             handlers: HashMap::new(),
             health: HashMap::new(),
             events: Vec::new(),

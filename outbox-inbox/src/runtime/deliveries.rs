@@ -19,7 +19,7 @@ pub(super) const TROUBLE: Backoff = Backoff {
 /// A subscription that has been silent for so long, although the broker has messages, is opened anew.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How often a consumer that has nothing to do asks the broker whether there is more (`drain_until_idle` only).
+/// How often a consumer that has nothing to do asks the broker whether there is more (`drain` only).
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
 /// Most time that one wait counts: a process that stood still for longer did not receive meanwhile.

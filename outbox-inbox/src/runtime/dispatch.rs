@@ -120,6 +120,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut watch = every(SILENCE_MAX);
         let mut retries = retries::times();
         loop {
+            self.consumer.vitals.turned();
             self.lanes.received_for(std::mem::take(&mut self.waited));
             self.start_jobs();
             let has_room = self.make_room();
@@ -173,6 +174,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let messages = taken.iter().map(|(_, items)| items.len()).sum();
             // A task that nobody aborts, because it begins transactions.
             self.tasks.spawn(async move {
+                let _begun = consumer.vitals.begin_job();
                 let started = Instant::now();
                 let copies = taken.clone();
                 let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
@@ -232,6 +234,7 @@ impl<S: Subscriber> Dispatcher<S> {
             }
             self.answered(local_id);
             self.consumer.shared.tally.count(handling);
+            self.consumer.vitals.ended(handling);
         }
         let Some((in_flight, handling)) = lane.stopped else {
             let until = self.wait_for_number(&lane.key, lane.over_to, now);

@@ -71,7 +71,7 @@ impl Consumer {
         };
         let closed = match outcome {
             RunOutcome::Handled { .. } | RunOutcome::Duplicate => {
-                let complete = || store.complete(&key, token, self.shared.config.keep);
+                let complete = || store.complete(&key, token, self.shared.config.retention);
                 until_completed(complete, claimed + lease, stop).await
             }
             _ => store.release(&key, token).await.map(|()| true),

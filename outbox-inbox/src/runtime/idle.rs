@@ -1,4 +1,4 @@
-//! Which consumers of an inbox have nothing left to do; used by `drain_until_idle` only.
+//! Which consumers of an inbox have nothing left to do; used by `drain` only.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -21,11 +21,13 @@ mod duplicate;
 mod external;
 mod fail;
 mod handle;
+mod health;
 mod idle;
 mod inbox;
 mod job;
 mod lanes;
 mod letter;
+mod lifecycle;
 mod predecessors;
 mod ready;
 mod receive;
@@ -40,6 +42,7 @@ mod slots;
 mod unknown;
 mod unreadable;
 
+pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck, RunningHandler, SubscriptionState};
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 

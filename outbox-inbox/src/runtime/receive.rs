@@ -22,6 +22,7 @@ impl<S: Subscriber> Dispatcher<S> {
     pub(super) async fn received(&mut self, received: Received<S>) {
         match received {
             Received::Subscribed(subscription) => {
+                self.consumer.vitals.subscribed();
                 self.heard_at = Instant::now();
                 self.deliveries = Deliveries::Open(subscription);
             }
@@ -61,6 +62,7 @@ impl<S: Subscriber> Dispatcher<S> {
             idle.set(*index, false);
         }
         self.consumer.shared.tally.received();
+        self.consumer.vitals.received();
         telemetry::received(self.consumer.name);
         let routed = self.consumer.routed(delivery.incoming());
         let deliveries = delivery.incoming().delivery_count;
@@ -121,6 +123,7 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn subscribe(&self) -> Deliveries<S> {
+        self.consumer.vitals.subscribing();
         let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
@@ -129,6 +132,7 @@ impl<S: Subscriber> Dispatcher<S> {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
+        self.consumer.vitals.trouble(&text);
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
         match error {
             SubscriberError::Configuration { .. } => {

@@ -4,7 +4,8 @@ use outbox_core::codec;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    Event, Handler, HandlerError, Inbox, InboxConfig, InboxReport, Router, State, Tx, idempotent_handler,
+    Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx,
+    idempotent_handler,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +18,7 @@ use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 async fn note_several(
     events: Vec<Event<OrderPlaced>>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.called_with(events.len());
     for event in &events {
@@ -30,7 +31,7 @@ async fn note_several(
 async fn note_single(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("single", &event, &tx).await
 }
@@ -43,7 +44,7 @@ fn number(event: &OrderPlaced) -> String {
 async fn note_keyed(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("keyed", &event, &tx).await
 }
@@ -52,7 +53,7 @@ async fn note_keyed(
 async fn note_sequenced(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("sequenced", &event, &tx).await
 }
@@ -61,7 +62,7 @@ async fn note_sequenced(
 async fn note_naturally(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("natural_batches", &event, &tx).await
 }
@@ -77,14 +78,12 @@ fn inbox<H: Handler>(
     orders: &Orders,
 ) -> Inbox<outbox_core::testing::MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
-        .config(one_by_one())
-        .state(orders.clone())
+        .with_config(one_by_one())
+        .with_state(orders.clone())
 }
 
 async fn drain<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> InboxReport {
-    within(inbox::<H>(test, broker, orders).drain_until_idle())
-        .await
-        .unwrap()
+    within(inbox::<H>(test, broker, orders).drain()).await.unwrap()
 }
 
 /// Lines 1 to `lines` of orders 0 to `orders`, line by line.
@@ -270,7 +269,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     orders.rule(1, Rule::Fail);
     publish(&broker, 4, 15).await;
-    let inbox = inbox::<H>(test, &broker, &orders).config(slow().attempts_max(1_000_000));
+    let inbox = inbox::<H>(test, &broker, &orders).with_config(slow().attempts_max(1_000_000));
     let (shutdown, run) = spawn(inbox);
     crate::orders::eventually("the other orders", async || {
         let mut all = true;
@@ -314,9 +313,9 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
         .into_iter()
         .map(|db| {
             let inbox = Inbox::new(db, broker.subscriber())
-                .router(Router::new().handler::<H>())
-                .config(config.clone())
-                .state(orders.clone());
+                .with_router(Router::new().handler::<H>())
+                .with_config(config.clone())
+                .with_state(orders.clone());
             spawn(inbox)
         })
         .collect();
@@ -355,9 +354,9 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     orders.rule(5, Rule::Wait);
     publish(&broker, 10, 1).await;
     let inbox = Inbox::new(test.connect_again().await, broker.subscriber())
-        .router(Router::new().handler::<H>())
-        .config(one_by_one().attempts_max(1))
-        .state(orders.clone());
+        .with_router(Router::new().handler::<H>())
+        .with_config(one_by_one().attempts_max(1))
+        .with_state(orders.clone());
     let (shutdown, run) = spawn(inbox);
     orders.until("order 5 runs", |state| state.runs_of(5) == 1).await;
     kill_other_sessions(test).await;
@@ -378,7 +377,7 @@ async fn an_outage_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let (shutdown, run) =
-        spawn(inbox::<note_several>(&test, &broker, &orders).config(one_by_one().attempts_max(1)));
+        spawn(inbox::<note_several>(&test, &broker, &orders).with_config(one_by_one().attempts_max(1)));
     publish(&broker, 1, 1).await;
     within(broker.until_idle("several")).await;
     test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
@@ -419,9 +418,9 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
     crash_after(move || async move {
         let inbox = Inbox::new(connect().await, broker_there.subscriber())
-            .router(Router::new().handler::<H>())
-            .config(quick().concurrency(1))
-            .state(orders_there.clone());
+            .with_router(Router::new().handler::<H>())
+            .with_config(quick().concurrency(1))
+            .with_state(orders_there.clone());
         let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
         orders_there
             .until("order 5 runs", |state| state.runs_of(5) > 0)

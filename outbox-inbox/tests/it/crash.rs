@@ -28,9 +28,9 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
             .unwrap();
         runtime.block_on(async move {
             let inbox = Inbox::new(connect().await, broker.subscriber())
-                .router(Router::new().handler::<book>())
-                .config(quick())
-                .state(crashing.clone());
+                .with_router(Router::new().handler::<book>())
+                .with_config(quick())
+                .with_state(crashing.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             crashing.started().await;
             assert!(!run.is_finished());
@@ -57,8 +57,8 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.duplicates), (1, 0));
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
     assert_eq!(script.runs(), 1);
@@ -79,8 +79,8 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
                 .unwrap();
             runtime.block_on(async move {
                 let harness = Harness::new(connect().await)
-                    .state(crashing.clone())
-                    .config(slow().attempts_max(2));
+                    .with_state(crashing.clone())
+                    .with_config(slow().attempts_max(2));
                 let run =
                     tokio::spawn(async move { harness.redeliver_message::<book>(&message, delivery).await });
                 crashing.started().await;
@@ -96,7 +96,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     }
     let script = Script::ok();
     // The last one may still be running, as long as it can.
-    let harness = test.harness(&script).config(slow().attempts_max(2));
+    let harness = test.harness(&script).with_config(slow().attempts_max(2));
     assert_eq!(
         harness.redeliver_message::<book>(&message, 4).await.unwrap(),
         Outcome::Later
@@ -104,7 +104,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     assert_eq!(test.row().await, Some((0, 2)));
     let harness = test
         .harness(&script)
-        .config(quick().handler_timeout(Duration::ZERO).attempts_max(2));
+        .with_config(quick().handler_timeout(Duration::ZERO).attempts_max(2));
     let outcome = harness.redeliver_message::<book>(&message, 4).await.unwrap();
     assert_eq!((outcome, script.runs()), (Outcome::DeadLettered, 0));
     assert_eq!(test.effects("books", 1).await, 0);
@@ -134,9 +134,9 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
             .handler::<lost_constraint>()
     };
     let beside = Inbox::new(test.connect_again().await, broker.subscriber())
-        .router(router())
-        .config(quick().concurrency(1))
-        .state(Orders::default());
+        .with_router(router())
+        .with_config(quick().concurrency(1))
+        .with_state(Orders::default());
     let (shutdown, run) = spawn(beside);
     for _ in 0..4 {
         // Of what it commits no answer arrives.
@@ -144,9 +144,9 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
         crash_after(move || async move {
             let inbox = Inbox::new(connect().await, broker.subscriber())
-                .router(router())
-                .config(quick())
-                .state(orders.clone());
+                .with_router(router())
+                .with_config(quick())
+                .with_state(orders.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             let runs = orders.until("runs", |state| state.runs.len() >= 6);
             // The other process may have been faster.
@@ -201,8 +201,8 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, script.runs()), (1, 1));
     assert_eq!(test.effects("books", 1).await, 1);
 }
@@ -215,8 +215,8 @@ async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.duplicates), (1, 1));
     assert_eq!(
         (

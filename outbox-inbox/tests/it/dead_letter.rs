@@ -64,8 +64,8 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!(
         (report.handled, report.dead_letters, report.failed),
         (1, 5, 0),
@@ -146,8 +146,8 @@ async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(Script::ok());
-    inbox.drain_until_idle().await.unwrap();
+        .with_state(Script::ok());
+    inbox.drain().await.unwrap();
     assert_eq!(broker.deliveries("books"), 4);
     assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 2);
 }
@@ -181,8 +181,8 @@ async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test
     let config = slow().unknown_version(UnknownVersion::Retry);
     let older = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(config.clone())
-        .state(Script::ok());
+        .with_config(config.clone())
+        .with_state(Script::ok());
     let (stop_older, older) = spawn(older);
     publish(&broker, &OrderPlacedV2 { order_id: 1 }).await;
     within(async {
@@ -193,7 +193,7 @@ async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test
     .await;
     let newer = test
         .inbox(&broker, Router::new().handler::<book_newer>())
-        .config(config);
+        .with_config(config);
     let (stop_newer, newer) = spawn(newer);
     within(broker.until_idle("books")).await;
     assert_eq!(test.effects("books", 1).await, 1);
@@ -208,7 +208,7 @@ async fn policies_can_be_changed(test: TestDb) {
     let config = quick()
         .unreadable(Unreadable::Ignore)
         .unknown_version(UnknownVersion::Retry);
-    let harness = test.harness(&Script::ok()).config(config);
+    let harness = test.harness(&Script::ok()).with_config(config);
     let foreign = Incoming {
         subject: "foreign".to_owned(),
         headers: Vec::new(),
@@ -235,7 +235,7 @@ async fn policies_can_be_changed(test: TestDb) {
     let config = quick()
         .unreadable(Unreadable::Retry)
         .unknown_version(UnknownVersion::Ignore);
-    let harness = test.harness(&Script::ok()).config(config);
+    let harness = test.harness(&Script::ok()).with_config(config);
     assert_eq!(
         harness.deliver_raw::<book>(foreign).await.unwrap(),
         Outcome::Later

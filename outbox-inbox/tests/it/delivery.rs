@@ -10,7 +10,9 @@ use outbox_core::{
     ConsumerSpec, DomainEvent as _, NewMessage, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, Handler, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use outbox_inbox::{
+    Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler,
+};
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
 
@@ -25,7 +27,7 @@ use crate::support::{
 async fn note_in_any_order(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("unordered", &event, &tx).await
 }
@@ -34,7 +36,7 @@ async fn note_in_any_order(
 async fn note_strictly(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("strict", &event, &tx).await
 }
@@ -43,7 +45,7 @@ async fn note_strictly(
 async fn note_in_order(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("ordered", &event, &tx).await
 }
@@ -52,7 +54,7 @@ async fn note_in_order(
 async fn note_by_number(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("numbered", &event, &tx).await
 }
@@ -62,7 +64,7 @@ async fn note_by_number(
 async fn note_patiently(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("patient", &event, &tx).await
 }
@@ -74,9 +76,9 @@ fn inbox<H: Handler>(
     config: InboxConfig,
 ) -> Inbox<MemorySubscriber> {
     Inbox::new(db, broker.subscriber())
-        .router(Router::new().handler::<H>())
-        .config(config)
-        .state(orders.clone())
+        .with_router(Router::new().handler::<H>())
+        .with_config(config)
+        .with_state(orders.clone())
 }
 
 /// Fails often enough, and never becomes a dead letter.
@@ -199,7 +201,7 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
     assert_eq!((report.returned, report.handled), (5, 0), "{report:?}");
     orders.rule(1, None);
     let second = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config);
-    let report = within(second.drain_until_idle()).await.unwrap();
+    let report = within(second.drain()).await.unwrap();
     assert_eq!((report.handled, report.received), (5, 5), "{report:?}");
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
 }
@@ -276,7 +278,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
         put(&broker, &numbered(1, line)).await;
     }
     let inbox = inbox::<note_patiently>(test.db.clone(), &broker, &orders, quick());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (4, 0), "{report:?}");
     assert_eq!(lines(&test, "patient", 1).await, [1, 2, 3, 4]);
 }
@@ -288,13 +290,13 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
         put(&broker, &numbered(1, line)).await;
     }
     let inbox = inbox::<note_by_number>(test.db.clone(), &broker, &orders, quick());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
     // It comes after all, and must not take effect behind those that it precedes.
     let late = numbered(1, 2);
     put(&broker, &late).await;
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (0, 1), "{report:?}");
     let letters = dead_letters(&test.db, "numbered").await.unwrap();
     let [letter] = letters.as_slice() else {
@@ -351,7 +353,7 @@ async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
     }
     put(&broker, &booked(6)).await;
     let inbox = inbox::<note_patiently>(test.db.clone(), &broker, &orders, quick());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!(
         (report.handled, report.skipped, report.dead_letters),
         (5, 2, 0),
@@ -480,9 +482,9 @@ async fn a_silent_subscription_is_opened_anew() {
             ending: Duration::ZERO,
         },
     )
-    .router(Router::new().handler::<book>())
-    .config(slow())
-    .state(script.clone());
+    .with_router(Router::new().handler::<book>())
+    .with_config(slow())
+    .with_state(script.clone());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
@@ -515,9 +517,9 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
         ending: Duration::from_millis(300),
     };
     let inbox = Inbox::new(test.db.clone(), silent)
-        .router(Router::new().handler::<book>())
-        .config(slow())
-        .state(script.clone());
+        .with_router(Router::new().handler::<book>())
+        .with_config(slow())
+        .with_state(script.clone());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
@@ -537,9 +539,9 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
 
     let shutdown = tokio_util::sync::CancellationToken::new();
     let next = Inbox::new(test.db.clone(), broker.subscriber())
-        .router(Router::new().handler::<book>())
-        .config(slow())
-        .state(script);
+        .with_router(Router::new().handler::<book>())
+        .with_config(slow())
+        .with_state(script);
     let token = shutdown.clone();
     let run = tokio::spawn(async move { next.run(token).await.unwrap() });
     tokio::time::timeout(SOON, broker.until_idle("books"))

@@ -42,8 +42,8 @@ async fn every_message_delivered_twice_takes_effect_once(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!(report.handled, 50, "{report:?}");
     assert_eq!(script.runs(), 50);
     for order in 0..50 {
@@ -62,8 +62,8 @@ async fn a_copy_on_the_stream_has_no_effect(test: TestDb) {
     assert_eq!(broker.messages().len(), 2);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(Script::ok());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(Script::ok());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.duplicates), (1, 1));
     assert_eq!(test.effects("books", 1).await, 1);
 }
@@ -74,8 +74,8 @@ async fn consumers_take_effect_independently(test: TestDb) {
     let router = Router::new().handler::<book>().handler::<reserve>();
     let inbox = test
         .inbox(&broker, router)
-        .state(Script::new([Step::Fatal], Step::Ok));
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(Script::new([Step::Fatal], Step::Ok));
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (1, 1));
     assert_eq!(
         (test.effects("books", 1).await, test.effects("stock", 1).await),
@@ -121,8 +121,8 @@ async fn concurrent_duplicates_take_effect_once(test: TestDb) {
             .map(|db| {
                 Arc::new(
                     Harness::new(db)
-                        .state(script.clone())
-                        .config(quick().attempts_max(100)),
+                        .with_state(script.clone())
+                        .with_config(quick().attempts_max(100)),
                 )
             })
             .collect();
@@ -170,12 +170,12 @@ async fn two_inboxes_share_a_consumer(test: TestDb) {
     }
     let script = Script::ok();
     let router = Router::new().handler::<book>();
-    let first = test.inbox(&broker, router.clone()).state(script.clone());
+    let first = test.inbox(&broker, router.clone()).with_state(script.clone());
     let second = outbox_inbox::Inbox::new(test.connect_again().await, broker.subscriber())
-        .router(router)
-        .config(quick())
-        .state(script.clone());
-    let (first, second) = tokio::join!(first.drain_until_idle(), second.drain_until_idle());
+        .with_router(router)
+        .with_config(quick())
+        .with_state(script.clone());
+    let (first, second) = tokio::join!(first.drain(), second.drain());
     assert_eq!(first.unwrap().handled + second.unwrap().handled, 100);
     assert_eq!(script.runs(), 100);
     assert_eq!(test.int("SELECT count(*) FROM effects").await, 100);

@@ -79,9 +79,9 @@ async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb)
     let script = PanicsFor { poison: 0 };
     let inbox = test
         .inbox(&broker, Router::new().handler::<book_or_panic>())
-        .config(config)
-        .state(script);
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_config(config)
+        .with_state(script);
+    let report = inbox.drain().await.unwrap();
     assert_eq!(
         (report.handled, report.failed, report.dead_letters),
         (19, 2, 1),
@@ -107,7 +107,7 @@ struct PanicsFor {
 #[outbox_inbox::idempotent_handler(consumer = "panics")]
 async fn book_or_panic(
     event: outbox_inbox::Event<crate::support::OrderPlaced>,
-    panics_for: outbox_inbox::State<PanicsFor>,
+    panics_for: outbox_inbox::HandlerState<PanicsFor>,
 ) -> Result<(), outbox_inbox::HandlerError> {
     assert!(
         event.order_id != panics_for.poison,
@@ -191,7 +191,7 @@ async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
     let script = Script::new([Step::Hang], Step::Ok);
     let harness = test
         .harness(&script)
-        .config(quick().handler_timeout(Duration::from_millis(50)));
+        .with_config(quick().handler_timeout(Duration::from_millis(50)));
     let message = message(&placed(1));
     assert_eq!(
         harness.deliver_message::<book>(&message).await.unwrap(),
@@ -230,9 +230,9 @@ async fn attempts_used_up_are_a_dead_letter(test: TestDb) {
     let script = Script::new([], Step::Fail);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(quick().attempts_max(4))
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_config(quick().attempts_max(4))
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.failed, report.dead_letters), (0, 3, 1));
     assert_eq!(script.attempts(), [1, 2, 3, 4]);
     assert_eq!(test.row().await, Some((2, 4)));

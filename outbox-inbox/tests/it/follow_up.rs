@@ -87,7 +87,7 @@ async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
     let limits = Limits::default().payload_bytes_max(5);
     let harness = test
         .harness(&Script::ok())
-        .outbox(OutboxConfig::default().with_limits(limits));
+        .with_outbox(OutboxConfig::default().with_limits(limits));
     assert_eq!(
         harness.deliver::<book>(&placed(1)).await.unwrap(),
         Outcome::Failed
@@ -110,11 +110,11 @@ async fn a_chain_of_consumers_settles(test: TestDb) {
     let broker = MemoryBroker::new();
     crate::support::publish(&broker, &placed(1)).await;
     let router = Router::new().handler::<book>().handler::<on_booked>();
-    let inbox = test.inbox(&broker, router).state(Script::ok());
+    let inbox = test.inbox(&broker, router).with_state(Script::ok());
     let relay = Relay::new(SqlStore::new(test.db.clone()), broker.publisher());
-    inbox.drain_until_idle().await.unwrap();
+    inbox.drain().await.unwrap();
     relay.drain().await.unwrap();
-    inbox.drain_until_idle().await.unwrap();
+    inbox.drain().await.unwrap();
     assert_eq!(
         (test.effects("books", 1).await, test.effects("chain", 1).await),
         (1, 1)
@@ -155,7 +155,7 @@ async fn a_nested_transaction_records_where_its_handler_does() {
         .unwrap();
     let harness = test
         .harness(&Script::ok())
-        .outbox(OutboxConfig::default().with_names(names));
+        .with_outbox(OutboxConfig::default().with_names(names));
     let mut commits = wake::Listener::new();
     let outcome = harness.deliver::<record_nested>(&placed(1)).await.unwrap();
     assert_eq!(outcome, Outcome::Handled);

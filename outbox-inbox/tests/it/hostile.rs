@@ -8,7 +8,9 @@ use std::time::Duration;
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{DeadLetters, Event, HandlerError, Router, Selection, StableKey, Tx, idempotent_handler};
+use outbox_inbox::{
+    DeadLetterSelection, DeadLetters, Event, HandlerError, Router, StableKey, Tx, idempotent_handler,
+};
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
@@ -98,8 +100,8 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
     );
     publish(&broker, &placed(5)).await;
 
-    let inbox = test.inbox(&broker, router).state(Script::ok());
-    let report = inbox.drain_until_idle().await.unwrap();
+    let inbox = test.inbox(&broker, router).with_state(Script::ok());
+    let report = inbox.drain().await.unwrap();
     let letters = dead_letters(&test.db, consumer).await.unwrap();
     assert_eq!(letters.len(), 2 * cases.len(), "{report:?}");
     assert_eq!((report.handled, report.failed), (4, 0), "{report:?}");
@@ -134,8 +136,8 @@ async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
     publish(&broker, &placed(5)).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(Script::ok());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(Script::ok());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
     let letters = dead_letters(&test.db, "books").await.unwrap();
     assert_eq!(letters[0].headers, [("\0".to_owned(), "\u{1f600}".to_owned())]);
@@ -161,11 +163,17 @@ async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     let script = Script::new([Step::Fatal], Step::Ok);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone());
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
     let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.retry(&Selection::consumer("books")).await.unwrap(), 1);
+    assert_eq!(
+        letters
+            .retry(&DeadLetterSelection::consumer("books"))
+            .await
+            .unwrap(),
+        1
+    );
     let (shutdown, run) = spawn(inbox);
     let tried = async {
         loop {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::testing::MemoryBroker;
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use tokio::sync::Notify;
 
 use crate::on_every_backend;
@@ -65,7 +65,7 @@ impl Runs {
 }
 
 #[idempotent_handler(consumer = "isolated")]
-async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: State<Runs>) -> Result<(), HandlerError> {
+async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     let counts = &runs.0.0;
     let fails_once = {
         let mut once = counts.once.lock().unwrap();
@@ -90,14 +90,14 @@ async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: State<Runs>) -> Resu
 
 /// Waits for another system that never answers.
 #[idempotent_handler(consumer = "mixed")]
-async fn wait_for_ever(_event: Event<OrderPlaced>, runs: State<Runs>) -> Result<(), HandlerError> {
+async fn wait_for_ever(_event: Event<OrderPlaced>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     runs.0.0.bad.fetch_add(1, Ordering::SeqCst);
     runs.0.0.changed.notify_waiters();
     std::future::pending().await
 }
 
 #[idempotent_handler(consumer = "mixed")]
-async fn note_booked(_event: Event<OrderBooked>, runs: State<Runs>) -> Result<(), HandlerError> {
+async fn note_booked(_event: Event<OrderBooked>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     runs.0.0.good.fetch_add(1, Ordering::SeqCst);
     runs.0.0.changed.notify_waiters();
     Ok(())
@@ -107,7 +107,7 @@ async fn note_booked(_event: Event<OrderBooked>, runs: State<Runs>) -> Result<()
 async fn note_by_number(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("relayed", &event, &tx).await
 }
@@ -134,8 +134,8 @@ async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
         .blocked_max(8);
     let inbox = test
         .inbox(&broker, Router::new().handler::<note>())
-        .config(config)
-        .state(runs.clone());
+        .with_config(config)
+        .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     runs.until("the good orders", |runs| runs.good() == 20).await;
     shutdown.cancel();
@@ -151,8 +151,8 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
         .handler_timeout(SOON);
     let inbox = test
         .inbox(&broker, Router::new().handler::<note>())
-        .config(config)
-        .state(runs.clone());
+        .with_config(config)
+        .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
     runs.until_at_last("failures of all", 6 * SOON, all_failed).await;
@@ -178,7 +178,10 @@ async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
         .blocked_max(16)
         .handler_timeout(Duration::from_millis(500));
     let router = Router::new().handler::<wait_for_ever>().handler::<note_booked>();
-    let inbox = test.inbox(&broker, router).config(config).state(runs.clone());
+    let inbox = test
+        .inbox(&broker, router)
+        .with_config(config)
+        .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     runs.until("the good orders", |runs| runs.good() == 50).await;
     shutdown.cancel();
@@ -198,9 +201,9 @@ async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: T
         .into_iter()
         .map(|db| {
             let inbox = Inbox::new(db, broker.subscriber())
-                .router(Router::new().handler::<note_by_number>())
-                .config(config.clone())
-                .state(orders.clone());
+                .with_router(Router::new().handler::<note_by_number>())
+                .with_config(config.clone())
+                .with_state(orders.clone());
             spawn(inbox)
         })
         .collect();
@@ -239,8 +242,8 @@ async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: Inb
     runs.0.once.lock().unwrap().extend(fails);
     let inbox = test
         .inbox(&broker, Router::new().handler::<note>())
-        .config(config)
-        .state(runs.clone());
+        .with_config(config)
+        .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     within(broker.until_idle("isolated")).await;
     shutdown.cancel();

@@ -8,8 +8,8 @@ use outbox_core::retry::Backoff;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    BoxFuture, Effect, Event, HandlerContext, HandlerError, Middleware, Next, Router, State, Tx, Upcasters,
-    idempotent_handler,
+    BoxFuture, Effect, Event, HandlerContext, HandlerError, HandlerState, Middleware, Next, Router, Tx,
+    Upcasters, idempotent_handler,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,11 +73,11 @@ async fn the_first_middleware_is_the_outermost(test: TestDb) {
     let told = diary.clone();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(Script::ok())
-        .middleware(Named::new("outer", &diary, 0))
-        .middleware(Named::new("inner", &diary, 0))
+        .with_state(Script::ok())
+        .with_middleware(Named::new("outer", &diary, 0))
+        .with_middleware(Named::new("inner", &diary, 0))
         .on_handled(move |_| told.add("handled".to_owned()));
-    within(inbox.drain_until_idle()).await.unwrap();
+    within(inbox.drain()).await.unwrap();
     assert_eq!(
         *diary.0.lock().unwrap(),
         [
@@ -95,9 +95,9 @@ async fn an_error_of_a_middleware_rolls_back_and_uses_an_attempt(test: TestDb) {
     publish(&broker, &placed(1)).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone())
-        .middleware(Named::new("outer", &diary, 2));
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+        .with_state(script.clone())
+        .with_middleware(Named::new("outer", &diary, 2));
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.failed), (1, 2), "{report:?}");
     assert_eq!(script.attempts(), [1, 2, 3]);
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
@@ -108,7 +108,7 @@ async fn an_error_of_a_middleware_rolls_back_and_uses_an_attempt(test: TestDb) {
 async fn note_impatiently(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     orders.note("impatient", &event, &tx).await
 }
@@ -125,9 +125,9 @@ async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {
         .backoff(Backoff { min: hour, max: hour });
     let inbox = test
         .inbox(&broker, Router::new().handler::<note_impatiently>())
-        .config(config)
-        .state(orders.clone());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+        .with_config(config)
+        .with_state(orders.clone());
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.failed, report.dead_letters), (1, 1), "{report:?}");
     let letters = dead_letters(&test.db, "impatient").await.unwrap();
     assert_eq!((letters.len(), letters[0].attempts), (1, 2));
@@ -226,8 +226,8 @@ async fn old_versions_are_brought_up(test: TestDb) {
         .handler::<collect>()
         .handler::<collect_by_sum>()
         .handler::<collect_together>();
-    let inbox = test.inbox(&broker, router).upcasters(upcasters());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let inbox = test.inbox(&broker, router).with_upcasters(upcasters());
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!(
         (report.handled, report.duplicates, report.dead_letters),
         (8, 1, 3),
@@ -281,7 +281,7 @@ mod metrics_of_an_inbox {
     async fn note_counted(
         event: Event<OrderPlaced>,
         tx: Tx<'_>,
-        orders: State<Orders>,
+        orders: HandlerState<Orders>,
     ) -> Result<(), HandlerError> {
         orders.note("counted", &event, &tx).await
     }
@@ -302,8 +302,10 @@ mod metrics_of_an_inbox {
         publish(&broker, &OrderPlaced { order_id: 1, line: 2 }).await;
         put(&broker, &copy(&message)).await;
         broker.inject("foreign", Vec::new(), &b"x"[..]);
-        let inbox = test.inbox(&broker, Router::new().handler::<book>()).state(script);
-        within(inbox.drain_until_idle()).await.unwrap();
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<book>())
+            .with_state(script);
+        within(inbox.drain()).await.unwrap();
         // A gap that never fills.
         let (other, numbers) = (MemoryBroker::new(), [1, 3]);
         for number in numbers {
@@ -311,9 +313,9 @@ mod metrics_of_an_inbox {
         }
         let inbox = test
             .inbox(&other, Router::new().handler::<note_counted>())
-            .config(quick())
-            .state(orders);
-        within(inbox.drain_until_idle()).await.unwrap();
+            .with_config(quick())
+            .with_state(orders);
+        within(inbox.drain()).await.unwrap();
 
         let mut seen = HashMap::new();
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {

@@ -9,7 +9,8 @@ use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
 use outbox_core::{ClaimToken, DedupKey, DedupStore, DedupStoreError, Message, StoreClaim};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
-    DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State, Tx, idempotent_handler,
+    DeadLetterSelection, DeadLetters, Event, Handler, HandlerError, HandlerState, Inbox, Router, Tx,
+    idempotent_handler,
 };
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use crate::support::{OrderPlaced, TestDb, quick, slow};
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
         #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($key)*))?)]
-        pub(crate) async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+        pub(crate) async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
             orders.note($consumer, &event, &tx).await
         }
     )*};
@@ -50,7 +51,7 @@ handlers! {
 pub(crate) async fn lost_constraint(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
-    orders: State<Orders>,
+    orders: HandlerState<Orders>,
 ) -> Result<(), HandlerError> {
     let id = event.order_id * 1000 + u64::from(event.line);
     tx.execute_unprepared(&format!("INSERT INTO markers (id) VALUES ({id})"))
@@ -60,12 +61,15 @@ pub(crate) async fn lost_constraint(
 
 /// An effect outside of the database.
 #[idempotent_handler(consumer = "lost_natural_outside", strategy = natural)]
-async fn lost_natural_outside(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
+async fn lost_natural_outside(
+    event: Event<OrderPlaced>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
     orders.follow(&event).await
 }
 
 #[idempotent_handler(consumer = "lost_external", strategy = external)]
-async fn lost_external(event: Event<OrderPlaced>, orders: State<Orders>) -> Result<(), HandlerError> {
+async fn lost_external(event: Event<OrderPlaced>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
     orders.follow(&event).await
 }
 
@@ -119,9 +123,9 @@ async fn age_rows(test: &TestDb) {
 
 fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) -> Harness {
     Harness::new(db)
-        .state(orders.clone())
-        .dedup_store(store.clone())
-        .config(slow())
+        .with_state(orders.clone())
+        .with_dedup_store(store.clone())
+        .with_config(slow())
 }
 
 /// The default settings: 12 attempts. The broker delivers more often than that, because it never hears that the message is done.
@@ -134,8 +138,8 @@ async fn deliver_often<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (orders, message) = (Orders::default(), numbered(1, 1));
     let harness = Harness::new(test.db.clone())
-        .state(orders.clone())
-        .dedup_store(MemoryDedupStore::new());
+        .with_state(orders.clone())
+        .with_dedup_store(MemoryDedupStore::new());
     for delivery in 1..=14 {
         let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
         let handled = usize::try_from(delivery).unwrap() <= expected_effects(consumer);
@@ -188,9 +192,9 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     // Handlers that do nothing but insert a row, and may take a second for it: those that ran last are soon taken for ended.
     let inbox = test
         .inbox(&broker, router)
-        .config(quick().attempts_max(2))
-        .dedup_store(MemoryDedupStore::new())
-        .state(orders.clone());
+        .with_config(quick().attempts_max(2))
+        .with_dedup_store(MemoryDedupStore::new())
+        .with_state(orders.clone());
     let (shutdown, run) = spawn(inbox);
     eventually("five deliveries of each message", async || {
         consumers.iter().all(|consumer| broker.deliveries(consumer) >= 15)
@@ -205,7 +209,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     assert_eq!((report.dead_letters, report.failed), (0, 0), "{report:?}");
     assert_eq!(failed_rows(&test).await, 0);
     let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 0);
+    assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 0);
     for consumer in consumers
         .iter()
         .filter(|name| !name.ends_with("outside") && **name != "lost_external")
@@ -363,7 +367,12 @@ impl DedupStore for Deaf {
         self.store.claim(key, lease)
     }
 
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
         let left = |left: usize| left.checked_sub(1);
         if self
             .deaf_for
@@ -372,15 +381,15 @@ impl DedupStore for Deaf {
         {
             return Box::pin(async { Err(DedupStoreError::unavailable("a blip", None)) });
         }
-        self.store.complete(key, token, keep)
+        self.store.complete(key, token, retention)
     }
 
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
         self.store.release(key, token)
     }
 
-    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>> {
-        self.store.preflight(keep)
+    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
+        self.store.preflight(retention)
     }
 }
 
@@ -392,9 +401,9 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
         deaf_for: Arc::new(AtomicUsize::new(3)),
     };
     let harness = Harness::new(test.db.clone())
-        .state(orders.clone())
-        .dedup_store(store.clone())
-        .config(slow());
+        .with_state(orders.clone())
+        .with_dedup_store(store.clone())
+        .with_config(slow());
     let outcome = harness.deliver_message::<lost_external>(&message).await.unwrap();
     assert_eq!(outcome, Outcome::Handled);
     assert!(
@@ -424,24 +433,24 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let message = numbered(1, 1);
     let inbox = |db| {
         Inbox::new(db, broker.subscriber())
-            .router(Router::new().handler::<H>())
-            .config(slow())
-            .dedup_store(store.clone())
-            .state(orders.clone())
+            .with_router(Router::new().handler::<H>())
+            .with_config(slow())
+            .with_dedup_store(store.clone())
+            .with_state(orders.clone())
     };
     orders.rule(1, Rule::Fatal);
     put(&broker, &message).await;
-    let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
+    let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
     orders.rule(1, None);
     // These strategies do not look at the row that says that the event was dead-lettered.
     put(&broker, &copy(&message)).await;
-    let report = within(inbox(test.db.clone()).drain_until_idle()).await.unwrap();
+    let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}: {report:?}");
     let effects = orders.seen().runs_of(1);
 
     let letters = DeadLetters::new(test.db.clone());
-    let of_consumer = Selection::consumer(consumer);
+    let of_consumer = DeadLetterSelection::consumer(consumer);
     assert_eq!(letters.retry(&of_consumer).await.unwrap(), 1);
     let (shutdown, run): (CancellationToken, _) = spawn(inbox(test.db.clone()));
     eventually("an end of the letter", async || {

@@ -18,6 +18,7 @@ mod isolation;
 mod layers;
 mod lost_acks;
 mod migration;
+mod names;
 mod operators;
 mod order;
 mod panics;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use outbox_inbox::migration::{self, InboxMigrator};
 use outbox_inbox::testing::{Harness, Outcome};
-use outbox_inbox::{DeadLetters, Selection, migrate};
+use outbox_inbox::{DeadLetterSelection, DeadLetters, migrate};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DbBackend;
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -109,8 +109,8 @@ async fn tables_can_have_other_names() {
             .unwrap();
         let harness: Harness = test
             .harness(&Script::new([Step::Ok], Step::Fatal))
-            .names(names.clone())
-            .outbox(OutboxConfig::default().with_names(names.clone()));
+            .with_names(names.clone())
+            .with_outbox(OutboxConfig::default().with_names(names.clone()));
         assert_eq!(
             harness.deliver::<book>(&placed(1)).await.unwrap(),
             Outcome::Handled
@@ -123,8 +123,8 @@ async fn tables_can_have_other_names() {
         assert_eq!(test.int("SELECT count(*) FROM billing_outbox_messages").await, 1);
         assert_eq!(
             DeadLetters::new(test.db.clone())
-                .names(names)
-                .count(&Selection::all())
+                .with_names(names)
+                .count(&DeadLetterSelection::all())
                 .await
                 .unwrap(),
             1

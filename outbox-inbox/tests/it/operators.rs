@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outbox_core::{Aggregate, Incoming};
 use outbox_inbox::testing::{Harness, Outcome};
-use outbox_inbox::{DeadLetter, DeadLetterStatus, DeadLetters, Selection};
+use outbox_inbox::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use sea_orm::ConnectionTrait as _;
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ async fn four_letters(test: &TestDb) -> (Harness, DeadLetters) {
     (harness, DeadLetters::new(test.db.clone()))
 }
 
-async fn count(letters: &DeadLetters, selection: &Selection) -> u64 {
+async fn count(letters: &DeadLetters, selection: &DeadLetterSelection) -> u64 {
     let count = letters.count(selection).await.unwrap();
     let listed = letters.list(selection, 100).await.unwrap();
     assert_eq!(count, listed.len() as u64, "{selection:?}");
@@ -42,7 +42,7 @@ async fn count(letters: &DeadLetters, selection: &Selection) -> u64 {
 
 async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
-    let all = letters.list(&Selection::all(), 100).await.unwrap();
+    let all = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert_eq!(all.len(), 4);
     let of_order_2: Vec<&DeadLetter> = all
         .iter()
@@ -60,18 +60,21 @@ async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     assert_eq!(letters.get(found.id).await.unwrap().as_ref(), Some(*found));
     assert_eq!(letters.get(Uuid::nil()).await.unwrap(), None);
 
-    let books = Selection::consumer("books");
+    let books = DeadLetterSelection::consumer("books");
     for (selection, expected) in [
         (books.clone(), 4),
-        (Selection::consumer("Books"), 0),
+        (DeadLetterSelection::consumer("Books"), 0),
         (books.clone().event_type("order.placed"), 3),
         (books.clone().event_type("order.%"), 0),
         (books.clone().aggregate(Aggregate::new("order", "1")), 2),
-        (Selection::all().aggregate(Aggregate::new("Order", "1")), 0),
+        (
+            DeadLetterSelection::all().aggregate(Aggregate::new("Order", "1")),
+            0,
+        ),
         (books.clone().status(DeadLetterStatus::Open), 4),
         (books.clone().status(DeadLetterStatus::Retry), 0),
-        (Selection::ids([found.id, Uuid::nil()]), 1),
-        (Selection::ids([]), 0),
+        (DeadLetterSelection::ids([found.id, Uuid::nil()]), 1),
+        (DeadLetterSelection::ids([]), 0),
         (books.clone().from(all[0].created_at), 4),
         (books.clone().until(all[0].created_at), 0),
         (
@@ -92,7 +95,7 @@ async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     }
     assert!(
         letters
-            .count(&Selection::ids(vec![Uuid::nil(); 10_001]))
+            .count(&DeadLetterSelection::ids(vec![Uuid::nil(); 10_001]))
             .await
             .is_err()
     );
@@ -108,7 +111,7 @@ async fn pages_neither_miss_nor_repeat(test: TestDb) {
     test.execute(&format!("UPDATE inbox_dead_letters SET created_at = {zero}"))
         .await;
     let mut seen = BTreeSet::new();
-    let mut selection = Selection::consumer("books");
+    let mut selection = DeadLetterSelection::consumer("books");
     loop {
         let page = letters.list(&selection, 1).await.unwrap();
         let Some(last) = page.last() else { break };
@@ -120,8 +123,8 @@ async fn pages_neither_miss_nor_repeat(test: TestDb) {
 
 async fn operations_tell_what_they_did(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
-    let order_1 = Selection::all().aggregate(Aggregate::new("order", "1"));
-    let marked = Selection::all().status(DeadLetterStatus::Retry);
+    let order_1 = DeadLetterSelection::all().aggregate(Aggregate::new("order", "1"));
+    let marked = DeadLetterSelection::all().status(DeadLetterStatus::Retry);
     assert_eq!(
         letters.retry(&marked).await.unwrap(),
         0,
@@ -130,12 +133,15 @@ async fn operations_tell_what_they_did(test: TestDb) {
     assert_eq!(letters.retry(&order_1).await.unwrap(), 2);
     assert_eq!(letters.retry(&order_1).await.unwrap(), 0);
     assert_eq!(count(&letters, &marked).await, 2);
-    assert_eq!(letters.cancel_retry(&Selection::all()).await.unwrap(), 2);
+    assert_eq!(
+        letters.cancel_retry(&DeadLetterSelection::all()).await.unwrap(),
+        2
+    );
     assert_eq!(count(&letters, &marked).await, 0);
-    assert_eq!(letters.retry(&Selection::all()).await.unwrap(), 4);
+    assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 4);
     assert_eq!(letters.discard(&order_1).await.unwrap(), 2);
     assert_eq!(letters.discard(&order_1).await.unwrap(), 0);
-    assert_eq!(count(&letters, &Selection::all()).await, 2);
+    assert_eq!(count(&letters, &DeadLetterSelection::all()).await, 2);
 }
 
 async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
@@ -147,14 +153,14 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
         Outcome::DeadLettered
     );
     let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.discard(&Selection::all()).await.unwrap(), 1);
+    assert_eq!(letters.discard(&DeadLetterSelection::all()).await.unwrap(), 1);
     assert_eq!(
         harness.redeliver_message::<book>(&message, 2).await.unwrap(),
         Outcome::Duplicate
     );
     assert_eq!(script.runs(), 1);
     assert_eq!(
-        count(&letters, &Selection::all()).await,
+        count(&letters, &DeadLetterSelection::all()).await,
         0,
         "a dead letter once more"
     );
@@ -183,9 +189,9 @@ async fn two_operators_share_the_work(test: TestDb) {
         .await
         .unwrap();
     let letters = DeadLetters::new(test.db.clone());
-    assert_eq!(letters.count(&Selection::all()).await.unwrap(), LETTERS);
+    assert_eq!(letters.count(&DeadLetterSelection::all()).await.unwrap(), LETTERS);
     let (one, two) = (letters.clone(), letters.clone());
-    let selection = Selection::consumer("books");
+    let selection = DeadLetterSelection::consumer("books");
     let (one, two) = tokio::join!(one.retry(&selection), two.retry(&selection));
     assert_eq!(one.unwrap() + two.unwrap(), LETTERS);
     let (one, two) = (letters.clone(), letters.clone());
@@ -195,7 +201,7 @@ async fn two_operators_share_the_work(test: TestDb) {
     assert!(discarded + cancelled >= LETTERS, "{discarded} {cancelled}");
     let rest = letters.discard(&selection).await.unwrap();
     assert_eq!(discarded + rest, LETTERS);
-    assert_eq!(letters.count(&Selection::all()).await.unwrap(), 0);
+    assert_eq!(letters.count(&DeadLetterSelection::all()).await.unwrap(), 0);
 }
 
 fn recursive_numbers(count: u64) -> String {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::testing::MemoryBroker;
-use outbox_inbox::{Event, HandlerError, InboxConfig, Router, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, InboxConfig, Router, Tx, idempotent_handler};
 use sea_orm::ConnectionTrait as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,11 @@ impl Ledger {
 }
 
 #[idempotent_handler(consumer = "ledger")]
-async fn post(event: Event<OrderPlaced>, tx: Tx<'_>, ledger: State<Ledger>) -> Result<(), HandlerError> {
+async fn post(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    ledger: HandlerState<Ledger>,
+) -> Result<(), HandlerError> {
     let inner = &ledger.0.0;
     if event.order_id == BLOCKED && !inner.open.load(Ordering::SeqCst) {
         *inner.refused.lock().unwrap() += 1;
@@ -91,8 +95,8 @@ async fn run(
 ) {
     let inbox = test
         .inbox(broker, Router::new().handler::<post>())
-        .config(config)
-        .state(ledger.clone());
+        .with_config(config)
+        .with_state(ledger.clone());
     let shutdown = CancellationToken::new();
     let token = shutdown.clone();
     let running = tokio::spawn(async move { inbox.run(token).await.unwrap() });

@@ -157,7 +157,7 @@ async fn check(
 ) -> InboxReport {
     let broker = MemoryBroker::new();
     publish_all(&broker).await;
-    let report = inbox(&broker).drain_until_idle().await.unwrap();
+    let report = inbox(&broker).drain().await.unwrap();
     let letters = dead_letters(&test.db, consumer).await.unwrap();
     let [letter] = letters.as_slice() else {
         panic!("{report:?}: {letters:?}")
@@ -233,9 +233,9 @@ async fn a_middleware_that_panics(test: TestDb) {
     publish_all(&broker).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .state(Script::ok())
-        .middleware(moody);
-    let report = inbox.drain_until_idle().await.unwrap();
+        .with_state(Script::ok())
+        .with_middleware(moody);
+    let report = inbox.drain().await.unwrap();
     let letters = dead_letters(&test.db, "books").await.unwrap();
     assert_eq!((report.handled, letters.len()), (4, 1), "{report:?}");
     assert!(
@@ -277,8 +277,8 @@ async fn an_upcaster_whose_event_panics(test: TestDb) {
     });
     let inbox = test
         .inbox(&broker, Router::new().handler::<weigh>())
-        .upcasters(upcasters);
-    inbox.drain_until_idle().await.unwrap();
+        .with_upcasters(upcasters);
+    inbox.drain().await.unwrap();
     let letters = dead_letters(&test.db, "scales").await.unwrap();
     assert_eq!(letters.len(), 1);
     let error = &letters[0].error;
@@ -308,7 +308,7 @@ async fn hooks_that_panic(test: TestDb) {
         test.inbox(broker, router)
             .on_handled(|_| panic!("not to be told"))
             .on_dead_letter(|_| panic!("nor of letters"))
-            .dead_letter_sink(Sinking)
+            .with_dead_letter_sink(Sinking)
     })
     .await;
     assert_eq!(
@@ -345,8 +345,8 @@ async fn a_consumer_that_panics_ends_the_inbox() {
     let test = test.unwrap();
     let subscriber = Flawed(MemoryBroker::new().subscriber(), AtomicBool::default());
     let inbox = Inbox::new(test.db.clone(), subscriber)
-        .router(Router::new().handler::<keyed>())
-        .config(quick());
+        .with_router(Router::new().handler::<keyed>())
+        .with_config(quick());
     let run = inbox.run(CancellationToken::new());
     let error = tokio::time::timeout(SOON, run)
         .await

@@ -65,7 +65,7 @@ fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, tracing::
 
 fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<take_together>())
-        .config(quick().concurrency(1).attempts_max(3))
+        .with_config(quick().concurrency(1).attempts_max(3))
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn what_is_no_message_and_panics_ends_as_a_dead_letter() {
     let broker = MemoryBroker::new();
     broker.inject("events.order.1.placed", Vec::new(), b"raw".to_vec());
     let (panics, _guard) = flawed("", "not a message, kept");
-    let report = inbox(&test, &broker).drain_until_idle().await.unwrap();
+    let report = inbox(&test, &broker).drain().await.unwrap();
     assert_eq!(
         (report.dead_letters, panics.load(Ordering::SeqCst)),
         (1, 3),
@@ -97,7 +97,7 @@ async fn a_span_that_panics_ends_as_a_dead_letter() {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
     let (panics, _guard) = flawed("handle", "no such event");
-    let report = inbox(&test, &broker).drain_until_idle().await.unwrap();
+    let report = inbox(&test, &broker).drain().await.unwrap();
     assert_eq!(
         (report.dead_letters, panics.load(Ordering::SeqCst)),
         (1, 3),
@@ -114,7 +114,7 @@ async fn a_job_that_panics_leaves_its_slot() {
         publish(&broker, &placed(order)).await;
     }
     let (panics, _guard) = flawed("handle_batch", "no such event");
-    let report = inbox(&test, &broker).drain_until_idle().await.unwrap();
+    let report = inbox(&test, &broker).drain().await.unwrap();
     assert!(panics.load(Ordering::SeqCst) > 0);
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
 }

@@ -6,8 +6,8 @@ use outbox_core::Message;
 use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
-    DeadLetter, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError, Inbox, Router, Selection, State,
-    Tx, idempotent_handler,
+    DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError,
+    HandlerState, Inbox, Router, Tx, idempotent_handler,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::support::{OrderPlaced, TestDb, slow};
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($argument:tt)*))?;)*) => {$(
         #[idempotent_handler(consumer = $consumer, strategy = $strategy $(($($argument)*))?)]
-        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
             orders.note($consumer, &event, &tx).await
         }
     )*};
@@ -39,9 +39,9 @@ handlers! {
 
 fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
-        .config(slow())
-        .dedup_store(MemoryDedupStore::new())
-        .state(orders.clone())
+        .with_config(slow())
+        .with_dedup_store(MemoryDedupStore::new())
+        .with_state(orders.clone())
 }
 
 /// Publishes lines of order 1 that are dead-lettered.
@@ -56,28 +56,29 @@ async fn make_dead_letters<H: Handler>(
         put(broker, message).await;
     }
     orders.rule(1, Rule::Fatal);
-    let report = within(inbox::<H>(test, broker, orders).drain_until_idle())
-        .await
-        .unwrap();
+    let report = within(inbox::<H>(test, broker, orders).drain()).await.unwrap();
     assert_eq!(report.dead_letters, u64::from(last), "{report:?}");
     orders.rule(1, None);
     messages
 }
 
-async fn count(test: &TestDb, selection: &Selection) -> u64 {
+async fn count(test: &TestDb, selection: &DeadLetterSelection) -> u64 {
     DeadLetters::new(test.db.clone()).count(selection).await.unwrap()
 }
 
 async fn no_letters(test: &TestDb, consumer: &str) {
     eventually("an end of the letters", async || {
-        count(test, &Selection::consumer(consumer)).await == 0
+        count(test, &DeadLetterSelection::consumer(consumer)).await == 0
     })
     .await;
 }
 
 async fn retry(test: &TestDb, consumer: &str) -> u64 {
     let letters = DeadLetters::new(test.db.clone());
-    letters.retry(&Selection::consumer(consumer)).await.unwrap()
+    letters
+        .retry(&DeadLetterSelection::consumer(consumer))
+        .await
+        .unwrap()
 }
 
 /// Marked while the inbox runs, and handled while it handles other messages too.
@@ -121,8 +122,8 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!(retry(test, consumer).await, 5);
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     eventually("an end of the marks", async || {
-        let marked = Selection::consumer(consumer).status(DeadLetterStatus::Retry);
-        count(test, &marked).await == 0 && count(test, &Selection::consumer(consumer)).await == 3
+        let marked = DeadLetterSelection::consumer(consumer).status(DeadLetterStatus::Retry);
+        count(test, &marked).await == 0 && count(test, &DeadLetterSelection::consumer(consumer)).await == 3
     })
     .await;
     // The first that fails is written down a moment after it was taken.
@@ -177,9 +178,9 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     let (connect, broker_there, orders_there) = (test.connector(), broker.clone(), orders.clone());
     crash_after(move || async move {
         let inbox = Inbox::new(connect().await, broker_there.subscriber())
-            .router(Router::new().handler::<letter_by_message_id>())
-            .config(slow())
-            .state(orders_there.clone());
+            .with_router(Router::new().handler::<letter_by_message_id>())
+            .with_config(slow())
+            .with_state(orders_there.clone());
         let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
         orders_there
             .until("the retry", |state| state.runs.len() > runs)
@@ -203,7 +204,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         lines(&test, consumer, 1).await == [2]
     })
     .await;
-    assert_eq!(count(&test, &Selection::all()).await, 1);
+    assert_eq!(count(&test, &DeadLetterSelection::all()).await, 1);
     shutdown.cancel();
     assert_eq!(within(run).await.unwrap().handled, 1);
 }
@@ -222,9 +223,7 @@ async fn again<H: Handler>(test: &TestDb) {
     let messages = make_dead_letters::<H>(test, &broker, &orders, 2).await;
     // One after them has taken effect meanwhile.
     put(&broker, &numbered(1, 3)).await;
-    let report = within(inbox::<H>(test, &broker, &orders).drain_until_idle())
-        .await
-        .unwrap();
+    let report = within(inbox::<H>(test, &broker, &orders).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}");
     assert_eq!(retry(test, consumer).await, 2);
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
@@ -251,12 +250,12 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_sequence";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).config(crate::support::quick());
+    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).with_config(crate::support::quick());
     put(&broker, &numbered(1, 1)).await;
     put(&broker, &numbered(1, 3)).await;
-    within(inbox.drain_until_idle()).await.unwrap();
+    within(inbox.drain()).await.unwrap();
     put(&broker, &numbered(1, 2)).await;
-    assert_eq!(within(inbox.drain_until_idle()).await.unwrap().dead_letters, 1);
+    assert_eq!(within(inbox.drain()).await.unwrap().dead_letters, 1);
     assert_eq!(lines(&test, consumer, 1).await, [1, 3]);
     assert_eq!(retry(&test, consumer).await, 1);
     let (shutdown, run) = spawn(inbox);
@@ -276,8 +275,14 @@ async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     let runs = orders.seen().runs.len();
     assert_eq!(retry(&test, consumer).await, 2);
     let letters = DeadLetters::new(test.db.clone());
-    let first = letters.list(&Selection::consumer(consumer), 1).await.unwrap();
-    let discarded = letters.discard(&Selection::ids([first[0].id])).await.unwrap();
+    let first = letters
+        .list(&DeadLetterSelection::consumer(consumer), 1)
+        .await
+        .unwrap();
+    let discarded = letters
+        .discard(&DeadLetterSelection::ids([first[0].id]))
+        .await
+        .unwrap();
     assert_eq!(discarded, 1);
     let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
     no_letters(&test, consumer).await;
@@ -324,10 +329,10 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
         );
     }
     let inbox = inbox::<letter_by_message_id>(&test, &broker, &orders)
-        .config(slow().concurrency(1))
+        .with_config(slow().concurrency(1))
         .on_dead_letter(hook)
-        .dead_letter_sink(sink.clone());
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+        .with_dead_letter_sink(sink.clone());
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.dead_letters, report.duplicates), (2, 2), "{report:?}");
     let expected = |attempts, error: &str| (attempts, error.to_owned());
     {
@@ -339,7 +344,7 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
             assert_eq!(found.as_ref(), Some(said), "it was told before the commit");
         }
     }
-    assert_eq!(count(&test, &Selection::consumer(consumer)).await, 2);
+    assert_eq!(count(&test, &DeadLetterSelection::consumer(consumer)).await, 2);
     let copies = sink.letters();
     let [copied] = copies.as_slice() else {
         panic!("{copies:?}")
@@ -357,7 +362,7 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     assert_eq!(copied.event_type.as_deref(), Some("order.placed"));
 
     orders.rule(2, Rule::Fail);
-    let of_order_2 = Selection::ids([letter.id]);
+    let of_order_2 = DeadLetterSelection::ids([letter.id]);
     let operator = DeadLetters::new(test.db.clone());
     assert_eq!(operator.retry(&of_order_2).await.unwrap(), 1);
     let (shutdown, run) = spawn(inbox);

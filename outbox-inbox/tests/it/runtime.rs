@@ -37,8 +37,8 @@ async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
     }
     let script = Script::ok();
     test.inbox(&broker, Router::new().handler::<book>())
-        .state(script.clone())
-        .drain_until_idle()
+        .with_state(script.clone())
+        .drain()
         .await
         .unwrap();
     let lines = script.lines();
@@ -60,8 +60,8 @@ async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     let script = Script::new([Step::Gate], Step::Ok);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(slow())
-        .state(script.clone());
+        .with_config(slow())
+        .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
     script.started().await;
     publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;
@@ -91,8 +91,8 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     let script = Script::new([], Step::Gate);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(config)
-        .state(script.clone());
+        .with_config(config)
+        .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
     // Four in a row, each 1 s: the last one is answered after more than `ack_wait`.
     for _ in 0..4 {
@@ -112,8 +112,8 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(quick().attempts_max(1))
-        .state(script.clone());
+        .with_config(quick().attempts_max(1))
+        .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
     publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
     script.started().await;
@@ -189,8 +189,8 @@ mod outage {
             .await
             .unwrap();
         let harness = outbox_inbox::testing::Harness::new(impatient)
-            .state(Script::ok())
-            .config(quick());
+            .with_state(Script::ok())
+            .with_config(quick());
         let event = placed(1);
         let delivery = harness.deliver::<book>(&event);
         tokio::pin!(delivery);
@@ -220,9 +220,9 @@ mod outage {
             let script = Script::new([Step::Gate], Step::Ok);
             let config = slow().attempts_max(1);
             let inbox = Inbox::new(test.connect_again().await, broker.subscriber())
-                .router(Router::new().handler::<book>())
-                .config(config)
-                .state(script.clone());
+                .with_router(Router::new().handler::<book>())
+                .with_config(config)
+                .with_state(script.clone());
             let (shutdown, run) = spawn(inbox);
             script.started().await;
             kill_other_sessions(&test).await;
@@ -276,7 +276,7 @@ async fn a_broker_outage_is_waited_for() {
     let script = Script::ok();
     let (shutdown, run) = spawn(
         test.inbox(&broker, Router::new().handler::<book>())
-            .state(script.clone()),
+            .with_state(script.clone()),
     );
     // It starts although the broker is down, and again when it goes down later.
     for order in 0..3 {
@@ -298,7 +298,7 @@ async fn a_deleted_consumer_is_subscribed_again() {
     let script = Script::ok();
     let (shutdown, run) = spawn(
         test.inbox(&broker, Router::new().handler::<book>())
-            .state(script.clone()),
+            .with_state(script.clone()),
     );
     publish(&broker, &placed(1)).await;
     script.started().await;
@@ -325,8 +325,8 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     let router = Router::new().handler::<book>();
     let (shutdown, run) = spawn(
         test.inbox(&broker, router.clone())
-            .config(slow())
-            .state(script.clone()),
+            .with_config(slow())
+            .with_state(script.clone()),
     );
     script.started().await;
     within(async {
@@ -345,8 +345,8 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     // What was returned is there at once, not after `ack_wait`.
     let report = test
         .inbox(&broker, router)
-        .state(script.clone())
-        .drain_until_idle()
+        .with_state(script.clone())
+        .drain()
         .await
         .unwrap();
     assert_eq!((report.handled, report.duplicates), (4, 0));
@@ -364,8 +364,8 @@ async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
         .handler_timeout(SOON);
     let (shutdown, run) = spawn(
         test.inbox(&broker, router.clone())
-            .config(config)
-            .state(script.clone()),
+            .with_config(config)
+            .with_state(script.clone()),
     );
     script.started().await;
     shutdown.cancel();
@@ -376,7 +376,7 @@ async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
         "{report:?}"
     );
     assert_eq!((test.effects("books", 1).await, test.row().await), (0, None));
-    let report = within(test.inbox(&broker, router).state(script).drain_until_idle())
+    let report = within(test.inbox(&broker, router).with_state(script).drain())
         .await
         .unwrap();
     assert_eq!(report.handled, 1);
@@ -395,8 +395,8 @@ async fn a_shutdown_uses_no_attempt(test: TestDb) {
         .handler_timeout(SOON);
     let (shutdown, run) = spawn(
         test.inbox(&broker, router.clone())
-            .config(config)
-            .state(script.clone()),
+            .with_config(config)
+            .with_state(script.clone()),
     );
     script.started().await;
     script.started().await;
@@ -404,13 +404,9 @@ async fn a_shutdown_uses_no_attempt(test: TestDb) {
     let report = within(run).await.unwrap();
     assert_eq!((report.failed, report.returned), (1, 1), "{report:?}");
     assert_eq!(test.row().await, Some((0, 1)));
-    within(
-        test.inbox(&broker, router)
-            .state(script.clone())
-            .drain_until_idle(),
-    )
-    .await
-    .unwrap();
+    within(test.inbox(&broker, router).with_state(script.clone()).drain())
+        .await
+        .unwrap();
     assert_eq!(
         (test.row().await, script.attempts()),
         (Some((1, 2)), vec![1, 2, 2])
@@ -424,18 +420,14 @@ async fn a_dropped_inbox_rolls_back(test: TestDb) {
     let router = Router::new().handler::<book>();
     let (_shutdown, run) = spawn(
         test.inbox(&broker, router.clone())
-            .config(slow())
-            .state(script.clone()),
+            .with_config(slow())
+            .with_state(script.clone()),
     );
     script.started().await;
     run.abort();
-    let report = within(
-        test.inbox(&broker, router)
-            .state(script.clone())
-            .drain_until_idle(),
-    )
-    .await
-    .unwrap();
+    let report = within(test.inbox(&broker, router).with_state(script.clone()).drain())
+        .await
+        .unwrap();
     assert_eq!(report.handled, 1);
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
 }
@@ -456,15 +448,12 @@ async fn draining_waits_for_every_consumer() {
     let router = Router::new().handler::<book>().handler::<reserve>();
     let inbox = test
         .inbox(&broker, router)
-        .state(Script::new([Step::Fail, Step::Fail], Step::Ok));
-    assert_eq!(
-        within(inbox.drain_until_idle()).await.unwrap(),
-        InboxReport::default()
-    );
+        .with_state(Script::new([Step::Fail, Step::Fail], Step::Ok));
+    assert_eq!(within(inbox.drain()).await.unwrap(), InboxReport::default());
     for order in 0..20 {
         publish(&broker, &placed(order)).await;
     }
-    let report = within(inbox.drain_until_idle()).await.unwrap();
+    let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.failed), (40, 2));
     assert!(broker.is_idle("books") && broker.is_idle("stock"));
     // The pool is whole: no connection was returned inside a transaction.

@@ -6,8 +6,8 @@ use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{
-    Event, FromContext, Handler, HandlerError, HandlerOptions, Inbox, InboxConfig, InboxError,
-    IntoEffect as _, OnDuplicate, Order, Problem, Registration, Router, Shape, State, StateMap, Strategy,
+    Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
+    IntoEffect as _, OnDuplicate, Order, Problem, Registration, Router, Shape, StateMap, Strategy,
     idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
@@ -23,7 +23,7 @@ async fn book_as_well(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 struct Mailer;
 
 #[idempotent_handler(consumer = "mail")]
-async fn send_mail(_event: Event<OrderPlaced>, _mailer: State<Mailer>) -> Result<(), HandlerError> {
+async fn send_mail(_event: Event<OrderPlaced>, _mailer: HandlerState<Mailer>) -> Result<(), HandlerError> {
     Ok(())
 }
 
@@ -119,7 +119,8 @@ fn state_that_nobody_provides() {
         "{text}"
     );
     assert!(
-        text.contains("needs `State<") && text.contains("::Mailer>`; provide it with `Inbox::state`"),
+        text.contains("needs `HandlerState<")
+            && text.contains("::Mailer>`; provide it with `Inbox::with_state`"),
         "{text}"
     );
 }
@@ -322,13 +323,13 @@ async fn start(
     let test = TestDb::open(Backend::SqliteMemory, "start").await.unwrap();
     let inbox = test
         .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
-        .state(Script::ok());
+        .with_state(Script::ok());
     change(inbox).run(CancellationToken::new()).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn an_unknown_consumer_is_refused() {
-    let error = start(|inbox| inbox.consumers(["bocks"])).await;
+    let error = start(|inbox| inbox.with_consumers(["bocks"])).await;
     let InboxError::Start(error) = error else {
         panic!("{error}")
     };
@@ -342,7 +343,7 @@ async fn an_unknown_consumer_is_refused() {
 #[tokio::test]
 async fn a_handler_timeout_beyond_ack_wait_is_refused() {
     let config = InboxConfig::default().handler_timeout(Duration::from_secs(60));
-    let error = start(|inbox| inbox.config(config)).await;
+    let error = start(|inbox| inbox.with_config(config)).await;
     let InboxError::Start(error) = error else {
         panic!("{error}")
     };
@@ -359,7 +360,7 @@ async fn call_out(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 
 #[tokio::test]
 async fn a_store_that_nobody_provides_is_refused() {
-    let error = start(|inbox| inbox.router(Router::new().handler::<call_out>())).await;
+    let error = start(|inbox| inbox.with_router(Router::new().handler::<call_out>())).await;
     let InboxError::Start(error) = error else {
         panic!("{error}")
     };
@@ -367,7 +368,9 @@ async fn a_store_that_nobody_provides_is_refused() {
         error
             .to_string()
             .starts_with("`strategy = external` of handler `")
-            && error.to_string().ends_with("give one to `Inbox::dedup_store`"),
+            && error
+                .to_string()
+                .ends_with("give one to `Inbox::with_dedup_store`"),
         "{error}"
     );
 }
@@ -376,34 +379,34 @@ async fn a_store_that_nobody_provides_is_refused() {
 #[tokio::test]
 async fn an_inbox_that_forgets_before_the_stream_is_refused() {
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    let test = TestDb::open(Backend::SqliteMemory, "keep").await.unwrap();
-    let run = async |max_age, keep| {
-        let broker = MemoryBroker::new().with_max_age(max_age);
+    let test = TestDb::open(Backend::SqliteMemory, "retention").await.unwrap();
+    let run = async |stream_retention, retention| {
+        let broker = MemoryBroker::new().with_retention(stream_retention);
         crate::support::publish(&broker, &crate::support::placed(1)).await;
         let inbox = test
             .inbox(&broker, Router::new().handler::<book>())
-            .config(crate::support::quick().keep(keep))
-            .state(Script::ok());
-        (inbox.drain_until_idle().await, broker.deliveries("books"))
+            .with_config(crate::support::quick().retention(retention))
+            .with_state(Script::ok());
+        (inbox.drain().await, broker.deliveries("books"))
     };
     let (outcome, deliveries) = run(Some(7 * DAY), 7 * DAY).await;
     let Err(InboxError::Start(error)) = outcome else {
         panic!("{outcome:?}")
     };
     assert!(
-        matches!(error.problems(), [Problem::KeepTooShort { .. }]),
+        matches!(error.problems(), [Problem::RetentionTooShort { .. }]),
         "{error}"
     );
     assert_eq!(deliveries, 0);
-    for (max_age, keep) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
-        let (outcome, deliveries) = run(max_age, keep).await;
+    for (stream_retention, retention) in [(Some(7 * DAY), 8 * DAY), (None, 8 * DAY)] {
+        let (outcome, deliveries) = run(stream_retention, retention).await;
         assert_eq!((outcome.unwrap().handled, deliveries), (1, 1));
     }
 }
 
 #[tokio::test]
 async fn names_that_the_database_cannot_hold_are_refused() {
-    let error = start(|inbox| inbox.names(TableNames::new().with_schema("shop").unwrap())).await;
+    let error = start(|inbox| inbox.with_names(TableNames::new().with_schema("shop").unwrap())).await;
     let InboxError::Start(error) = error else {
         panic!("{error}")
     };
@@ -423,7 +426,7 @@ async fn missing_tables_are_refused() {
         };
         let inbox = test
             .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
-            .state(Script::ok());
+            .with_state(Script::ok());
         let error = inbox.run(CancellationToken::new()).await.unwrap_err();
         assert!(matches!(error, InboxError::Tables(_)), "{backend:?}: {error}");
         assert!(error.to_string().contains("run the migration"), "{error}");
@@ -439,8 +442,8 @@ async fn only_the_chosen_consumers_are_checked_and_run() {
     let router = Router::new().handler::<reserve>().handler::<send_mail>();
     let report = test
         .inbox(&broker, router)
-        .consumers(["stock"])
-        .drain_until_idle()
+        .with_consumers(["stock"])
+        .drain()
         .await
         .unwrap();
     assert_eq!(report.handled, 1);

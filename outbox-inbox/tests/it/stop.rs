@@ -7,7 +7,7 @@ use outbox_core::testing::{MemoryBroker, MemorySubscription};
 use outbox_core::{
     ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Subscriber as _, Subscription as _,
 };
-use outbox_inbox::{Event, HandlerError, Metadata, Router, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Router, Tx, idempotent_handler};
 use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
 use crate::runtime::within;
@@ -53,8 +53,8 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     let script = Script::new([Step::Gate], Step::Ok);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(slow().concurrency(1).in_flight_max(3))
-        .state(script.clone());
+        .with_config(slow().concurrency(1).in_flight_max(3))
+        .with_state(script.clone());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
@@ -82,8 +82,8 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     publish(&broker, &event(1, 0)).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .config(slow().shutdown_timeout(Duration::from_millis(50)))
-        .state(Script::ok());
+        .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
+        .with_state(Script::ok());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
@@ -118,7 +118,7 @@ struct Gate(std::sync::Arc<[tokio::sync::Semaphore; 2]>);
 async fn lose_the_connection(
     _event: Event<OrderPlaced>,
     _tx: Tx<'_>,
-    gate: State<Gate>,
+    gate: HandlerState<Gate>,
     metadata: Metadata,
 ) -> Result<(), HandlerError> {
     if metadata.attempt() == 1 {
@@ -143,8 +143,8 @@ async fn what_is_on_its_way_back_is_waited_for() {
     ));
     let inbox = test
         .inbox(&broker, Router::new().handler::<lose_the_connection>())
-        .config(slow().shutdown_timeout(Duration::from_millis(50)))
-        .state(gate.clone());
+        .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
+        .with_state(gate.clone());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });

@@ -13,7 +13,7 @@ use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
 use outbox_inbox::testing::Harness;
 use outbox_inbox::{
-    Event, HandlerError, Inbox, InboxConfig, Metadata, Outbox, Router, StableKey, State, Tx,
+    Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, Router, StableKey, Tx,
     idempotent_handler,
 };
 use sea_orm::{
@@ -178,14 +178,14 @@ impl TestDb {
         router: Router,
     ) -> Inbox<outbox_core::testing::MemorySubscriber> {
         Inbox::new(self.db.clone(), broker.subscriber())
-            .router(router)
-            .config(quick())
+            .with_router(router)
+            .with_config(quick())
     }
 
     pub(crate) fn harness(&self, script: &Script) -> Harness {
         Harness::new(self.db.clone())
-            .state(script.clone())
-            .config(quick())
+            .with_state(script.clone())
+            .with_config(quick())
     }
 
     pub(crate) async fn execute(&self, sql: &str) {
@@ -470,7 +470,7 @@ pub(crate) async fn book(
     event: Event<OrderPlaced>,
     tx: Tx<'_>,
     outbox: Outbox<'_>,
-    script: State<Script>,
+    script: HandlerState<Script>,
     metadata: Metadata,
     key: StableKey,
 ) -> Result<(), HandlerError> {

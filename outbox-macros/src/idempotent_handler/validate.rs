@@ -108,7 +108,7 @@ fn arguments<'a>(signature: &'a Signature, diagnostics: &Diagnostics) -> Vec<&'a
         match argument {
             FnArg::Receiver(receiver) => {
                 let wrong = format!("handler `{ident}` takes `self`, but a handler has no object to run on");
-                let fix = "make it a free function, and take what it needs as `State<…>`";
+                let fix = "make it a free function, and take what it needs as `HandlerState<…>`";
                 diagnostics.error(receiver.self_token, wrong, fix);
             }
             FnArg::Typed(argument) => {

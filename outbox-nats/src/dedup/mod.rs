@@ -282,7 +282,7 @@ impl KvDedupStore {
     }
 }
 
-/// `keep` is the bucket's affair: [`DedupStore::preflight`] compares it with its `max_age`.
+/// `retention` is the bucket's affair: [`DedupStore::preflight`] compares it with its `max_age`.
 impl DedupStore for KvDedupStore {
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
         Box::pin(async move { self.bounded(self.try_claim(&self.subject(key), lease)).await })

@@ -1,18 +1,23 @@
 //! Relays and inboxes that run together.
 
+use std::task::Poll;
 use std::time::Duration;
 
-use outbox::core::testing::{MemoryBroker, MemoryPublisher};
-use outbox::core::{Message, PublishError, Publisher, Receipt};
+use outbox::core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
+use outbox::core::{Health, Message, PublishError, Publisher, Receipt};
 use outbox::prelude::*;
-use outbox::{RunError, Runner};
+use outbox::{RunError, Runner, RunnerHealth};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::end_to_end;
 
+/// Longer than anything here takes; a test that waits this long has failed.
+const SOON: Duration = Duration::from_secs(30);
+
 /// One that does not end would hang the test.
 async fn soon<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> T {
-    let run = tokio::spawn(tokio::time::timeout(Duration::from_secs(30), run));
+    let run = tokio::spawn(tokio::time::timeout(SOON, run));
     run.await.unwrap().unwrap()
 }
 
@@ -95,4 +100,71 @@ async fn the_error_of_one_stops_the_others() {
         .await
         .unwrap_err();
     assert!(matches!(error, RunError::Inbox(_)), "{error:?}");
+}
+
+/// A runtime that is dropped first cancels its tasks. Nobody should look for a panic then.
+#[test]
+fn a_runtime_that_ends_first_is_no_panic() {
+    let (outer, inner) = (runtime(), runtime());
+    let error = outer.block_on(async {
+        let relay = Relay::new(MemoryStore::new(), MemoryBroker::new().publisher());
+        let mut run = Box::pin(
+            Runner::new()
+                .with_relay(relay)
+                .run_until(CancellationToken::new()),
+        );
+        let started = {
+            let _tasks_go_there = inner.enter();
+            std::future::poll_fn(|context| Poll::Ready(run.as_mut().poll(context).is_pending())).await
+        };
+        assert!(started);
+        inner.shutdown_background();
+        tokio::time::timeout(SOON, run).await.unwrap().unwrap_err()
+    });
+    assert!(matches!(error, RunError::Cancelled), "{error:?}");
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// One probe for all that a process runs.
+#[tokio::test]
+async fn health_tells_of_relays_and_inboxes_together() {
+    let (db, broker, shutdown) = (database().await, MemoryBroker::new(), CancellationToken::new());
+    outbox::migrate(&db).await.unwrap();
+    let runner = Runner::new()
+        .with_relay(Relay::new(MemoryStore::new(), broker.publisher()))
+        .with_inbox(Inbox::new(db, broker.subscriber()));
+    let health = runner.health();
+    assert_eq!((health.relays.len(), health.inboxes.len()), (1, 1));
+    assert_eq!(
+        health.now().to_string(),
+        "stuck: relay 1: the relay is not running; inbox 1: it is not running"
+    );
+    let run = tokio::spawn(runner.run_until(shutdown.clone()));
+    until(&health, Health::is_ready).await;
+    broker.set_down(true);
+    until(&health, |now| {
+        let text = now.to_string();
+        text.starts_with("degraded: inbox 1: consumer `") && text.contains("the broker is down")
+    })
+    .await;
+    broker.set_down(false);
+    broker.delete_consumer("inventory");
+    until(&health, Health::is_ready).await;
+    shutdown.cancel();
+    run.await.unwrap().unwrap();
+    let now = health.now().to_string();
+    assert!(now.contains("inbox 1: it has stopped"), "{now}");
+}
+
+async fn until(health: &RunnerHealth, holds: impl Fn(&Health) -> bool) {
+    let wait = async {
+        while !holds(&health.now()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let outcome = tokio::time::timeout(SOON, wait).await;
+    outcome.unwrap_or_else(|_| panic!("{}", health.now()));
 }

@@ -101,10 +101,10 @@ impl MemoryBroker {
         self
     }
 
-    /// Sets the age that [`Subscriber::facts`](crate::Subscriber::facts) tells of; `None`, the default, for none. Nothing is deleted.
+    /// Sets the [`StreamFacts::retention`](crate::StreamFacts#structfield.retention) that the broker reports. Default: `None`, for ever. The broker deletes nothing either way.
     #[must_use]
-    pub fn with_max_age(self, age: Option<Duration>) -> Self {
-        self.lock().max_age = age;
+    pub fn with_retention(self, retention: Option<Duration>) -> Self {
+        self.lock().retention = retention;
         self
     }
 

@@ -15,7 +15,7 @@ use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamRetention};
+use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamPolicy};
 
 /// CloudEvents source of everything that this broker stores.
 const SOURCE: &str = "memory";
@@ -36,7 +36,7 @@ pub(in crate::testing) struct State {
     generations: u64,
     pub(in crate::testing) faults: Faults,
     pub(super) window: DedupWindow,
-    pub(super) max_age: Option<Duration>,
+    pub(super) retention: Option<Duration>,
     pub(super) message_bytes_max: usize,
     pub(super) latency: Duration,
     pub(super) prefetches: bool,
@@ -111,7 +111,7 @@ impl Default for State {
             generations: 0,
             faults: Faults::default(),
             window: DedupWindow::default(),
-            max_age: None,
+            retention: None,
             message_bytes_max: MESSAGE_BYTES_MAX,
             latency: Duration::ZERO,
             prefetches: false,
@@ -313,8 +313,8 @@ impl State {
 
     pub(super) fn facts(&self) -> StreamFacts {
         StreamFacts {
-            max_age: self.max_age,
-            retention: StreamRetention::Limits,
+            retention: self.retention,
+            policy: StreamPolicy::Limits,
             duplicate_window: match self.window {
                 DedupWindow::Time(time) => Some(time),
                 DedupWindow::Unlimited | DedupWindow::Messages(_) => None,

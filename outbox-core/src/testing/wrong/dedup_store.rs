@@ -124,7 +124,12 @@ impl DedupStore for WrongDedupStore {
         })
     }
 
-    fn complete<'a>(&'a self, key: &'a DedupKey, token: ClaimToken, keep: Duration) -> DedupFuture<'a, bool> {
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
         Box::pin(async move {
             let key = self.key(key);
             match self.mistake {
@@ -134,16 +139,16 @@ impl DedupStore for WrongDedupStore {
                 }
                 DedupStoreMistake::KeepsForTheLease => {
                     let until = self.claims().get(&key).map(|(_, until)| *until);
-                    let left = until.map_or(keep, |until| until - tokio::time::Instant::now());
+                    let left = until.map_or(retention, |until| until - tokio::time::Instant::now());
                     self.inner.complete(&key, token, left).await
                 }
                 DedupStoreMistake::CompletesOnce if self.inner.is_done(&key) => Ok(false),
                 DedupStoreMistake::CompletesForAnybody => {
                     let token = self.token_of_holder(&key, token);
-                    self.inner.complete(&key, token, keep).await
+                    self.inner.complete(&key, token, retention).await
                 }
                 DedupStoreMistake::RefusesLateCompletion if self.has_passed(&key) => Ok(false),
-                _ => self.inner.complete(&key, token, keep).await,
+                _ => self.inner.complete(&key, token, retention).await,
             }
         })
     }
@@ -166,9 +171,9 @@ impl DedupStore for WrongDedupStore {
         })
     }
 
-    fn preflight(&self, keep: Duration) -> DedupFuture<'_, Vec<String>> {
+    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
         Box::pin(async move {
-            let mut warnings = self.inner.preflight(keep).await?;
+            let mut warnings = self.inner.preflight(retention).await?;
             if self.is(DedupStoreMistake::AlwaysComplains) {
                 warnings.push("the store might be wrong".to_owned());
             }

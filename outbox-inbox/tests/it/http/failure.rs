@@ -49,14 +49,14 @@ async fn a_panic_is_rolled_back(test: TestDb) {
 
 async fn a_large_response_is_rolled_back(test: TestDb) {
     check(&test, Step::Bytes(1001), 500, |layer| {
-        layer.response_bytes_max(1000)
+        layer.with_response_bytes_max(1000)
     })
     .await;
 }
 
 async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
     check(&test, Step::Hang, 503, |layer| {
-        layer.handler_timeout(Duration::from_millis(100))
+        layer.with_handler_timeout(Duration::from_millis(100))
     })
     .await;
 }
@@ -145,16 +145,16 @@ async fn missing_tables_are_reported(test: TestDb) {
 async fn impossible_settings_are_named(test: TestDb) {
     Shop::layer(&test.db).check().await.unwrap();
     let layer = Shop::layer(&test.db)
-        .keep(Duration::ZERO)
-        .handler_timeout(Duration::ZERO)
-        .request_bytes_max(0)
-        .response_bytes_max(0);
+        .with_retention(Duration::ZERO)
+        .with_handler_timeout(Duration::ZERO)
+        .with_request_bytes_max(0)
+        .with_response_bytes_max(0);
     let Err(InboxError::Start(error)) = layer.check().await else {
         panic!("they are refused");
     };
     let text = StartError::to_string(&error);
     for setting in [
-        "keep",
+        "retention",
         "handler_timeout",
         "request_bytes_max",
         "response_bytes_max",

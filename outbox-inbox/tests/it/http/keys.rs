@@ -21,7 +21,7 @@ async fn a_request_without_a_key_is_refused(test: TestDb) {
 async fn a_request_without_a_key_may_pass_through(test: TestDb) {
     let shop = Shop::new([Step::Created, Step::Status(500), Step::Created, Step::Undo]);
     let client = shop
-        .serve(Shop::layer(&test.db).missing_key(MissingKey::PassThrough))
+        .serve(Shop::layer(&test.db).with_missing_key(MissingKey::PassThrough))
         .await;
     // Nobody says who asks, and nobody needs to know. The effect is in a transaction nevertheless.
     for (status, effects) in [(201, 1), (500, 1), (201, 2), (500, 2)] {
@@ -155,7 +155,9 @@ async fn a_request_without_a_scope_is_refused(test: TestDb) {
 
 async fn other_methods_pass_through(test: TestDb) {
     let shop = Shop::new([]);
-    let client = shop.serve(Shop::layer(&test.db).methods([Method::POST])).await;
+    let client = shop
+        .serve(Shop::layer(&test.db).with_methods([Method::POST]))
+        .await;
     for method in ["GET", "PUT", "DELETE"] {
         let answer = client.send(&format!("{method} /plain"), &[], b"").await;
         assert_eq!((answer.status, answer.text()), (200, "plain".to_owned()));
@@ -168,7 +170,7 @@ async fn other_methods_pass_through(test: TestDb) {
 async fn the_header_can_have_another_name(test: TestDb) {
     let shop = Shop::new([]);
     let name = HeaderName::from_static("x-request-key");
-    let client = shop.serve(Shop::layer(&test.db).header_name(name)).await;
+    let client = shop.serve(Shop::layer(&test.db).with_header_name(name)).await;
     let headers = ["x-request-key: k", "x-tenant: acme", "x-user: ann"];
     assert_eq!(client.send("POST /orders/1", &headers, b"tea").await.status, 201);
     assert!(
@@ -182,7 +184,9 @@ async fn the_header_can_have_another_name(test: TestDb) {
 
 async fn large_requests_are_refused(test: TestDb) {
     let shop = Shop::new([]);
-    let client = shop.serve(Shop::layer(&test.db).request_bytes_max(1000)).await;
+    let client = shop
+        .serve(Shop::layer(&test.db).with_request_bytes_max(1000))
+        .await;
     client
         .send("POST /orders/1", &by_ann("k"), &[b'x'; 1001])
         .await

@@ -12,7 +12,9 @@ use crate::support::{Backend, TestDb};
 async fn a_replay_is_the_first_response(test: TestDb) {
     let shop = Shop::new([]);
     let receipt = HeaderName::from_static("x-receipt");
-    let client = shop.serve(Shop::layer(&test.db).omit_header(receipt)).await;
+    let client = shop
+        .serve(Shop::layer(&test.db).with_omitted_header(receipt))
+        .await;
     let first = client.order(1, "k").await;
     assert_eq!((first.status, first.is_replayed()), (201, false));
     assert_eq!(first.body, [BYTES, b"tea1"].concat());
@@ -117,7 +119,11 @@ async fn tables_can_have_other_names(test: TestDb) {
     let shop = Shop::new([]);
     let outbox = OutboxConfig::default().with_names(names.clone());
     let client = shop
-        .serve(Shop::layer(&test.db).names(names.clone()).outbox(outbox))
+        .serve(
+            Shop::layer(&test.db)
+                .with_names(names.clone())
+                .with_outbox(outbox),
+        )
         .await;
     assert_eq!(client.order(1, "k").await.status, 201);
     assert!(

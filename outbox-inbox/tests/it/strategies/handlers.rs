@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use outbox_core::DomainEvent;
-use outbox_inbox::{Event, HandlerError, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Tx, idempotent_handler};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -108,7 +108,7 @@ async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), Handl
 pub(super) async fn note_by_message_id(
     event: Event<LineNoted>,
     tx: Tx<'_>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     note(&event, &tx, &notes).await
 }
@@ -117,7 +117,7 @@ pub(super) async fn note_by_message_id(
 pub(super) async fn note_by_sequence(
     event: Event<LineNoted>,
     tx: Tx<'_>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     note(&event, &tx, &notes).await
 }
@@ -126,7 +126,7 @@ pub(super) async fn note_by_sequence(
 pub(super) async fn note_by_key(
     event: Event<LineNoted>,
     tx: Tx<'_>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     note(&event, &tx, &notes).await
 }
@@ -136,7 +136,7 @@ pub(super) async fn note_by_key(
 pub(super) async fn note_naturally(
     event: Event<LineNoted>,
     tx: Tx<'_>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     let LineNoted { account, line } = &*event;
     let id = account * 1000 + line;
@@ -153,7 +153,7 @@ pub(super) async fn note_naturally(
 pub(super) async fn note_by_constraint(
     event: Event<LineNoted>,
     tx: Tx<'_>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     let LineNoted { account, line } = &*event;
     let id = account * 1000 + line;
@@ -166,7 +166,7 @@ pub(super) async fn note_by_constraint(
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 pub(super) async fn note_by_external(
     event: Event<LineNoted>,
-    notes: State<Notes>,
+    notes: HandlerState<Notes>,
 ) -> Result<(), HandlerError> {
     notes.go_on(&event).await?;
     let mut outside = notes.0.0.outside.lock().unwrap();

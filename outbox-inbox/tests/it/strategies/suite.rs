@@ -59,9 +59,9 @@ fn message(account: u64, line: u64) -> Message {
 impl Suite<'_> {
     fn harness(&self, db: DatabaseConnection, notes: &Notes) -> Harness {
         Harness::new(db)
-            .state(notes.clone())
-            .dedup_store(self.store.clone())
-            .config(quick().attempts_max(3))
+            .with_state(notes.clone())
+            .with_dedup_store(self.store.clone())
+            .with_config(quick().attempts_max(3))
     }
 
     fn own(&self) -> Harness {
@@ -164,9 +164,9 @@ impl Suite<'_> {
                 .unwrap();
             runtime.block_on(async move {
                 let harness = Harness::new(connect().await)
-                    .state(notes.clone())
-                    .dedup_store(store)
-                    .config(slow());
+                    .with_state(notes.clone())
+                    .with_dedup_store(store)
+                    .with_config(slow());
                 let delivery = tokio::spawn(async move { harness.deliver_message::<H>(&crashing).await });
                 notes.0.hanging.acquire().await.unwrap().forget();
                 // Not dropped: that would be an orderly end.

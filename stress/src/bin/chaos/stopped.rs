@@ -92,9 +92,9 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         During::BackOff => Router::new().handler::<fail_first>(),
     };
     Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
-        .router(router)
-        .names(names(&options.name)?)
-        .config(config)
+        .with_router(router)
+        .with_names(names(&options.name)?)
+        .with_config(config)
         .on_handled(|handled| {
             let (parcel, step) = (&handled.message.aggregate.id, handled.message.sequence);
             // Whoever reads it may have seen enough.

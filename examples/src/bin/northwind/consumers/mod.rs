@@ -33,9 +33,9 @@ pub(crate) async fn run<S: Subscriber>(
         .ack_wait(Duration::from_secs(5))
         .handler_timeout(Duration::from_secs(4));
     Inbox::new(db, subscriber)
-        .config(config)
-        .state(NoticeFile::new(setup.notices()))
-        .consumers([part.name()])
+        .with_config(config)
+        .with_state(NoticeFile::new(setup.notices()))
+        .with_consumers([part.name()])
         .run(shutdown)
         .await
         .or_cannot(format_args!("run consumer {}", part.name()))?;

@@ -2,7 +2,7 @@
 //!
 //! The transaction cannot undo it, so it happens at least once; the stable key lets the receiver drop the copies.
 
-use outbox_inbox::{Event, HandlerError, StableKey, State, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, StableKey, idempotent_handler};
 
 use crate::events::ShipmentDispatched;
 use crate::notices::{Notice, NoticeFile};
@@ -11,7 +11,7 @@ use crate::notices::{Notice, NoticeFile};
 async fn send_notice(
     event: Event<ShipmentDispatched>,
     key: StableKey,
-    file: State<NoticeFile>,
+    file: HandlerState<NoticeFile>,
 ) -> Result<(), HandlerError> {
     let ShipmentDispatched {
         order_id,

@@ -16,7 +16,7 @@ use crate::codec;
 use crate::event::EventDescriptor;
 use crate::message::Message;
 use crate::subscriber::{
-    ConsumerSpec, Delivery, StreamFacts, StreamRetention, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, Delivery, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,
 };
 
 pub use deploys::{
@@ -431,12 +431,12 @@ pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F)
         (0, None, 0)
     );
     assert_eq!(
-        empty.retention,
-        StreamRetention::Limits,
-        "other retentions delete what consumers have not read"
+        empty.policy,
+        StreamPolicy::Limits,
+        "other policies delete what consumers have not read"
     );
     assert!(
-        empty.max_age.is_none_or(|age| !age.is_zero()),
+        empty.retention.is_none_or(|age| !age.is_zero()),
         "never is `None`, not zero"
     );
     publish(fixture, NOTED, "a", 3).await;

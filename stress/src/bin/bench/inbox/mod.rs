@@ -119,8 +119,8 @@ impl World {
     ) -> Result<(T, InboxReport)> {
         let db = self.schema.pool(u32::try_from(connections)?).await?;
         let inbox = Inbox::new(db.clone(), self.stream.subscriber().await?)
-            .router(router)
-            .config(config);
+            .with_router(router)
+            .with_config(config);
         let shutdown = outbox_core::shutdown::CancellationToken::new();
         let run = inbox.run(shutdown.clone());
         tokio::pin!(run);
@@ -197,6 +197,6 @@ async fn serve_inbox<H: Handler>(place: &Place, connections: usize) -> Result<()
     let connections = u32::try_from(connections)?;
     let db = pool(&place.postgres_url, Some(&place.schema), connections).await?;
     let subscriber = subscriber(&place.nats_url, &place.stream, &place.prefix).await?;
-    let inbox = Inbox::new(db, subscriber).router(Router::new().handler::<H>());
+    let inbox = Inbox::new(db, subscriber).with_router(Router::new().handler::<H>());
     serve(async |shutdown| Ok(inbox.run(shutdown).await?.handled)).await
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use outbox_nats::{JetStreamSubscriber, SubjectPrefix, SubscriberConfig};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,11 @@ struct Orders {
 }
 
 #[idempotent_handler(consumer = "credit")]
-async fn credit(event: Event<Deposited>, tx: Tx<'_>, orders: State<Orders>) -> Result<(), HandlerError> {
+async fn credit(
+    event: Event<Deposited>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
     let number = event.number;
     tx.execute_unprepared(&format!(
         "INSERT INTO {} (number) VALUES ({number})",
@@ -111,10 +115,10 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         misbehave: options.misbehave,
     };
     Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
-        .router(Router::new().handler::<credit>())
-        .names(names(&options.name)?)
-        .config(config)
-        .state(orders)
+        .with_router(Router::new().handler::<credit>())
+        .with_names(names(&options.name)?)
+        .with_config(config)
+        .with_state(orders)
         .run(outbox_core::shutdown::on_signals())
         .await?;
     Ok(())

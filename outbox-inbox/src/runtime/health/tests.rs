@@ -1,0 +1,192 @@
+use super::*;
+use crate::runtime::routed::Handling;
+
+const SECOND: Duration = Duration::from_secs(1);
+const STUCK_AFTER: Duration = Duration::from_secs(300);
+
+/// An inbox that runs one consumer, which is subscribed.
+fn running() -> (InboxHealthCheck, Run, Arc<ConsumerVitals>) {
+    let check = InboxHealthCheck::new(STUCK_AFTER);
+    let run = check.begin();
+    let books = Arc::new(ConsumerVitals::new("books"));
+    books.subscribed();
+    check.running(std::iter::once(books.clone()));
+    (check, run, books)
+}
+
+fn consumer(check: &InboxHealthCheck) -> ConsumerHealth {
+    let [consumer] = check.consumers().try_into().expect("there is one consumer");
+    consumer
+}
+
+async fn pass(consumer: &ConsumerVitals, seconds: u32) {
+    tokio::time::advance(SECOND * seconds).await;
+    consumer.turned();
+}
+
+#[track_caller]
+fn assert_text(check: &InboxHealthCheck, text: &str) {
+    assert_eq!(check.now().to_string(), text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_told_from_its_start_to_its_end() {
+    let check = InboxHealthCheck::new(STUCK_AFTER);
+    assert_text(&check, "stuck: it is not running");
+    let run = check.begin();
+    assert_text(
+        &check,
+        "degraded: it has been starting for 0ns: the start is not finished yet",
+    );
+    assert!(!check.now().is_ready(), "it receives nothing yet");
+    tokio::time::advance(STUCK_AFTER - SECOND).await;
+    check.cannot_start("connection refused");
+    assert_text(
+        &check,
+        "degraded: it has been starting for 299s: connection refused",
+    );
+    tokio::time::advance(SECOND).await;
+    assert_text(&check, "stuck: it has been starting for 300s: connection refused");
+    check.running(std::iter::empty());
+    check.cannot_start("too late to be told");
+    assert_eq!(check.now(), Health::Alive);
+    check.stopping();
+    assert_text(&check, "degraded: it is stopping");
+    run.ended(None);
+    assert_text(&check, "stuck: it has stopped");
+    check.begin().ended(Some("tables are missing".to_owned()));
+    assert_text(&check, "stuck: it has stopped: tables are missing");
+    drop(check.begin());
+    assert_text(&check, "stuck: it has stopped: its future was dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
+    let (check, _run, books) = running();
+    assert_eq!(check.now(), Health::Alive);
+    assert_eq!(consumer(&check).subscription, SubscriptionState::Receiving);
+    books.trouble("it was deleted");
+    books.subscribing();
+    pass(&books, 40).await;
+    assert_eq!(
+        consumer(&check).subscription,
+        SubscriptionState::Away {
+            away_for: 40 * SECOND,
+            reason: "it was deleted".to_owned()
+        }
+    );
+    assert_text(
+        &check,
+        "degraded: consumer `books`: it has not been receiving for 40s: it was deleted",
+    );
+    // What the last subscription had fetched says nothing of the next one.
+    books.received();
+    books.trouble("no answer");
+    pass(&books, 260).await;
+    assert_text(
+        &check,
+        "stuck: consumer `books`: it has not been receiving for 300s: no answer",
+    );
+    books.subscribed();
+    assert_eq!(check.now(), Health::Alive);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again() {
+    let (check, _run, books) = running();
+    for _ in 0..10 {
+        books.trouble("no answer");
+        pass(&books, 29).await;
+    }
+    assert_text(
+        &check,
+        "degraded: consumer `books`: it has not been receiving for 290s: no answer",
+    );
+    pass(&books, 1).await;
+    assert_eq!(check.now(), Health::Alive, "a silent stream is no trouble");
+    books.trouble("no answer");
+    assert!(!check.now().is_ready());
+    books.received();
+    assert_eq!(check.now(), Health::Alive);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_cannot_be_cancelled_is_stuck() {
+    let (check, _run, books) = running();
+    let job = books.begin_job();
+    let (first, limit) = (books.begin_handler("book", 20 * SECOND), 20 * SECOND);
+    pass(&books, 1).await;
+    let second = books.begin_handler("reserve", SECOND);
+    let oldest = consumer(&check).oldest_handler.expect("one runs");
+    assert_eq!(
+        (oldest.handler, oldest.running_for, oldest.limit),
+        ("book", SECOND, limit)
+    );
+    drop(second);
+    pass(&books, 19).await;
+    assert!(!consumer(&check).oldest_handler.expect("it runs").is_over_limit());
+    pass(&books, 5).await;
+    assert!(consumer(&check).oldest_handler.expect("it runs").is_over_limit());
+    assert_eq!(check.now(), Health::Alive, "timers may be late");
+    pass(&books, 1).await;
+    let text = check.now().to_string();
+    assert!(
+        text.starts_with(
+            "stuck: consumer `books`: handler `book` has been running for 26s, its limit is 20s"
+        ),
+        "{text}"
+    );
+    drop(first);
+    assert_eq!(consumer(&check).oldest_handler, None);
+    assert_eq!(check.now(), Health::Alive);
+    drop(job);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_ever_is_stuck() {
+    let (check, _run, books) = running();
+    let job = books.begin_job();
+    drop(books.begin_handler("book", SECOND));
+    for _ in 0..6 {
+        assert_eq!(check.now(), Health::Alive);
+        pass(&books, 50).await;
+    }
+    let text = check.now().to_string();
+    assert!(
+        text.starts_with("stuck: consumer `books`: for 300s nothing has happened"),
+        "{text}"
+    );
+    drop(job);
+    pass(&books, 50).await;
+    assert_eq!(check.now(), Health::Alive, "who has nothing to do does nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_stands_still_or_has_stopped_is_stuck() {
+    let (check, _run, books) = running();
+    tokio::time::advance(90 * SECOND).await;
+    assert_eq!(check.now(), Health::Alive);
+    tokio::time::advance(SECOND).await;
+    assert_text(
+        &check,
+        "stuck: consumer `books`: it has not done anything for 91s",
+    );
+    books.turned();
+    assert_eq!(consumer(&check).state, ConsumerState::Running);
+    books.stopped(Some("it panicked".to_owned()));
+    assert_text(&check, "stuck: consumer `books`: it has stopped: it panicked");
+    let reason = Some("it panicked".to_owned());
+    assert_eq!(consumer(&check).state, ConsumerState::Stopped { reason });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_effect_is_that_of_a_message_that_was_handled() {
+    let (check, _run, books) = running();
+    for handling in [Handling::Duplicate, Handling::DeadLettered, Handling::Skipped] {
+        books.ended(handling);
+        assert_eq!(consumer(&check).last_effect, None);
+    }
+    books.ended(Handling::Handled);
+    pass(&books, 7).await;
+    assert_eq!(consumer(&check).last_effect, Some(7 * SECOND));
+}

@@ -1,0 +1,275 @@
+//! What a consumer notes of itself, and what follows from it.
+//!
+//! Invariant: a note takes no longer than a lock that nobody holds for long. Not here: the inbox as a whole, see [`super`].
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outbox_core::Health;
+use tokio::time::Instant;
+
+use super::{ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, degraded, stuck, whole};
+use crate::runtime::routed::Handling;
+
+/// A loop that has not turned for this long does not run. An idle one turns every 5 s.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// How far beyond its limit a handler may be before the inbox counts as stuck: timers of a busy machine are late.
+const OVERDUE: Duration = Duration::from_secs(5);
+
+/// An interruption of an open subscription that was not noted again for this long is over: a consumer tries again every 10 s at least.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+
+/// What a consumer notes of itself.
+#[derive(Debug)]
+pub(crate) struct ConsumerVitals {
+    name: &'static str,
+    vitals: Mutex<Vitals>,
+}
+
+#[derive(Debug)]
+struct Vitals {
+    /// The last turn of the loop.
+    turned_at: Instant,
+    /// Set at its end; with what ended it, unless it was asked to.
+    stopped: Option<Option<String>>,
+    is_subscribed: bool,
+    away: Option<Away>,
+    last_effect: Option<Instant>,
+    jobs: usize,
+    /// The last time that a job or a handler began or ended.
+    active_at: Instant,
+    /// By the order in which they began.
+    handlers: BTreeMap<u64, Running>,
+    last_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Away {
+    since: Instant,
+    noted_at: Instant,
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    handler: &'static str,
+    at: Instant,
+    limit: Duration,
+}
+
+impl ConsumerVitals {
+    pub(in crate::runtime) fn new(name: &'static str) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            vitals: Mutex::new(Vitals {
+                turned_at: now,
+                stopped: None,
+                is_subscribed: false,
+                away: Some(Away {
+                    since: now,
+                    noted_at: now,
+                    reason: "it is not subscribed yet".to_owned(),
+                }),
+                last_effect: None,
+                jobs: 0,
+                active_at: now,
+                handlers: BTreeMap::new(),
+                last_ticket: 0,
+            }),
+        }
+    }
+
+    /// The loop turns.
+    pub(in crate::runtime) fn turned(&self) {
+        self.lock().turned_at = Instant::now();
+    }
+
+    pub(in crate::runtime) fn stopped(&self, reason: Option<String>) {
+        self.lock().stopped = Some(reason);
+    }
+
+    /// It has a new subscription.
+    pub(in crate::runtime) fn subscribed(&self) {
+        let mut vitals = self.lock();
+        vitals.is_subscribed = true;
+        vitals.away = None;
+    }
+
+    /// It has no subscription and asks for one.
+    pub(in crate::runtime) fn subscribing(&self) {
+        let mut vitals = self.lock();
+        if vitals.away().is_none() {
+            vitals.note_away("it subscribes again");
+        }
+        vitals.is_subscribed = false;
+    }
+
+    /// It received something, maybe from a subscription that is over.
+    pub(in crate::runtime) fn received(&self) {
+        let mut vitals = self.lock();
+        if vitals.is_subscribed {
+            vitals.away = None;
+        }
+    }
+
+    /// The broker does not do what it is asked for.
+    pub(in crate::runtime) fn trouble(&self, reason: &str) {
+        self.lock().note_away(reason);
+    }
+
+    /// The broker can forget a message.
+    pub(in crate::runtime) fn ended(&self, handling: Handling) {
+        if handling == Handling::Handled {
+            self.lock().last_effect = Some(Instant::now());
+        }
+    }
+
+    /// Notes that a job begins, until what is returned is dropped.
+    pub(in crate::runtime) fn begin_job(&self) -> Begun<'_> {
+        let mut vitals = self.lock();
+        vitals.active_at = Instant::now();
+        vitals.jobs += 1;
+        Begun {
+            vitals: self,
+            handler: None,
+        }
+    }
+
+    /// Notes that a handler begins, until what is returned is dropped.
+    pub(in crate::runtime) fn begin_handler(&self, handler: &'static str, limit: Duration) -> Begun<'_> {
+        let mut vitals = self.lock();
+        let at = Instant::now();
+        vitals.active_at = at;
+        vitals.last_ticket += 1;
+        let ticket = vitals.last_ticket;
+        vitals.handlers.insert(ticket, Running { handler, at, limit });
+        Begun {
+            vitals: self,
+            handler: Some(ticket),
+        }
+    }
+
+    pub(super) fn report(&self, stuck_after: Duration) -> ConsumerHealth {
+        let vitals = self.lock();
+        ConsumerHealth {
+            consumer: self.name,
+            state: match &vitals.stopped {
+                None => ConsumerState::Running,
+                Some(reason) => ConsumerState::Stopped {
+                    reason: reason.clone(),
+                },
+            },
+            subscription: match vitals.away() {
+                None => SubscriptionState::Receiving,
+                Some(away) => SubscriptionState::Away {
+                    away_for: away.since.elapsed(),
+                    reason: away.reason.clone(),
+                },
+            },
+            last_effect: vitals.last_effect.map(|at| at.elapsed()),
+            oldest_handler: vitals.handlers.values().next().map(Running::report),
+            health: vitals.health(stuck_after),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vitals> {
+        self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Vitals {
+    /// What keeps it from receiving, as far as that lasts.
+    fn away(&self) -> Option<&Away> {
+        self.away
+            .as_ref()
+            .filter(|away| !self.is_subscribed || away.noted_at.elapsed() < FORGOTTEN_AFTER)
+    }
+
+    fn note_away(&mut self, reason: &str) {
+        let now = Instant::now();
+        self.away = Some(Away {
+            since: self.away().map_or(now, |away| away.since),
+            noted_at: now,
+            reason: reason.to_owned(),
+        });
+    }
+
+    fn health(&self, stuck_after: Duration) -> Health {
+        if let Some(reason) = &self.stopped {
+            return stuck(match reason {
+                Some(reason) => format!("it has stopped: {reason}"),
+                None => "it has stopped".to_owned(),
+            });
+        }
+        let silent = self.turned_at.elapsed();
+        if silent > SILENCE_MAX {
+            return stuck(format!("it has not done anything for {:?}", whole(silent)));
+        }
+        let mut running = self.handlers.values().map(Running::report);
+        if let Some(overdue) = running.find(|handler| handler.running_for > handler.limit + OVERDUE) {
+            let RunningHandler {
+                handler,
+                running_for,
+                limit,
+            } = overdue;
+            return stuck(format!(
+                "handler `{handler}` has been running for {:?}, its limit is {limit:?}, and it cannot be cancelled: it blocks its thread; let it wait with `await`, or move the \
+                 work to `spawn_blocking`",
+                whole(running_for)
+            ));
+        }
+        let idle = self.active_at.elapsed();
+        if self.jobs > 0 && self.handlers.is_empty() && idle >= stuck_after {
+            return stuck(format!(
+                "for {:?} nothing has happened to the messages that were begun: the database or the broker does not answer",
+                whole(idle)
+            ));
+        }
+        match self.away() {
+            None => Health::Alive,
+            Some(Away { since, reason, .. }) => {
+                let away_for = since.elapsed();
+                let text = format!("it has not been receiving for {:?}: {reason}", whole(away_for));
+                if away_for >= stuck_after {
+                    stuck(text)
+                } else {
+                    degraded(text)
+                }
+            }
+        }
+    }
+}
+
+impl Running {
+    fn report(&self) -> RunningHandler {
+        RunningHandler {
+            handler: self.handler,
+            running_for: self.at.elapsed(),
+            limit: self.limit,
+        }
+    }
+}
+
+/// A job or a handler that has begun. Dropped, it has ended.
+#[derive(Debug)]
+pub(in crate::runtime) struct Begun<'a> {
+    vitals: &'a ConsumerVitals,
+    /// Its ticket; `None` for a job.
+    handler: Option<u64>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut vitals = self.vitals.lock();
+        vitals.active_at = Instant::now();
+        match self.handler {
+            Some(ticket) => {
+                vitals.handlers.remove(&ticket);
+            }
+            None => vitals.jobs -= 1,
+        }
+    }
+}

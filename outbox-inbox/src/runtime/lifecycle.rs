@@ -1,0 +1,309 @@
+//! The way of an inbox from its start to its end: checks, database, subscriptions, consumers, shutdown.
+//!
+//! Invariants: an inbox that cannot start has handled nothing; trouble that heals is waited for; a shutdown is bounded, whatever handlers do. Not here: what a
+//! consumer does, see [`super::dispatch`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::{Catalogue, DedupStoreError, Subscriber, SubscriberError};
+use sea_orm::{ConnectionTrait as _, DbErr};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::consumer::{Consumer, Shared, Stop};
+use super::dispatch::Dispatcher;
+use super::idle::Idle;
+use super::inbox::{Inbox, InboxError};
+use super::report::{InboxReport, Tally};
+use crate::database::{Database, Trouble, missing_feature, trouble};
+use crate::dedup::sql::InboxSql;
+use crate::handler::describe;
+use crate::panics::guard_async;
+use crate::preflight;
+use crate::retention;
+use crate::router::Router;
+use crate::start::{Problem, StartError};
+use crate::telemetry;
+
+/// How long a shutdown waits for rollbacks after it has cancelled the handlers.
+const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
+
+/// Waits while the database cannot be reached at the start.
+const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(5),
+};
+
+impl<S: Subscriber> Inbox<S> {
+    /// Runs until `soft` is cancelled, or with `drain` until all consumers are idle.
+    pub(super) async fn run_observed(
+        &self,
+        soft: CancellationToken,
+        drain: bool,
+    ) -> Result<InboxReport, InboxError> {
+        let run = self.health.begin();
+        let stop = Stop {
+            soft,
+            hard: CancellationToken::new(),
+        };
+        // If this future is dropped, so are the guards, and everything stops.
+        let _guards = (stop.soft.clone().drop_guard(), stop.hard.clone().drop_guard());
+        let ended = self.run_until(&stop, drain).await;
+        run.ended(ended.as_ref().err().map(|error| describe(error)));
+        ended
+    }
+
+    async fn run_until(&self, stop: &Stop, drain: bool) -> Result<InboxReport, InboxError> {
+        let router = self.check()?;
+        let Some(shared) = self.connect(stop).await? else {
+            return Ok(InboxReport::default());
+        };
+        let consumers: Vec<_> = router
+            .consumers()
+            .into_iter()
+            .map(|name| Arc::new(Consumer::new(name, router.handlers(), shared.clone())))
+            .collect();
+        self.check_surroundings(&router, stop).await?;
+        telemetry::describe();
+        let tasks = TaskTracker::new();
+        let mut broken = self.start(&consumers, stop, &tasks, drain).await?;
+        if let Some(every) = self.config.purge_every {
+            let (db, sql, stop) = (self.db.clone(), shared.sql.clone(), stop.soft.clone());
+            tasks.spawn(retention::run(db, sql, every, stop));
+        }
+        let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
+        self.health.running(vitals);
+
+        stop.soft.cancelled().await;
+        self.health.stopping();
+        tasks.close();
+        self.end(&tasks, stop).await;
+        let report = shared.tally.report();
+        tracing::info!(?report, "inbox stopped");
+        broken.try_recv().map_or(Ok(report), Err)
+    }
+
+    /// Starts the consumers. What is returned tells of those that cannot go on.
+    async fn start(
+        &self,
+        consumers: &[Arc<Consumer>],
+        stop: &Stop,
+        tasks: &TaskTracker,
+        drain: bool,
+    ) -> Result<UnboundedReceiver<InboxError>, InboxError> {
+        let idle = drain.then(|| Arc::new(Idle::new(consumers.len())));
+        // All are subscribed before the first receives, so that an inbox that cannot start has handled nothing.
+        let mut dispatchers = Vec::with_capacity(consumers.len());
+        for (index, consumer) in consumers.iter().enumerate() {
+            dispatchers.push(Dispatcher::new(
+                self.subscriber.clone(),
+                consumer.clone(),
+                self.subscribe(consumer, stop).await?,
+                stop.clone(),
+                tasks.clone(),
+                idle.clone().map(|idle| (idle, index)),
+            ));
+        }
+        let (broken, breaks) = mpsc::unbounded_channel();
+        for (dispatcher, consumer) in dispatchers.into_iter().zip(consumers) {
+            tracing::info!(consumer = consumer.name, "consumer started");
+            let (consumer, soft, broken) = (consumer.clone(), stop.soft.clone(), broken.clone());
+            tasks.spawn(run_consumer(dispatcher, consumer, soft, broken));
+        }
+        Ok(breaks)
+    }
+
+    /// Waits for what runs, and cancels it if that takes too long.
+    async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
+        if timeout(self.config.shutdown_timeout, tasks.wait()).await.is_ok() {
+            return;
+        }
+        stop.hard.cancel();
+        if timeout(ROLLBACK_GRACE, tasks.wait()).await.is_err() {
+            tracing::warn!(
+                tasks = tasks.len(),
+                "some handlers could not be rolled back in time; they end in the background"
+            );
+        }
+    }
+
+    /// Finds everything that can be known to fail without asking anybody.
+    fn check(&self) -> Result<Router, InboxError> {
+        Catalogue::linked()?;
+        let mut router = self.router.clone().unwrap_or_else(Router::registered);
+        let mut problems = Vec::new();
+        if let Some(wanted) = &self.consumers {
+            let available = router.consumers();
+            for name in wanted.iter().filter(|name| !available.contains(&name.as_str())) {
+                problems.push(Problem::UnknownConsumer {
+                    name: name.clone(),
+                    available: available.clone(),
+                });
+            }
+            // What is wrong with other consumers is another process's concern.
+            router = router.only(wanted);
+        }
+        if problems.is_empty() {
+            problems.extend(router.problems(&self.state));
+        }
+        let handlers = router.handlers();
+        problems.extend(preflight::settings(handlers, &self.config, self.store.is_some()));
+        problems.extend(self.upcasters.problems(handlers));
+        problems.extend(self.config.problems());
+        let backend = self.db.get_database_backend();
+        problems.extend(missing_feature(backend).map(|feature| {
+            Problem::Config(format!(
+                "feature `{feature}` of outbox-inbox is not enabled; enable it in Cargo.toml"
+            ))
+        }));
+        for names in [&self.names, &self.outbox.names] {
+            problems.extend(names.check(backend).err().map(Problem::Names));
+        }
+        StartError::unless_empty(problems)?;
+        Ok(router)
+    }
+
+    /// Looks at the stream and the deduplication store. What cannot be reached now is not waited for: it is checked again at the next start.
+    async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
+        match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
+            Some(Ok(facts)) => {
+                let (problem, warning) = preflight::stream(&facts, router.handlers(), &self.config);
+                if let Some(warning) = warning {
+                    tracing::warn!("{warning}");
+                }
+                StartError::unless_empty(problem.into_iter().collect())?;
+            }
+            Some(Err(error)) => {
+                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it");
+            }
+            None => {}
+        }
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        match store.preflight(self.config.retention).await {
+            Ok(warnings) => {
+                for warning in warnings {
+                    tracing::warn!("deduplication store: {warning}");
+                }
+                Ok(())
+            }
+            Err(error @ DedupStoreError::Configuration { .. }) => Err(InboxError::DedupStore(error)),
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "the deduplication store cannot be reached yet");
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
+    async fn connect(&self, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
+        let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
+        let mut failures = 0;
+        let database = loop {
+            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql)).await else {
+                return Ok(None);
+            };
+            match inspected {
+                Ok(database) => break database,
+                Err(error) if trouble(&error) == Trouble::Statement => return Err(InboxError::Tables(error)),
+                Err(error) => {
+                    failures += 1;
+                    let pause = TROUBLE.delay(failures, &mut fastrand::Rng::new());
+                    let error = describe(&error);
+                    tracing::warn!(error, ?pause, "database cannot be reached, inbox waits");
+                    self.health
+                        .cannot_start(&format!("the database cannot be reached: {error}"));
+                    if stop
+                        .soft
+                        .run_until_cancelled(tokio::time::sleep(pause))
+                        .await
+                        .is_none()
+                    {
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        Ok(Some(Arc::new(Shared {
+            database,
+            sql,
+            state: self.state.clone(),
+            outbox: self.outbox.clone(),
+            config: self.config.clone(),
+            upcasters: self.upcasters.clone(),
+            middleware: self.middleware.clone(),
+            store: self.store.clone(),
+            hooks: self.hooks.clone(),
+            tally: Tally::default(),
+        })))
+    }
+
+    async fn inspect(&self, sql: &InboxSql) -> Result<Database, DbErr> {
+        let database = Database::inspect(self.db.clone()).await?;
+        for probe in sql.probe() {
+            database.pool().query_one_raw(probe).await?;
+        }
+        Ok(database)
+    }
+
+    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here.
+    async fn subscribe(
+        &self,
+        consumer: &Consumer,
+        stop: &Stop,
+    ) -> Result<Option<S::Subscription>, InboxError> {
+        match stop
+            .soft
+            .run_until_cancelled(self.subscriber.subscribe(&consumer.spec()))
+            .await
+        {
+            None => Ok(None),
+            Some(Ok(subscription)) => {
+                consumer.vitals.subscribed();
+                Ok(Some(subscription))
+            }
+            Some(Err(source @ SubscriberError::Configuration { .. })) => Err(InboxError::Subscriber {
+                consumer: consumer.name,
+                source,
+            }),
+            Some(Err(error)) => {
+                let error = describe(&error);
+                tracing::warn!(
+                    consumer = consumer.name,
+                    error,
+                    "cannot subscribe yet, tried again"
+                );
+                consumer.vitals.trouble(&error);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Runs a consumer to its end. Its panic stops the inbox.
+async fn run_consumer<S: Subscriber>(
+    dispatcher: Dispatcher<S>,
+    consumer: Arc<Consumer>,
+    soft: CancellationToken,
+    broken: UnboundedSender<InboxError>,
+) {
+    let Err(panic) = guard_async("consumer", || dispatcher.run()).await else {
+        consumer.vitals.stopped(None);
+        return;
+    };
+    let (consumer, vitals, reason) = (consumer.name, &consumer.vitals, panic.to_string());
+    tracing::error!(
+        consumer,
+        error = reason,
+        "the inbox stops, because a consumer cannot go on"
+    );
+    vitals.stopped(Some(reason.clone()));
+    // Nobody listens if the caller has gone away.
+    let _ = broken.send(InboxError::Panicked { consumer, reason });
+    soft.cancel();
+}
