@@ -96,7 +96,7 @@ pub struct InboxConfig {
     pub unknown_event: UnknownEvent,
     /// How long the inbox remembers what it handled. Must exceed the time after which a message can still be delivered again: the stream's
     /// age limit, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
-    /// `outbox_nats::StreamSpec`. Written as `expires_at` with each row.
+    /// `outbox_nats::EventStream`. Written as `expires_at` with each row.
     pub keep: Duration,
     /// How often rows that have expired are deleted, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
     /// 10 min.

@@ -18,11 +18,11 @@ use outbox_core::{ConsumerSpec, SubscriberError};
 use tokio::time::sleep;
 
 use crate::asked::{self, Asked};
+use crate::failure::{configuration, interrupted};
 use crate::filters::{filters_of_pull, with_filters};
 use crate::outcome::is_temporary;
-use crate::provision::{Provisioning, captures};
-use crate::subject::{SubjectPrefix, without_covered};
-use crate::subscriber::{configuration, interrupted};
+use crate::stream::Provisioning;
+use crate::subject::{SubjectPrefix, captures, without_covered};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;

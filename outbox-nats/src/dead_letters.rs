@@ -17,7 +17,9 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink, MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::outcome::Attempt;
-use crate::provision::{ProvisionError, Provisioning, StreamReport, StreamSpec, provision_stream};
+use crate::provision::{ProvisionError, StreamReport};
+use crate::setters::setters;
+use crate::stream::{EventStream, Provisioning};
 use crate::subject::{SubjectPrefix, encode_token};
 
 /// Name of the stream unless configured otherwise.
@@ -66,46 +68,19 @@ impl Default for DeadLetterConfig {
 }
 
 impl DeadLetterConfig {
-    /// Sets [`Self::stream`].
-    #[must_use]
-    pub fn stream(mut self, stream: impl Into<String>) -> Self {
-        self.stream = stream.into();
-        self
-    }
-
-    /// Sets [`Self::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// Sets [`Self::max_age`].
-    #[must_use]
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// Sets [`Self::replicas`].
-    #[must_use]
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Sets [`Self::provisioning`].
-    #[must_use]
-    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
-        self.provisioning = provisioning;
-        self
-    }
-
-    /// Sets [`Self::ack_timeout`].
-    #[must_use]
-    pub fn ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
+    setters! {
+        /// Sets [`Self::stream`](#structfield.stream).
+        stream(stream: impl Into<String>),
+        /// Sets [`Self::prefix`](#structfield.prefix).
+        prefix(prefix: SubjectPrefix),
+        /// Sets [`Self::max_age`](#structfield.max_age).
+        max_age(max_age: Duration),
+        /// Sets [`Self::replicas`](#structfield.replicas).
+        replicas(replicas: usize),
+        /// Sets [`Self::provisioning`](#structfield.provisioning).
+        provisioning(provisioning: Provisioning),
+        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
+        ack_timeout(ack_timeout: Duration),
     }
 }
 
@@ -146,27 +121,20 @@ impl DeadLetterStream {
         }
     }
 
-    /// Creates or checks the stream, as [`provision_stream`]; call it at the start.
+    /// Creates or checks the stream, as [`EventStream::provision`] does for events; call it at the start.
     ///
     /// # Errors
     ///
-    /// As [`provision_stream`].
+    /// As [`EventStream::provision`].
     pub async fn provision(&self) -> Result<StreamReport, ProvisionError> {
-        let DeadLetterConfig {
-            stream,
-            prefix,
-            max_age,
-            replicas,
-            provisioning,
-            ..
-        } = &self.config;
-        let spec = StreamSpec::default()
-            .name(stream)
-            .prefix(prefix.clone())
-            .max_age(*max_age)
-            .replicas(*replicas)
-            .provisioning(*provisioning);
-        provision_stream(&self.client, &spec, []).await
+        let stream = EventStream {
+            prefix: self.config.prefix.clone(),
+            max_age: self.config.max_age,
+            replicas: self.config.replicas,
+            provisioning: self.config.provisioning,
+            ..EventStream::new(&self.config.stream)
+        };
+        stream.provision_for(&self.client, []).await
     }
 
     fn subject(&self, letter: &DeadLetterCopy) -> String {

@@ -22,8 +22,6 @@
 //! Servers check in different order: 2.9 answers a known id with duplicate whatever is expected, newer ones refuse the expectation first, and
 //! clusters check ids first. Both ways lead to the same receipt.
 
-use std::collections::HashMap;
-use std::mem;
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -36,45 +34,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::log;
 use crate::outcome::{Attempt, is_wrong_last_sequence};
-use crate::publisher::{JetStreamPublisher, PublisherConfig};
-
-/// Most aggregates whose last stream sequence is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
-pub(crate) const STREAM_SEQUENCES_MAX: usize = 65_536;
+use crate::publisher::JetStreamPublisher;
+use crate::stream::EventStream;
 
 /// Times a message is sent before the relay is told to come back.
 const TRIES_MAX: u32 = 3;
 
 /// Most that the clocks of database and broker may differ.
 const CLOCKS_APART: Duration = Duration::from_hours(1);
-
-/// Last stream sequences by subject: two generations, of which the older is dropped when the younger is full.
-#[derive(Debug, Default)]
-pub(crate) struct StreamSequences {
-    young: HashMap<String, u64>,
-    old: HashMap<String, u64>,
-}
-
-impl StreamSequences {
-    fn get(&self, subject: &str) -> Option<u64> {
-        self.young.get(subject).or_else(|| self.old.get(subject)).copied()
-    }
-
-    fn set(&mut self, subject: &str, stream_sequence: u64) {
-        if let Some(known) = self.young.get_mut(subject) {
-            *known = stream_sequence;
-            return;
-        }
-        if self.young.len() >= STREAM_SEQUENCES_MAX / 2 {
-            self.old = mem::take(&mut self.young);
-        }
-        self.young.insert(subject.to_owned(), stream_sequence);
-    }
-
-    fn forget(&mut self, subject: &str) {
-        self.young.remove(subject);
-        self.old.remove(subject);
-    }
-}
 
 /// What the subject says about a message.
 enum Standing {
@@ -86,7 +53,7 @@ enum Standing {
 impl JetStreamPublisher {
     /// Whether the order of messages on the aggregate's subject includes this one.
     pub(crate) fn is_fenced(&self, message: &Message) -> bool {
-        self.config().fenced && message.sequence.is_some() && message.subject.is_none()
+        self.stream().fenced && message.sequence.is_some() && message.subject.is_none()
     }
 
     /// Publishes behind the last message of the subject. `encode` makes the message anew for each try.
@@ -195,7 +162,9 @@ impl JetStreamPublisher {
     /// Whether the last message of a subject can be read, and a subject be searched, before the first message needs it. The search makes a consumer
     /// and deletes it, as each search does.
     pub(crate) async fn check_fence(&self) -> Result<(), PublishError> {
-        let PublisherConfig { stream, prefix, .. } = self.config();
+        let EventStream {
+            name: stream, prefix, ..
+        } = self.stream();
         // Nothing is published on it; an answer is all that is wanted.
         let subject = format!("{prefix}.outbox-preflight");
         self.read_last(stream, &subject).await?;
@@ -267,22 +236,4 @@ impl JetStreamPublisher {
 
 fn is_replay(message: &Message) -> bool {
     message.id.as_uuid() != message.event_id.as_uuid()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remembered_stream_sequences_are_bounded_and_the_recent_ones_stay() {
-        let mut stream_sequences = StreamSequences::default();
-        for n in 0..200_000_u64 {
-            stream_sequences.set(&n.to_string(), n);
-            assert!(stream_sequences.young.len() + stream_sequences.old.len() <= STREAM_SEQUENCES_MAX);
-        }
-        assert_eq!(stream_sequences.get("199999"), Some(199_999));
-        assert_eq!(stream_sequences.get("1"), None);
-        stream_sequences.forget("199999");
-        assert_eq!(stream_sequences.get("199999"), None);
-    }
 }

@@ -38,7 +38,7 @@ impl StreamLog for JetStreamPublisher {
                 ids.extend(message_id(headers));
                 true
             };
-            read(live, &self.config().stream, None, from, see).await?;
+            read(live, &self.stream().name, None, from, see).await?;
             Ok(ids)
         })
         .await

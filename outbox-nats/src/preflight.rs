@@ -12,8 +12,8 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::{FailureClass, PublishError};
 
 use crate::connection::Live;
-use crate::provision::captures;
-use crate::publisher::PublisherConfig;
+use crate::stream::EventStream;
+use crate::subject::captures;
 
 /// Duplicate window that outlasts what usually happens: a relay that crashed after publishing, and the outage it crashed in.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
@@ -38,18 +38,18 @@ pub(crate) struct Seen<'a> {
 /// Asks the server, and judges.
 pub(crate) async fn check(
     live: &Live,
-    config: &PublisherConfig,
+    wanted: &EventStream,
     denied: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, PublishError> {
-    let name = &config.stream;
+    let name = &wanted.name;
     let api = format!("$JS.API.STREAM.INFO.{name}");
     let stream = live.context.get_stream(name).await.map_err(|error| {
         let (class, context) = match error.kind() {
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => (
                 FailureClass::Configuration,
                 format!(
-                    "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
-                    config.prefix.wildcard()
+                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: nats stream add {name} --subjects='{}' --defaults",
+                    wanted.prefix.wildcard()
                 ),
             ),
             GetStreamErrorKind::Request if denied(&api) => (
@@ -85,18 +85,18 @@ pub(crate) async fn check(
         version: &server.version,
         version_is_known: live.client.is_server_compatible(2, 9, 0),
     };
-    judge(&seen, config)
+    judge(&seen, wanted)
 }
 
 /// The rules.
-pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<String>, PublishError> {
+pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>, PublishError> {
     let Seen { stream, .. } = seen;
-    let name = &config.stream;
-    let wanted = config.prefix.wildcard();
+    let name = &wanted.name;
+    let subjects = wanted.prefix.wildcard();
     let broken = |context: String| Err(PublishError::new(FailureClass::Configuration, context));
-    if !captures(&stream.subjects, &wanted) {
+    if !captures(&stream.subjects, &subjects) {
         return broken(format!(
-            "stream `{name}` captures {}, and messages are published on `{wanted}`; call `provision_stream`, or correct the publisher's prefix",
+            "stream `{name}` captures {}, and messages are published on `{subjects}`; call `EventStream::provision`, or correct the prefix",
             stream.subjects.join(", ")
         ));
     }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn warnings(stream: &Config) -> Vec<String> {
-        judge(&seen(stream), &PublisherConfig::default()).unwrap()
+        judge(&seen(stream), &EventStream::default()).unwrap()
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
             ..seen(&stream)
         };
         for (seen, value) in [(small, "65536"), (old, "2.8.4")] {
-            let warnings = judge(&seen, &PublisherConfig::default()).unwrap();
+            let warnings = judge(&seen, &EventStream::default()).unwrap();
             assert_eq!(warnings.len(), 1);
             assert!(warnings[0].contains(value), "{warnings:?}");
         }
@@ -322,7 +322,7 @@ mod tests {
                 ..good()
             },
         ] {
-            let error = judge(&seen(&stream), &PublisherConfig::default()).unwrap_err();
+            let error = judge(&seen(&stream), &EventStream::default()).unwrap_err();
             assert_eq!(error.class(), FailureClass::Configuration);
         }
     }

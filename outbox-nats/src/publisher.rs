@@ -16,12 +16,12 @@ use outbox_core::{FailureClass, Message, PublishError, Publisher, Receipt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::{Line, Live};
-use crate::fenced::StreamSequences;
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
-use crate::provision::DEFAULT_STREAM;
-use crate::subject::SubjectPrefix;
+use crate::setters::setters;
+use crate::stream::EventStream;
+use crate::stream_sequences::StreamSequences;
 
 /// Most unacknowledged messages of a publisher unless configured otherwise; more gains nothing on one connection.
 pub const DEFAULT_WINDOW: usize = 1024;
@@ -33,16 +33,11 @@ const WINDOW_SLACK: usize = 256;
 ///
 /// ```
 /// # use std::time::Duration;
-/// let config = outbox_nats::PublisherConfig::default().stream("SHOP").source("shop").ack_timeout(Duration::from_secs(2));
+/// let config = outbox_nats::PublisherConfig::default().source("shop").ack_timeout(Duration::from_secs(2));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublisherConfig {
-    /// The stream that stores the messages. Each message carries the name, so that a stream with the wrong subjects refuses it. Default
-    /// `EVENTS`.
-    pub stream: String,
-    /// First tokens of the default subjects. Default `events`.
-    pub prefix: SubjectPrefix,
     /// The CloudEvents source: a name or URI of this service. Default `outbox`.
     pub source: String,
     /// Bound on one publish, from the call to the acknowledgement. Longer waits hide trouble, and the relay's lease must outlast it;
@@ -51,73 +46,26 @@ pub struct PublisherConfig {
     /// Most unacknowledged messages of this publisher and its clones together; the relay's window should not be larger, since what is
     /// beyond waits and may fail as unknown. Default 1024.
     pub window: usize,
-    /// Whether the server itself refuses messages that would stand out of order. Default `false`.
-    ///
-    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>`, without the event's name, and each says which
-    /// stream sequence the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
-    /// duplicate window. Not fenced are unsequenced events and events with a fixed subject; they keep their subjects.
-    ///
-    /// Subscribers need [`SubscriberConfig::fenced`](crate::SubscriberConfig::fenced), and the publisher permissions: to read the last message
-    /// (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal (`$JS.API.STREAM.INFO.<stream>` and
-    /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; stream sequences of 65,536 aggregates are
-    /// remembered. All publishers of a stream must have the same setting.
-    pub fenced: bool,
 }
 
 impl Default for PublisherConfig {
     fn default() -> Self {
         Self {
-            stream: DEFAULT_STREAM.to_owned(),
-            prefix: SubjectPrefix::default(),
             source: "outbox".to_owned(),
             ack_timeout: Duration::from_secs(5),
             window: DEFAULT_WINDOW,
-            fenced: false,
         }
     }
 }
 
 impl PublisherConfig {
-    /// Sets [`Self::stream`].
-    #[must_use]
-    pub fn stream(mut self, stream: impl Into<String>) -> Self {
-        self.stream = stream.into();
-        self
-    }
-
-    /// Sets [`Self::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// Sets [`Self::source`].
-    #[must_use]
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = source.into();
-        self
-    }
-
-    /// Sets [`Self::ack_timeout`].
-    #[must_use]
-    pub fn ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
-    }
-
-    /// Sets [`Self::window`].
-    #[must_use]
-    pub fn window(mut self, messages: usize) -> Self {
-        self.window = messages;
-        self
-    }
-
-    /// Sets [`Self::fenced`].
-    #[must_use]
-    pub fn fenced(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
-        self
+    setters! {
+        /// Sets [`Self::source`](#structfield.source).
+        source(source: impl Into<String>),
+        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
+        ack_timeout(ack_timeout: Duration),
+        /// Sets [`Self::window`](#structfield.window).
+        window(window: usize),
     }
 }
 
@@ -138,21 +86,36 @@ impl PublisherConfig {
 pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
+    stream: EventStream,
     config: PublisherConfig,
 }
 
-impl JetStreamPublisher {
-    /// A publisher over a connection. Nothing is sent, so the stream may be missing yet; check it with
-    /// [`provision_stream`](crate::provision_stream) or [`Publisher::preflight`].
+impl EventStream {
+    /// A publisher of this stream over a connection, for a relay. Nothing is sent, so the stream may still be missing; check it with
+    /// [`provision`](Self::provision) or [`Publisher::preflight`].
     #[must_use]
-    pub fn new(client: Client, config: PublisherConfig) -> Self {
+    pub fn publisher(&self, client: Client) -> JetStreamPublisher {
+        JetStreamPublisher::new(self.clone(), client, PublisherConfig::default())
+    }
+}
+
+impl JetStreamPublisher {
+    fn new(stream: EventStream, client: Client, config: PublisherConfig) -> Self {
         // The context blocks for ever when more publishes are awaited at once than it has room for, so it gets more than the window.
         let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
             stream_sequences: Arc::default(),
+            stream,
             config,
         }
+    }
+
+    /// Sets how it publishes. Call it before the first use: the publisher that it returns shares no connection with clones made before.
+    #[must_use]
+    pub fn with_config(self, config: PublisherConfig) -> Self {
+        let client = self.client().clone();
+        Self::new(self.stream, client, config)
     }
 
     /// The client that the publisher was made with.
@@ -161,7 +124,13 @@ impl JetStreamPublisher {
         self.line.given()
     }
 
-    /// The configuration.
+    /// The stream that it publishes to.
+    #[must_use]
+    pub fn stream(&self) -> &EventStream {
+        &self.stream
+    }
+
+    /// How it publishes.
     #[must_use]
     pub fn config(&self) -> &PublisherConfig {
         &self.config
@@ -189,7 +158,7 @@ impl JetStreamPublisher {
         let slot = self.line.slot();
         let live = self.line.open(&slot).await;
         if live.client.connection_state() != State::Connected {
-            let context = format!("not connected, stream `{}` is out of reach", self.config.stream);
+            let context = format!("not connected, stream `{}` is out of reach", self.stream.name);
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         use_it(live).await
@@ -277,6 +246,7 @@ impl fmt::Debug for JetStreamPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamPublisher")
             .field("client", self.client())
+            .field("stream", &self.stream)
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
@@ -284,13 +254,9 @@ impl fmt::Debug for JetStreamPublisher {
 
 impl Publisher for JetStreamPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
-        let PublisherConfig {
-            stream,
-            prefix,
-            source,
-            ack_timeout,
-            ..
-        } = &self.config;
+        let EventStream {
+            name: stream, prefix, ..
+        } = &self.stream;
         let id = message.id;
         let unsendable = |what| {
             PublishError::new(
@@ -306,7 +272,7 @@ impl Publisher for JetStreamPublisher {
         };
         let subject = subject.map_err(|error| unsendable("a subject").with_source(error))?;
         let encode = || {
-            let (headers, payload) = headers::encode(message, source, stream)
+            let (headers, payload) = headers::encode(message, &self.config.source, stream)
                 .map_err(|error| unsendable("a header").with_source(error))?;
             Ok(PublishMessage::build().payload(payload).headers(headers))
         };
@@ -317,7 +283,7 @@ impl Publisher for JetStreamPublisher {
             stream,
             subject: &subject,
         };
-        let deadline = Instant::now() + *ack_timeout;
+        let deadline = Instant::now() + self.config.ack_timeout;
         if fenced {
             Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await
         } else {
@@ -331,10 +297,10 @@ impl Publisher for JetStreamPublisher {
         let warnings = self
             .connected(async |live| {
                 let denied = |subject: &str| self.is_denied(subject);
-                preflight::check(live, &self.config, denied).await
+                preflight::check(live, &self.stream, denied).await
             })
             .await?;
-        if self.config.fenced {
+        if self.stream.fenced {
             self.check_fence().await?;
         }
         Ok(warnings)

@@ -250,6 +250,11 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
+/// Whether one of the subjects captures everything that matches `pattern`.
+pub(crate) fn captures(subjects: &[String], pattern: &str) -> bool {
+    subjects.iter().any(|subject| covers(subject, pattern))
+}
+
 /// Drops patterns that another one covers, and sorts the rest.
 pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut patterns: Vec<String> = patterns.into_iter().collect();
@@ -282,6 +287,11 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
         }
         tokens.join(".")
     })
+}
+
+/// Whether a name of a stream, bucket or consumer can be part of a subject of the JetStream API.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    (1..=255).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Bytes that stand for themselves in a token.

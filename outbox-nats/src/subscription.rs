@@ -17,10 +17,10 @@ use async_nats::jetstream::{self, AckKind};
 use outbox_core::{Delivery, Incoming, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::failure::interrupted;
 use crate::headers;
 use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError};
-use crate::subscriber::interrupted;
 
 /// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);

@@ -11,9 +11,10 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::dedup::DedupStoreError;
 use tokio::time::sleep;
 
-use crate::provision::{
-    ProvisionError, Provisioning, ROUNDS_MAX, SETTLE, Seen, captures, is_plain_name, read,
-};
+use crate::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
+use crate::setters::setters;
+use crate::stream::Provisioning;
+use crate::subject::{captures, is_plain_name};
 
 /// Name of the bucket unless configured otherwise.
 pub const DEFAULT_BUCKET: &str = "outbox-dedup";
@@ -49,39 +50,17 @@ impl Default for DedupBucketSpec {
 }
 
 impl DedupBucketSpec {
-    /// Sets [`Self::bucket`].
-    #[must_use]
-    pub fn bucket(mut self, bucket: impl Into<String>) -> Self {
-        self.bucket = bucket.into();
-        self
-    }
-
-    /// Sets [`Self::max_age`].
-    #[must_use]
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// Sets [`Self::max_bytes`].
-    #[must_use]
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets [`Self::replicas`].
-    #[must_use]
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Sets [`Self::provisioning`].
-    #[must_use]
-    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
-        self.provisioning = provisioning;
-        self
+    setters! {
+        /// Sets [`Self::bucket`](#structfield.bucket).
+        bucket(bucket: impl Into<String>),
+        /// Sets [`Self::max_age`](#structfield.max_age).
+        max_age(max_age: Duration),
+        /// Sets [`Self::max_bytes`](#structfield.max_bytes).
+        max_bytes(max_bytes: u64),
+        /// Sets [`Self::replicas`](#structfield.replicas).
+        replicas(replicas: usize),
+        /// Sets [`Self::provisioning`](#structfield.provisioning).
+        provisioning(provisioning: Provisioning),
     }
 
     fn check(&self) -> Result<(), ProvisionError> {

@@ -28,8 +28,8 @@ use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupSto
 use tokio::time::timeout;
 
 use crate::outcome::is_refused_expectation;
+use crate::provision::{self, ProvisionError};
 use crate::subject::encode_token;
-use crate::{ProvisionError, provision};
 
 pub use bucket::{DEFAULT_BUCKET, DedupBucketSpec};
 
@@ -45,7 +45,7 @@ const OPERATION: &str = "KV-Operation";
 ///
 /// The user needs permission to publish on `$KV.<bucket>.>`, `$JS.API.STREAM.MSG.GET.KV_<bucket>` and `$JS.API.STREAM.INFO.KV_<bucket>`,
 /// and to create the bucket on `$JS.API.STREAM.CREATE.KV_<bucket>`. A claim is one request, or three when there is a claim already; each
-/// method ends within 5 s ([`Self::timeout`]). A bucket of one replica forgets what it had not yet written to disk when its server loses
+/// method ends within 5 s ([`Self::with_timeout`]). A bucket of one replica forgets what it had not yet written to disk when its server loses
 /// power.
 #[derive(Debug, Clone)]
 pub struct KvDedupStore {
@@ -91,7 +91,7 @@ impl KvDedupStore {
 
     /// Sets the longest time that a method takes; at most, and by default, 5 s.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.min(provision::REQUEST_TIMEOUT);
         self
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use outbox_core::testing::backend_url;
 use outbox_core::{FailureClass, Message, Publisher as _};
-use outbox_nats::{JetStreamPublisher, connect, connect_options};
+use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
 
 use crate::environment::{Nats, PLACED, eventually, message, on_both_servers};
 use crate::proxy::Proxy;
@@ -25,7 +25,7 @@ async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
         .await
         .unwrap();
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(2));
-    let publisher = JetStreamPublisher::new(client, config);
+    let publisher = nats.stream().publisher(client).with_config(config);
     publisher.publish(&message(&PLACED, "first", 1)).await.unwrap();
 
     proxy.hold();
@@ -99,7 +99,7 @@ async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
 async fn a_plain_client_can_be_abandoned_too(nats: &Nats) {
     nats.provision().await;
     let client = connect_options().connect(nats.url()).await.unwrap();
-    let publisher = JetStreamPublisher::new(client, nats.publisher_config());
+    let publisher = nats.stream().publisher(client);
     publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
     publisher.abandon().await;
     let next = message(&PLACED, "1", 2);
@@ -119,7 +119,7 @@ async fn abandoning_an_unreachable_server_is_bounded() {
     let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
         .await
         .unwrap();
-    let publisher = JetStreamPublisher::new(client, outbox_nats::PublisherConfig::default());
+    let publisher = EventStream::default().publisher(client);
     proxy.set_available(false);
     tokio::time::timeout(crate::environment::SOON, publisher.abandon())
         .await

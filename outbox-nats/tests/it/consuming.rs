@@ -7,7 +7,7 @@ use outbox_core::{
 };
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
-use outbox_nats::{JetStreamSubscriber, Provisioning, provision_stream};
+use outbox_nats::{JetStreamSubscriber, Provisioning};
 
 use crate::environment::{
     CANCELLED, Nats, PLACED, SHIPPED, SOON, consumer, event_on, eventually, message, on_both_servers,
@@ -114,7 +114,8 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
 /// On 2.9 no single filter lies within one subject of the stream here, so the consumer gets everything.
 async fn fixed_subjects_arrive_too(nats: &Nats) {
     let legacy = event_on("shipped", format!("legacy-{}", nats.name));
-    provision_stream(&nats.client, &nats.spec(), [&PLACED, legacy])
+    nats.stream()
+        .provision_for(&nats.client, [&PLACED, legacy])
         .await
         .unwrap();
     nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
@@ -337,10 +338,8 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
 
 async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     nats.provision().await;
-    let subscriber = JetStreamSubscriber::new(
-        nats.client.clone(),
-        nats.subscriber_config().provisioning(Provisioning::VerifyOnly),
-    );
+    let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
+    let subscriber = nats.subscriber().with_config(verify_only);
     let error = subscribe_error(&subscriber, &consumer(&[&PLACED])).await;
     assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
     assert!(

@@ -165,7 +165,7 @@ async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
     let nats = Nats::at(&server.url()).await;
     let spec = spec(&nats);
     let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
-    let store = store.timeout(Duration::from_millis(500));
+    let store = store.with_timeout(Duration::from_millis(500));
     let (done, held) = (key(), key());
     let StoreClaim::Mine(token) = store.claim(&done, LEASE).await.unwrap() else {
         panic!("it is free");

@@ -12,8 +12,8 @@ use outbox_core::{
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, stream};
 use outbox_nats::{
-    JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, PublisherConfig,
-    StreamSpec, SubjectPrefix, SubscriberConfig, connect, connect_options, provision_stream,
+    EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
+    PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
 
 /// A bound on everything that should happen soon; long, because the machine is busy when all tests run.
@@ -84,36 +84,45 @@ impl Nats {
         jetstream::new(self.client.clone())
     }
 
-    pub(crate) fn spec(&self) -> StreamSpec {
-        StreamSpec::default().name(&self.name).prefix(self.prefix.clone())
+    pub(crate) fn stream(&self) -> EventStream {
+        EventStream::new(&self.name)
+            .with_prefix(self.prefix.as_str())
+            .unwrap()
+    }
+
+    /// The same stream, in strong mode if wanted.
+    pub(crate) fn stream_in_mode(&self, strong: bool) -> EventStream {
+        match strong {
+            true => self.stream().with_strong_mode(),
+            false => self.stream(),
+        }
     }
 
     pub(crate) async fn provision(&self) {
-        provision_stream(&self.client, &self.spec(), [&PLACED, &SHIPPED])
+        self.stream()
+            .provision_for(&self.client, [&PLACED, &SHIPPED])
             .await
             .unwrap();
     }
 
     pub(crate) fn publisher(&self) -> JetStreamPublisher {
-        JetStreamPublisher::new(self.client.clone(), self.publisher_config())
+        self.stream()
+            .publisher(self.client.clone())
+            .with_config(self.publisher_config())
     }
 
     pub(crate) fn publisher_config(&self) -> PublisherConfig {
-        PublisherConfig::default()
-            .stream(&self.name)
-            .prefix(self.prefix.clone())
-            .source("test")
+        PublisherConfig::default().source("test")
     }
 
     pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
-        JetStreamSubscriber::new(self.client.clone(), self.subscriber_config())
+        self.stream()
+            .subscriber(self.client.clone())
+            .with_config(self.subscriber_config())
     }
 
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
-        SubscriberConfig::default()
-            .stream(&self.name)
-            .prefix(self.prefix.clone())
-            .idle_heartbeat(Duration::from_millis(500))
+        SubscriberConfig::default().idle_heartbeat(Duration::from_millis(500))
     }
 
     pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {

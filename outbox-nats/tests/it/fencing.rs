@@ -7,7 +7,7 @@ use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, connect, connect_options};
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive,
@@ -43,7 +43,7 @@ async fn provision(nats: &Nats) {
 
 /// A relay that has just started: it remembers nothing.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
-    JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(true))
+    nats.stream().with_strong_mode().publisher(nats.client.clone())
 }
 
 async fn publish(publisher: &JetStreamPublisher, message: &Message) -> (u64, bool) {
@@ -79,9 +79,10 @@ async fn late_message(nats: &Nats, fenced: bool) {
     let proxy = Proxy::in_front_of(nats.url()).await;
     let options = connect_options().ignore_discovered_servers();
     let client = connect(proxy.url(), options).await.unwrap();
-    let config = nats.publisher_config().fenced(fenced);
-    let owner = JetStreamPublisher::new(nats.client.clone(), config.clone());
-    let zombie = JetStreamPublisher::new(client, config.ack_timeout(Duration::from_secs(1)));
+    let stream = nats.stream_in_mode(fenced);
+    let owner = stream.publisher(nats.client.clone());
+    let impatient = nats.publisher_config().ack_timeout(Duration::from_secs(1));
+    let zombie = stream.publisher(client).with_config(impatient);
     let messages: Vec<_> = (1..=3).map(|n| message(&PLACED, "1", n)).collect();
     publish(&zombie, &messages[0]).await;
     proxy.hold();
@@ -209,9 +210,7 @@ async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {
 async fn what_is_not_fenced_keeps_its_subject(nats: &Nats) {
     let fixed = format!("legacy-{}", nats.name);
     let legacy = event_on("legacy", fixed.clone());
-    outbox_nats::provision_stream(&nats.client, &nats.spec(), [legacy])
-        .await
-        .unwrap();
+    nats.stream().provision_for(&nats.client, [legacy]).await.unwrap();
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 1)).await;
     publish(&publisher, &message(legacy, "1", 2)).await;
@@ -262,7 +261,10 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     publish(&publisher, &message(&SHIPPED, "1", 3)).await;
     publish(&publisher, &message(&PLACED, "1", 4)).await;
-    let subscriber = JetStreamSubscriber::new(nats.client.clone(), nats.subscriber_config().fenced(true));
+    let stream = nats.stream().with_strong_mode();
+    let subscriber = stream
+        .subscriber(nats.client.clone())
+        .with_config(nats.subscriber_config());
     let subscribe = async |events: &[&'static EventDescriptor]| {
         outbox_core::Subscriber::subscribe(&subscriber, &consumer(events))
             .await

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod environment;
+mod event_stream;
 mod private_cluster;
 mod private_server;
 mod proxy;

@@ -162,10 +162,8 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    let publisher = JetStreamPublisher::new(
-        nats.client.clone(),
-        nats.publisher_config().ack_timeout(Duration::from_secs(1)),
-    );
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(1));
+    let publisher = nats.publisher().with_config(config);
     let mut pending: Vec<_> = (0..2_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let mut killed = false;
     let deadline = Instant::now() + SOON;
@@ -221,7 +219,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = nats.publisher().with_config(config);
     publisher.publish(&message(&PLACED, "0", 1)).await.unwrap();
     server.pause();
     // The signal reaches the server's threads a moment later, so the first messages may still be confirmed.

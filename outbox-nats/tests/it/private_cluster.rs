@@ -8,7 +8,7 @@ use outbox_core::MessageId;
 use outbox_core::testing::backend_url;
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{ProvisionError, connect, connect_options, provision_stream};
+use outbox_nats::{ProvisionError, connect, connect_options};
 use serde_json::{Value, json};
 
 use crate::environment::{Nats, PLACED, SHIPPED, eventually};
@@ -115,8 +115,8 @@ pub(crate) async fn available<T>(set_up: impl AsyncFn() -> Result<T, ProvisionEr
 impl Nats {
     /// As [`Self::provision`], on all nodes.
     pub(crate) async fn provision_replicated(&self) {
-        let spec = self.spec().replicas(NAMES.len());
-        available(async || provision_stream(&self.client, &spec, [&PLACED, &SHIPPED]).await).await;
+        let spec = self.stream().with_replicas(NAMES.len());
+        available(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
     /// The node that leads `<stream>` or `<stream>.<consumer>`, once there is one.

@@ -53,7 +53,7 @@ async fn leader_changes_let_each_message_be_handled_by_one() {
     let [here, there] = [&nats, &other].map(|nats| {
         async || {
             let open = async || KvDedupStore::open(nats.client.clone(), &spec).await;
-            available(open).await.timeout(Duration::from_millis(500))
+            available(open).await.with_timeout(Duration::from_millis(500))
         }
     });
     let (here, there) = join(here(), there()).await;

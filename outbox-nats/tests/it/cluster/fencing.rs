@@ -8,7 +8,7 @@ use outbox_core::{FailureClass, Publisher as _};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{JetStreamPublisher, connect, connect_options};
 
-use super::publishing::{confirmed, publisher_with};
+use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, message};
 use crate::private_cluster::{PrivateCluster, available, others};
 
@@ -16,7 +16,7 @@ use crate::private_cluster::{PrivateCluster, available, others};
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
-    publisher_with(nats, of.publisher_config().fenced(true))
+    publisher_of(nats, &of.stream().with_strong_mode())
 }
 
 async fn payloads(nats: &Nats) -> Vec<String> {
@@ -42,7 +42,10 @@ async fn nothing_passes_a_message_in_flight() {
     let client = connect(cluster.node(&leader).url(), options).await.unwrap();
     let nats = Nats::with(client);
     // The owner is answered at once, and waits for it when the machine is busy.
-    let owner = JetStreamPublisher::new(nats.client.clone(), observer.publisher_config().fenced(true));
+    let owner = observer
+        .stream()
+        .with_strong_mode()
+        .publisher(nats.client.clone());
     let zombie = fenced(&nats, &observer);
     let numbered = |n| message(&PLACED, "1", n);
     confirmed(&zombie, &numbered(1)).await;

@@ -11,7 +11,7 @@ use outbox_core::{DomainEvent, MessageId, Relay, RelayReport};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, KvDedupStore};
 use time::OffsetDateTime;
 
-use super::publishing::{impatient, publisher_with};
+use super::publishing::{impatient, publisher_of};
 use crate::environment::{Nats, SOON, eventually};
 use crate::private_cluster::{PrivateCluster, available, others};
 
@@ -80,7 +80,7 @@ async fn leader_changes_under_a_relay(fenced: bool) {
     let nats = cluster.nats().await;
     nats.provision_replicated().await;
     let store = MemoryStore::starting_at(OffsetDateTime::now_utc());
-    let publisher = publisher_with(&nats, nats.publisher_config().fenced(fenced));
+    let publisher = publisher_of(&nats, &nats.stream_in_mode(fenced));
     let rounds = async {
         for _ in 0..6 {
             credit(&store, 50, 17);
@@ -116,7 +116,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     let publisher = impatient(&nats);
     let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
     let probe = available(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
-    let probe = probe.timeout(Duration::from_secs(1));
+    let probe = probe.with_timeout(Duration::from_secs(1));
     let key = DedupKey::new("probe", MessageId::fresh().into());
     let outage = async {
         nats.until_stored(100).await;

@@ -8,7 +8,7 @@ use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, State, Tx, idempotent_handler};
-use outbox_nats::{JetStreamSubscriber, SubjectPrefix, SubscriberConfig};
+use outbox_nats::EventStream;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
@@ -92,9 +92,7 @@ async fn credit(event: Event<Deposited>, tx: Tx<'_>, orders: State<Orders>) -> R
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    let subscriber = SubscriberConfig::default()
-        .stream(&options.name)
-        .prefix(SubjectPrefix::new(&options.name)?);
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let config = InboxConfig::default()
         .concurrency(options.workers)
         .in_flight_max(8 * options.workers)
@@ -110,7 +108,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         effects: effects(&options.name),
         misbehave: options.misbehave,
     };
-    Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
+    Inbox::new(db, stream.subscriber(client))
         .router(Router::new().handler::<credit>())
         .names(names(&options.name)?)
         .config(config)
