@@ -1,4 +1,4 @@
-//! What a test needs: a connection, names of its own, and short ways to make and read messages.
+//! Shared by all tests: a connection, names that no other test uses, and short ways to make and read messages.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use outbox_nats::{
     PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
 
-/// A bound on everything that should happen soon; long, because the machine is busy when all tests run.
+/// Bound on waiting for something that should happen soon. It is long, because the machine is busy when all tests run.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) static PLACED: EventDescriptor = event("placed", None);
@@ -46,7 +46,7 @@ pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
     pub(crate) prefix: SubjectPrefix,
-    /// The address, if others use the server too.
+    /// The address, if other tests use the server too.
     shared: Option<String>,
 }
 
@@ -129,6 +129,12 @@ impl Nats {
         self.subscriber().subscribe(consumer).await.unwrap()
     }
 
+    /// The server's account of a consumer.
+    pub(crate) async fn consumer_info(&self, spec: &ConsumerSpec) -> jetstream::consumer::Info {
+        let stream = self.jetstream().get_stream(&self.name).await.unwrap();
+        stream.consumer_info(&spec.name).await.unwrap()
+    }
+
     pub(crate) async fn stream_config(&self) -> stream::Config {
         self.jetstream()
             .get_stream(&self.name)
@@ -150,7 +156,7 @@ impl Nats {
         stored
     }
 
-    /// What the stream holds, in its order.
+    /// The messages on the stream, in its order.
     pub(crate) async fn log(&self) -> Vec<LogEntry> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let read = async |stream_sequence| {
@@ -172,7 +178,7 @@ impl Nats {
             )
         };
         let stream_sequences = 1..=stream.cached_info().state.last_sequence;
-        // Many at a time, for there may be thousands.
+        // Many at a time, because there may be thousands.
         futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
@@ -184,12 +190,12 @@ impl Nats {
     }
 }
 
-/// Leaves nothing behind on a server that others use too, also after a failure.
+/// Leaves nothing behind on a shared server, even after a failure.
 impl Drop for Nats {
     fn drop(&mut self) {
         let Some(url) = self.shared.take() else { return };
         let name = self.name.clone();
-        // Dropping cannot wait for a future, and the test's runtime may be gone; a thread with its own can.
+        // Dropping cannot wait for a future, and the test's runtime may be gone. A thread with a runtime of its own can wait.
         let deletion = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
