@@ -2,7 +2,7 @@
 
 use outbox_core::SubscriberError;
 
-/// Trouble that may pass by itself: the server is away, or has no leader.
+/// A failure that may pass by itself, such as a server that is away.
 pub(crate) fn interrupted(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -13,7 +13,7 @@ pub(crate) fn interrupted(
     }
 }
 
-/// Something that somebody has to change.
+/// A failure that lasts until somebody changes a setting.
 pub(crate) fn configuration(
     context: impl Into<String>,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

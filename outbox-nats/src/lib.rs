@@ -1,15 +1,18 @@
-//! NATS JetStream for the transactional outbox: the way out to a stream, and the way in to consumers.
+//! NATS JetStream for the transactional outbox: publishes messages to a stream and receives them for consumers.
 //!
 //! [`EventStream`] describes the stream once. It makes sure at start that the stream exists and loses nothing, and it makes both ends: the
 //! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with nats-server 2.9 and newer.
 //!
-//! **Guaranteed**: a publish is `Ok` only if the message is on the stream; publishing a message again within the stream's duplicate window
-//! stores no copy; every failure says whether the message may be stored, can never be stored, or should be sent again; no aggregate id
-//! and no changed row reaches a subject it does not belong on; a consumer receives every message of its events at least once, over
-//! restarts of either side.
+//! **Guaranteed**
 //!
-//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when
-//! the connection broke may be stored although its failure was reported. The inbox drops such copies.
+//! - A publish is `Ok` only if the message is on the stream.
+//! - Publishing a message again within the stream's duplicate window stores no copy.
+//! - Every failure says whether the message may be stored, can never be stored, or should be sent again.
+//! - No aggregate id and no changed row leads to a subject of another aggregate.
+//! - A consumer receives every message of its events at least once, even if either side restarts.
+//!
+//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when the connection broke
+//! may be stored although its failure was reported. The inbox drops such copies.
 //!
 //! ```no_run
 //! use outbox_core::{OutboxStore, Relay, shutdown};
@@ -17,7 +20,7 @@
 //!
 //! async fn relay(store: impl OutboxStore) -> Result<(), Box<dyn std::error::Error>> {
 //!     let client = connect("nats://127.0.0.1:4222", connect_options()).await?;
-//!     // Creates the stream `EVENTS` with `events.>`, or checks it: wrong settings are errors here and not lost messages later.
+//!     // Creates the stream `EVENTS` with `events.>`, or checks it. Wrong settings are errors now instead of lost messages later.
 //!     let stream = EventStream::default();
 //!     stream.provision(&client).await?;
 //!     Relay::new(store, stream.publisher(client)).run(shutdown::on_signals()).await?;

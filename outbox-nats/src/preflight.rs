@@ -1,8 +1,7 @@
 //! Checks the stream before the first message is published.
 //!
-//! Invariants: nothing is changed; what cannot work is an error that says what to do, and what works but may lose or repeat messages is a
-//! warning with the value seen and the value needed. The judgement is a pure function, so that each rule has a test without a server.
-//! Absent here: creating the stream and the fixed subjects of events (`provision`).
+//! Invariants: nothing is changed. A setting that cannot work is an error that says what to do. A setting that works but may lose or repeat messages is a warning
+//! with the value seen and the value needed. The judgement is a pure function, so each rule has a test without a server.
 
 use std::time::Duration;
 
@@ -15,23 +14,23 @@ use crate::connection::Live;
 use crate::stream::EventStream;
 use crate::subject::captures;
 
-/// Duplicate window that outlasts what usually happens: a relay that crashed after publishing, and the outage it crashed in.
+/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Duplicate window below which a crash alone may repeat messages; also the server's default.
+/// Duplicate window below which a crash alone may repeat messages. It is also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
 /// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// What the judgement is about.
+/// The facts to judge.
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Config,
     /// Whether the stream's server is one of several.
     pub(crate) clustered: bool,
     pub(crate) max_payload: usize,
     pub(crate) version: &'a str,
-    /// 2.9 or newer.
+    /// Whether the version is 2.9 or newer.
     pub(crate) version_is_known: bool,
 }
 
@@ -88,7 +87,7 @@ pub(crate) async fn check(
     judge(&seen, wanted)
 }
 
-/// The rules.
+/// The rules: what cannot work is an error, and what may surprise is a warning.
 pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>, PublishError> {
     let Seen { stream, .. } = seen;
     let name = &wanted.name;
@@ -111,6 +110,12 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
         ));
     }
 
+    Ok(warnings(seen, name))
+}
+
+/// What works but may lose or repeat messages: each with the value seen and the value needed.
+fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
+    let Seen { stream, .. } = seen;
     let mut warnings = Vec::new();
     let mut warn = |wrong: bool, text: String| {
         if wrong {
@@ -180,7 +185,7 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
             "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
         ),
     );
-    Ok(warnings)
+    warnings
 }
 
 #[cfg(test)]

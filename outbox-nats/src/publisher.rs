@@ -1,8 +1,8 @@
 //! Publishes messages to a JetStream stream and waits for the acknowledgement.
 //!
-//! Invariant: a message is handed to the connection only while it is up. async-nats would queue it otherwise and deliver it after
-//! the reconnection, minutes after its failure was reported and perhaps after another relay took over. Absent here: the window,
-//! retries and order, which belong to the relay, and the meaning of failures ([`outcome`](crate::outcome)).
+//! Invariant: a message is handed to the connection only while it is up. Otherwise async-nats would queue the message and send it after the reconnection, minutes
+//! after its failure was reported and perhaps after another relay took over. Not here: the class of a failure, see `outcome`; window, retries and order, see the
+//! relay of `outbox-core`.
 
 use std::fmt;
 use std::future::IntoFuture as _;
@@ -23,7 +23,7 @@ use crate::setters::setters;
 use crate::stream::EventStream;
 use crate::stream_sequences::StreamSequences;
 
-/// Most unacknowledged messages of a publisher unless configured otherwise; more gains nothing on one connection.
+/// Most unacknowledged messages of a publisher unless configured otherwise. A larger window gains nothing on one connection.
 pub const DEFAULT_WINDOW: usize = 1024;
 
 /// Room above the window, for publishes whose caller gave up and whose acknowledgement is still on its way.
@@ -40,11 +40,11 @@ const WINDOW_SLACK: usize = 256;
 pub struct PublisherConfig {
     /// The CloudEvents source: a name or URI of this service. Default `outbox`.
     pub source: String,
-    /// Bound on one publish, from the call to the acknowledgement. Longer waits hide trouble, and the relay's lease must outlast it;
-    /// shorter ones publish twice under load. Default 5 s.
+    /// Bound on one publish, from the call to the acknowledgement. A longer bound hides trouble, and the relay's lease must outlast it; a shorter one
+    /// publishes twice under load. Default 5 s.
     pub ack_timeout: Duration,
-    /// Most unacknowledged messages of this publisher and its clones together; the relay's window should not be larger, since what is
-    /// beyond waits and may fail as unknown. Default 1024.
+    /// Most unacknowledged messages of this publisher and its clones together. The relay's window should not be larger: messages beyond this one wait, and
+    /// may fail as unknown. Default 1024.
     pub window: usize,
 }
 
@@ -76,10 +76,9 @@ impl PublisherConfig {
 ///
 /// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected. The first ones wait up to 2 s
 ///   for the connection.
-/// * **Cancellation.** As the contract says: what was handed to the connection may be stored later.
-/// * **Abandon.** What is queued in this process is dropped with the connection, within 1 s; then up to 2 s are spent on the next one. Bytes that the
-///   operating system has already taken may still arrive. With a client that was made in another way, its queue is only dropped as far as a
-///   reconnection does so.
+/// * **Cancellation.** As the contract says: a message that was handed to the connection may be stored later.
+/// * **Abandon.** Messages that are queued in this process are dropped with the connection, within 1 s. Connecting again takes up to 2 s more. Bytes that
+///   the operating system has already taken may still arrive. A client that was made in another way is only asked to reconnect.
 /// * **Not promised.** A message that was on the wire when the connection broke may be stored although its failure was reported. It
 ///   carries its id, so the server drops it or its repetition within the stream's duplicate window.
 #[derive(Clone)]
@@ -101,7 +100,7 @@ impl EventStream {
 
 impl JetStreamPublisher {
     fn new(stream: EventStream, client: Client, config: PublisherConfig) -> Self {
-        // The context blocks for ever when more publishes are awaited at once than it has room for, so it gets more than the window.
+        // The context blocks for ever if more publishes are awaited at once than it has room for, so it gets more room than the window.
         let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
@@ -150,7 +149,7 @@ impl JetStreamPublisher {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The present connection, for one use, if it is up.
+    /// Uses the present connection once, if it is up.
     pub(crate) async fn connected<T>(
         &self,
         use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
@@ -174,7 +173,7 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let waited = self.config.ack_timeout;
         let slot = self.line.slot();
-        // What is rarely needed is boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
+        // Rare paths are boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
         let live = match slot.get() {
             Some(live) if live.client.connection_state() == State::Connected => live,
             _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
@@ -184,7 +183,7 @@ impl JetStreamPublisher {
         if live.client.connection_state() != State::Connected {
             return Err(attempt.not_connected());
         }
-        // Listens before it sends, so that no report is missed.
+        // Watch before sending, so that no report is missed.
         let reports = self.line.reports().map(|reports| (reports, reports.watch()));
         let sent_at = Instant::now();
         let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
@@ -222,12 +221,12 @@ impl JetStreamPublisher {
         reports.is_some_and(|reports| reports.is_denied(subject))
     }
 
-    /// A subject under this prefix that we may not publish on.
+    /// A subject under this prefix on which a server has denied publishing.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// Why no answer came: nothing is known, unless the server does not let us receive any.
+    /// The reason why no answer came: unknown, unless the server does not let us receive answers.
     fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
@@ -291,7 +290,7 @@ impl Publisher for JetStreamPublisher {
         }
     }
 
-    /// Asks for the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
+    /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
     /// [`PublisherConfig::ack_timeout`] for each of three requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         let warnings = self

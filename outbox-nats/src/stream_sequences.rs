@@ -1,11 +1,11 @@
-//! Remembers where the last message of each aggregate stands on the stream, for strong mode.
+//! Remembers the stream sequence of each aggregate's last message, for strong mode.
 //!
-//! Memory is bounded: aggregates that were not published for a long time are forgotten.
+//! Invariant: memory is bounded. Aggregates without a message for a long time are forgotten.
 
 use std::collections::HashMap;
 use std::mem;
 
-/// Most aggregates whose last stream sequence is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
+/// Most aggregates that are remembered. Each other one costs a look-up. About 20 MB at the longest usual ids.
 const STREAM_SEQUENCES_MAX: usize = 65_536;
 
 /// Last stream sequences by subject: two generations, of which the older is dropped when the younger is full.

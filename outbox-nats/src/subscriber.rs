@@ -1,8 +1,8 @@
 //! Opens subscriptions of durable consumers on a JetStream stream.
 //!
-//! Invariant: a subscription that opens is one that can receive what was asked for. What would stay silent for ever (no stream, a
-//! stream that does not capture an event, a filter that an old server ignored) is an error here. Absent here: the consumer's settings
-//! (`consumer`) and the deliveries (`subscription`).
+//! Invariant: an open subscription can receive every message that was asked for. Whatever would stay silent for ever is an error here: a missing stream, a stream
+//! that does not capture an event, a filter that an old server ignored. Not here: the settings of the consumer, see `consumer`; its deliveries, see
+//! `subscription`.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ use crate::subscription::JetStreamSubscription;
 pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// How long a server may say nothing, half. It answers each pull request within half a second, also if there is no message; after twice this
-    /// time without an answer the subscription is rebuilt. 100 ms to 15 s, values beyond are cut to that. Default 5 s.
+    /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
+    /// without an answer the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
     pub idle_heartbeat: Duration,
 }
 
@@ -58,15 +58,17 @@ impl SubscriberConfig {
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and dead letters belong to
-/// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
-/// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
-/// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every
-/// message without a handler counts as asked for and goes back, and a warning says so: use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
+/// **A new consumer** starts at the beginning of the stream. The server delivers a message again without end; attempts and dead letters belong to the inbox.
 ///
-/// A filter for a new event type selects messages behind what the consumer has reached; to handle older ones too, use a new consumer name. Adding one to an
-/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
-/// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
+/// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
+/// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
+/// asked for. The list has names up to 4 KiB together, and then codes, which are enough for 500 event types. With more event types under one consumer name,
+/// every message without a handler counts as asked for and goes back, and a warning says so. Then use several names, or `UnknownEvent::Skip` of the inbox. To
+/// stop receiving an event type, take it off the list and remove its filter, with `nats consumer edit`.
+///
+/// **A new event type** of an existing consumer is received from where the consumer stands. To handle older messages too, use a new consumer name. Adding one
+/// takes a second and a half, because the other processes must have read the list before the first message is delivered. Subscribing takes as long where filters
+/// do not separate event types (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,
@@ -192,7 +194,7 @@ impl Subscriber for JetStreamSubscriber {
             ),
             prefix: self.stream.prefix.clone(),
             provisioning: self.config.provisioning,
-            // Asked after the first answer: before that, a client that still connects knows no version.
+            // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
         };
         let consumer_handle = durable.ensure().await?;
@@ -220,7 +222,7 @@ impl Subscriber for JetStreamSubscriber {
                 RetentionPolicy::WorkQueue => StreamRetention::WorkQueue,
             },
             duplicate_window: Some(config.duplicate_window),
-            // Of an empty stream the server tells where the next one will be.
+            // For an empty stream the server reports the stream sequence of the next message.
             first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
             last_stream_sequence: state.last_sequence,
             messages: state.messages,
@@ -228,7 +230,7 @@ impl Subscriber for JetStreamSubscriber {
     }
 }
 
-/// What is wrong with the spec itself.
+/// Checks the spec itself.
 fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
         "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"

@@ -1,7 +1,7 @@
-//! The bucket of [`super::KvDedupStore`]: what it must be like, and how it is made.
+//! Creates or checks the bucket of [`super::KvDedupStore`].
 //!
-//! Made as a stream and not through the client's own call, which fails on nats-server 2.9. Invariants: an existing bucket is never changed;
-//! with [`Provisioning::VerifyOnly`] nothing is written at all. Absent here: keys and values.
+//! The bucket is created as a stream, because the client's own call for buckets fails on nats-server 2.9. Invariants: an existing bucket is never changed, and
+//! with [`Provisioning::VerifyOnly`] nothing is written at all.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl DedupBucketSpec {
         })
     }
 
-    /// What the key-value clients make of a new bucket.
+    /// The configuration that key-value clients give a new bucket.
     fn to_config(&self) -> Config {
         Config {
             name: stream_name(&self.bucket),
@@ -117,7 +117,7 @@ pub(super) async fn provision(context: &Context, spec: &DedupBucketSpec) -> Resu
         match read(context, &stream).await? {
             Some(seen) => return check(&spec.bucket, &seen.typed),
             None if spec.provisioning == Provisioning::VerifyOnly => return Err(missing(spec)),
-            // Read back, because another process may have been faster.
+            // Read it back, because another process may have been faster.
             None => create(context, spec).await?,
         }
     }
@@ -141,7 +141,7 @@ async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), Provisi
     }
 }
 
-/// What makes a bucket useless for us.
+/// Refuses a bucket that could forget claims.
 fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
     let stream = stream_name(bucket);
     if seen.retention != RetentionPolicy::Limits {

@@ -1,4 +1,4 @@
-//! Why a stream cannot be used, with what was seen, what is needed and what to do.
+//! The reasons why a stream cannot be used, each with the value seen, the value needed and the next step.
 
 use std::error::Error;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum ProvisionError {
     Catalogue {
         /// The stream's name.
         stream: String,
-        /// Which ones.
+        /// The contradiction.
         source: CatalogueError,
     },
     /// The description of the stream contradicts itself.
@@ -38,7 +38,7 @@ pub enum ProvisionError {
         /// A command of the NATS command line tool that creates it.
         command: String,
     },
-    /// The stream deletes messages once they are acknowledged, and with them the memory of published ids.
+    /// The stream deletes messages once they are acknowledged, and with them the ids of published messages.
     #[error(
         "stream `{stream}` has retention {seen:?}, which forgets published ids; it must be Limits, and cannot be changed: create another stream"
     )]
@@ -138,7 +138,7 @@ impl ProvisionError {
         }
     }
 
-    /// An answer of the server that is an error.
+    /// Sorts an error that the server answered.
     pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
         if is_temporary(&source) {
             return Self::unavailable(stream, source);
@@ -157,7 +157,7 @@ impl ProvisionError {
     }
 }
 
-/// The command that creates the stream as we would.
+/// The command that creates the same stream.
 fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
     format!(
         "nats stream add {} --subjects='{}' --storage=file --retention=limits --discard=new --dupe-window={}s --max-age={}s --max-bytes={} --replicas={} --defaults",

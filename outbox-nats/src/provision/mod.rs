@@ -1,8 +1,7 @@
 //! Creates or checks the stream that messages are stored on.
 //!
-//! Invariants: running it again, or in many processes at once, changes nothing more; no setting is ever lowered and nothing deleted; after
-//! `Ok` every given event has a subject that the stream captures. With [`Provisioning::VerifyOnly`] nothing is written at all. Absent
-//! here: consumers (`consumer`) and permissions.
+//! Invariants: running it again, or in many processes at once, changes nothing more. No setting is ever lowered and nothing is deleted. After `Ok` the stream
+//! captures every subject of the given events. With [`Provisioning::VerifyOnly`] nothing is written at all.
 
 mod error;
 mod plan;
@@ -26,17 +25,17 @@ pub use plan::StreamWarning;
 /// Bound on one request to the server.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time after which a stream is asked about again. While a cluster elects the leader of a new stream it does not answer, not later either.
+/// Time after which a stream is asked about again. While a cluster elects the leader of a new stream, requests are lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Rounds of reading and changing before we give up against processes that change the stream at the same time.
+/// Rounds of reading and changing before we give up, because other processes change the stream at the same time.
 pub(crate) const ROUNDS_MAX: u32 = 20;
 
-/// Time after which a change is read back. Updates have no condition in the protocol, so another process may have written over ours; it
-/// read the stream before that, which is a matter of milliseconds.
+/// Time after which a change is read back. The protocol has no conditional update, so another process that read before our write may overwrite it a few
+/// milliseconds later.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
-/// What [`EventStream::provision`] found and did.
+/// The result of [`EventStream::provision`]: what was there, and what was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamReport {
@@ -158,7 +157,7 @@ impl EventStream {
         }
     }
 
-    /// What is wrong with the description itself, so that the message does not depend on the server's version.
+    /// Checks the description itself, so that the error does not depend on the server's version.
     fn check(&self) -> Result<(), ProvisionError> {
         let reason = if !is_plain_name(&self.name) {
             "the name must be 1 to 255 characters of `[A-Za-z0-9_-]`"
@@ -176,8 +175,8 @@ impl EventStream {
     }
 }
 
-/// A stream's configuration, twice: as our client understands it, and as the server sent it. The second is what is written back, so
-/// that settings newer than our client survive.
+/// A stream's configuration, twice: as our client understands it, and as the server sent it. The second is written back, so that settings that are newer
+/// than our client survive.
 pub(crate) struct Seen {
     pub(crate) typed: Config,
     raw: Value,
@@ -202,7 +201,7 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
         Some(source) => return Err(ProvisionError::refused(name, source)),
         None => {}
     }
-    // A single server tells no name of a cluster.
+    // A single server has no cluster name.
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
     let typed =
@@ -250,14 +249,14 @@ async fn update(context: &Context, name: &str, config: &Value) -> Result<(), Pro
     Err(refused_change(context, name, &subjects, refused).await)
 }
 
-/// The server's error, if the answer is one.
+/// The error in an answer of the server, if there is one.
 fn refusal(answer: &Value) -> Option<jetstream::Error> {
     answer
         .get("error")
         .and_then(|error| serde_json::from_value(error.clone()).ok())
 }
 
-/// Finds out who holds a subject that the server refused because of an overlap.
+/// Names the stream that holds a subject, if the server refused it because of an overlap.
 async fn refused_change(
     context: &Context,
     name: &str,

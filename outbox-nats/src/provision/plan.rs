@@ -1,4 +1,4 @@
-//! Compares an existing stream with the one that is needed: a pure function, so that each rule has a test without a server.
+//! Compares an existing stream with its description. It is a pure function, so each rule has a test without a server.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::error::ProvisionError;
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, without_covered};
 
-/// What an existing stream lacks.
+/// The changes that an existing stream needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// All subjects the stream should have.
@@ -26,7 +26,7 @@ impl Plan {
     }
 }
 
-/// A setting of an existing stream that works but may surprise. We do not change it: it is somebody's choice.
+/// A setting of an existing stream that works but may surprise. It is not changed, because it may be a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamWarning {
@@ -84,13 +84,59 @@ impl fmt::Display for StreamWarning {
     }
 }
 
-/// Compares; errors are what cannot or must not be changed.
+/// Compares. A difference that cannot or must not be changed is an error.
 pub(super) fn compare(
     stream: &EventStream,
     seen: &Config,
     wanted: &[String],
     events: &[&EventDescriptor],
 ) -> Result<Plan, ProvisionError> {
+    check_fixed(stream, seen)?;
+    let subjects_added: Vec<String> = wanted
+        .iter()
+        .filter(|subject| !captures(&seen.subjects, subject))
+        .cloned()
+        .collect();
+    let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
+    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
+    let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
+    if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
+        return Err(ProvisionError::DuplicateWindow {
+            stream: stream.name.clone(),
+            seen: seen.duplicate_window,
+            needed: stream.duplicate_window,
+        });
+    }
+    let warnings = warnings(stream, seen);
+    if stream.provisioning == Provisioning::VerifyOnly {
+        // The subjects of the description are a wish. Only a place for each event is needed.
+        check_captured(stream, &seen.subjects, events)?;
+        if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
+            let subject = subject.clone();
+            return Err(ProvisionError::Subject {
+                stream: stream.name.clone(),
+                subject,
+                seen: seen.subjects.clone(),
+            });
+        }
+        return Ok(Plan {
+            warnings,
+            ..Plan::default()
+        });
+    }
+    check_captured(stream, wanted, events)?;
+    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
+    let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
+    Ok(Plan {
+        subjects,
+        subjects_added,
+        raise_duplicate_window,
+        warnings,
+    })
+}
+
+/// Refuses settings that make a stream useless for an outbox. None of them can or should be changed here.
+fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError> {
     let name = || stream.name.clone();
     if seen.retention != RetentionPolicy::Limits {
         return Err(ProvisionError::Retention {
@@ -127,48 +173,7 @@ pub(super) fn compare(
             });
         }
     }
-
-    let subjects_added: Vec<String> = wanted
-        .iter()
-        .filter(|subject| !captures(&seen.subjects, subject))
-        .cloned()
-        .collect();
-    let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
-    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
-    let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
-    if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
-        return Err(ProvisionError::DuplicateWindow {
-            stream: name(),
-            seen: seen.duplicate_window,
-            needed: stream.duplicate_window,
-        });
-    }
-    let warnings = warnings(stream, seen);
-    if stream.provisioning == Provisioning::VerifyOnly {
-        // The subjects of the description are a wish. Only a place for each event is needed.
-        check_captured(stream, &seen.subjects, events)?;
-        if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
-            let subject = subject.clone();
-            return Err(ProvisionError::Subject {
-                stream: name(),
-                subject,
-                seen: seen.subjects.clone(),
-            });
-        }
-        return Ok(Plan {
-            warnings,
-            ..Plan::default()
-        });
-    }
-    check_captured(stream, wanted, events)?;
-    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
-    let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
-    Ok(Plan {
-        subjects,
-        subjects_added,
-        raise_duplicate_window,
-        warnings,
-    })
+    Ok(())
 }
 
 /// Checks that each event has a subject among `subjects`.

@@ -1,4 +1,4 @@
-//! A relay that lost its leases gives up what it has handed over, so that it does not arrive after the next owner has begun.
+//! A relay that lost its leases drops the messages that it has handed to the connection, so that they do not arrive after the next owner has begun.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ on_both_servers! {
     a_plain_client_can_be_abandoned_too,
 }
 
-/// The publisher behind the proxy, with a ghost in its queue: the bytes before it fill every buffer of the operating system.
+/// A publisher behind a proxy, with a message in its queue that is not sent: the bytes before it fill every buffer of the operating system.
 async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -39,7 +39,7 @@ async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     let (_, result) = tokio::join!(
         join_all(large.iter().map(|large| publisher.publish(large))),
         async {
-            // Polled after the large ones, so it stands behind them in the queue.
+            // It is polled after the large messages, so it stands behind them in the queue.
             tokio::task::yield_now().await;
             publisher.publish(&ghost).await
         }
@@ -55,7 +55,7 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control: what the next test prevents does happen.
+/// The negative control: without abandoning, the message does arrive.
 async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
     let (proxy, _publisher, ghost) = haunted(nats).await;
     proxy.release();

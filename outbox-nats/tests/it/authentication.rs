@@ -51,7 +51,7 @@ async fn user_and_password() {
     assert_refused(&server, connect_options()).await;
 }
 
-/// As in a `NATS_URL`; async-nats itself ignores what stands before the `@`.
+/// As in a `NATS_URL`. async-nats itself ignores credentials in an address.
 #[tokio::test]
 async fn credentials_in_the_address() {
     let Some(server) = PrivateServer::start(&["--user", "relay", "--pass", "p@ss/wörd"]).await else {
@@ -112,7 +112,7 @@ fn denied_message() -> Message {
     denied
 }
 
-/// The server never answers such a publish; it reports it on the side. The publish takes much longer than this test may.
+/// The server never answers a denied publish; it reports the denial on the side. Without the report the publish would outlast this test.
 #[tokio::test]
 async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     );
 }
 
-/// The message is stored, and the acknowledgement has nowhere to go.
+/// The message is stored, and its acknowledgement cannot be received.
 #[tokio::test]
 async fn a_denied_answer_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ async fn a_denied_search_is_found_at_the_start() {
     assert!(error.to_string().contains("$JS.API.CONSUMER.CREATE."), "{error}");
 }
 
-/// A client that somebody else made tells us nothing.
+/// A client that was made in another way does not report denials.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ impl Fixture {
             .with_subject(fixed_subject(&nats));
         stream.provision_for(&nats.client, []).await.unwrap();
         let proxy = Proxy::in_front_of(&backend_url(variable)?).await;
-        // The server may tell its own address, which would lead around the proxy.
+        // The server may report its own address, which would lead around the proxy.
         let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
             .await
             .unwrap();

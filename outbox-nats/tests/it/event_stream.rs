@@ -31,7 +31,7 @@ async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) 
         .unwrap()
         .with_max_age(Duration::from_hours(24))
         .with_max_bytes(1 << 20)
-        .with_duplicate_window(Duration::from_mins(3));
+        .with_duplicate_window(Duration::from_mins(15));
     assert_eq!(
         (stream.name(), stream.prefix()),
         (nats.name.as_str(), &nats.prefix)
@@ -43,7 +43,7 @@ async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) 
     assert_eq!(config.subjects, [nats.prefix.wildcard()]);
     assert_eq!(
         (config.max_age, config.max_bytes, config.duplicate_window),
-        (Duration::from_hours(24), 1 << 20, Duration::from_mins(3))
+        (Duration::from_hours(24), 1 << 20, Duration::from_mins(15))
     );
 
     let publisher = stream.publisher(nats.client.clone());

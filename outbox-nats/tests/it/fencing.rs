@@ -58,8 +58,8 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the server has forgotten the ids of everything stored so far. It forgets by its own clock, so the only way to see it is to
-/// publish a probe twice; the probes are not on the aggregates' subjects.
+/// Waits until the server has forgotten the ids of all messages so far. It forgets by its own clock, so only a probe that is published twice can show it.
+/// The probes are not on the aggregates' subjects.
 async fn ids_are_forgotten(nats: &Nats) {
     let context = nats.jetstream();
     let probe = format!("{}.probe", nats.prefix);
@@ -91,7 +91,7 @@ async fn late_message(nats: &Nats, fenced: bool) {
     publish(&owner, &messages[1]).await;
     publish(&owner, &messages[2]).await;
     ids_are_forgotten(nats).await;
-    // Closed, so that it is known when everything has arrived.
+    // It is closed, so that the end of its bytes can be seen.
     drop(zombie);
     proxy.release();
     proxy.drained(1).await;
@@ -119,7 +119,7 @@ async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
     let publisher = fresh(nats);
     let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
     publish(&publisher, &first).await;
-    // Somebody else's publish is, to this publisher, one whose acknowledgement was lost.
+    // To this publisher, a publish of another process looks like one whose acknowledgement was lost.
     assert_eq!(publish(&fresh(nats), &second).await, (2, false));
     ids_are_forgotten(nats).await;
     let stored = nats.stored().await.len();
@@ -162,14 +162,14 @@ async fn an_expired_subject_starts_anew(nats: &Nats) {
 
 async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
-    // It looks as a publish will, and an empty subject is fine.
+    // The check makes the same requests as a publish. An empty subject is fine.
     fresh(nats).preflight().await.unwrap();
     for n in 1..=5 {
         assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
     }
 }
 
-/// It became a dead letter, the aggregate went on, and now an operator has resumed it.
+/// The message became a dead letter, the aggregate went on, and now an operator has resumed it.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
@@ -252,10 +252,10 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
     assert_eq!(ids.len(), 2_000);
 }
 
-/// All event types of an aggregate share a subject, so it is given all of them.
+/// All event types of an aggregate share a subject, so the consumer receives all of them.
 async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     provision(nats).await;
-    // From before the stream was fenced.
+    // A message from the time before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
@@ -288,7 +288,7 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version comes, and asks for more; the old one must not take it away from it.
+    // A newer version asks for more event types. The old version must not take them away.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

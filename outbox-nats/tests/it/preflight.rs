@@ -1,4 +1,4 @@
-//! What a publisher says about its stream before the first message.
+//! The check of a publisher's stream before the first message.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What comes back from a publish, and what is on the stream then.
+//! The result of a publish, and the messages that are on the stream afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ async fn odd_aggregate_ids_reach_the_stream_and_come_back(nats: &Nats) {
     assert_eq!(stored.collect::<Vec<_>>(), ids);
 }
 
-/// More than the window, so that those beyond it wait; async-nats would wait for ever if we let it.
+/// There are more messages than the window holds, so the others wait. async-nats alone would wait for ever.
 async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher().with_config(nats.publisher_config().window(64));

@@ -1,4 +1,4 @@
-//! What is set up on three nodes, and what is said while it cannot be.
+//! Streams and buckets on three nodes, and the errors while they cannot be created.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
     stream.cached_info().config.num_replicas
 }
 
-/// Nothing to complain about, where everything is on three nodes.
+/// There is no warning if everything is on three nodes.
 #[tokio::test]
 async fn eight_processes_make_replicated_streams_and_buckets_once() {
     let Some(cluster) = PrivateCluster::start().await else {
@@ -91,7 +91,7 @@ async fn one_replica_in_a_cluster_is_warned_about() {
 }
 
 /// Goal: a service that starts while the majority is away waits instead of ending. Method: kill the nodes that lead stream and consumer, so that
-/// the third one can tell nothing but that there is nobody to ask.
+/// the third one can only answer that there is no leader.
 #[tokio::test]
 async fn without_a_majority_nothing_is_called_misconfigured() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -112,7 +112,7 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
         .with_prefix("unknown")
         .unwrap()
         .with_replicas(3);
-    // Silence is judged in the same way, and may last until the third node, if it leads the cluster, has noticed that nobody follows.
+    // Silence is judged in the same way. It may last until the third node, if it leads the cluster, has noticed that no node follows.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {

@@ -103,7 +103,7 @@ async fn leader_changes_cost_a_fenced_relay_nothing_but_time() {
 }
 
 /// Goal: without a majority nothing is published, nothing is lost and no attempt is used. Method: kill the two nodes that do not lead while a
-/// relay runs, so that what is on its way has arrived and cannot be stored, and start them again.
+/// relay runs, so that messages on their way have arrived and cannot be stored, and start the nodes again.
 #[tokio::test]
 async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -124,7 +124,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
         for name in others(&leader) {
             cluster.node(name).kill();
         }
-        // The relay writes nothing down while the broker is silent, so somebody else tells.
+        // The relay settles nothing while the broker is silent, so another connection shows the state.
         eventually("an outage", async || {
             let answer = probe.claim(&key, Duration::from_secs(1)).await;
             matches!(answer, Err(DedupStoreError::Unavailable { .. }))
