@@ -3,12 +3,9 @@
 //! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events, the relay
 //! publishes, and the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
 
-use outbox_core::{Catalogue, DomainEvent, Relay};
+use outbox_core::{DomainEvent, Relay};
 use outbox_nats::async_nats::jetstream;
-use outbox_nats::{
-    JetStreamPublisher, PublisherConfig, StreamSpec, SubjectPrefix, connect, connect_options,
-    provision_stream,
-};
+use outbox_nats::{EventStream, PublisherConfig, connect, connect_options};
 use outbox_sea_orm::{SaveWithEvents, SqlStore};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, IntoActiveModel, Set};
 use serde::{Deserialize, Serialize};
@@ -86,21 +83,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
     let client = connect(url, connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
-    let (stream, prefix) = ("EXAMPLE_02", SubjectPrefix::new("example02")?);
-    let _ = jetstream::new(client.clone()).delete_stream(stream).await;
-    let spec = StreamSpec::default().name(stream).prefix(prefix.clone());
-    provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+    let stream = EventStream::new("EXAMPLE_02").with_prefix("example02")?;
+    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    stream.provision(&client).await?;
 
-    let config = PublisherConfig::default()
-        .stream(stream)
-        .prefix(prefix)
-        .source("order-service");
-    let publisher = JetStreamPublisher::new(client.clone(), config);
+    let config = PublisherConfig::default().source("order-service");
+    let publisher = stream.publisher(client.clone()).with_config(config);
     let report = Relay::new(SqlStore::new(db), publisher).drain().await?;
     println!("published {} messages", report.published);
 
     let mut lines = Vec::new();
-    let stored = jetstream::new(client).get_stream(stream).await?;
+    let stored = jetstream::new(client).get_stream(stream.name()).await?;
     for stream_sequence in 1..=report.published {
         let message = stored.get_raw_message(stream_sequence).await?;
         let header = |name| {

@@ -7,15 +7,10 @@
 use std::sync::Mutex;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Catalogue, DomainEvent, Relay};
-use outbox_inbox::{
-    Event, HandlerError, HandlerState, Inbox, Metadata, Outbox, StableKey, Tx, idempotent_handler,
-};
+use outbox_core::{DomainEvent, Relay};
+use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, HandlerState, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
-use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
-    connect, connect_options, provision_stream,
-};
+use outbox_nats::{EventStream, connect, connect_options};
 use outbox_sea_orm::SqlStore;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
 use serde::{Deserialize, Serialize};
@@ -106,20 +101,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
     let client = connect(url, connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
-    let (stream, prefix) = ("EXAMPLE_03", SubjectPrefix::new("example03")?);
-    let _ = jetstream::new(client.clone()).delete_stream(stream).await;
-    let spec = StreamSpec::default().name(stream).prefix(prefix.clone());
-    provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+    let stream = EventStream::new("EXAMPLE_03").with_prefix("example03")?;
+    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    stream.provision(&client).await?;
 
-    let publisher = PublisherConfig::default().stream(stream).prefix(prefix.clone());
-    let relay = Relay::new(
-        SqlStore::new(db.clone()),
-        JetStreamPublisher::new(client.clone(), publisher),
-    );
-    let subscriber =
-        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
+    let relay = Relay::new(SqlStore::new(db.clone()), stream.publisher(client.clone()));
     let (sent, mut mails) = mpsc::unbounded_channel();
-    let inbox = Inbox::new(db, subscriber).with_state(Mailer {
+    let inbox = Inbox::new(db, stream.subscriber(client)).with_state(Mailer {
         seen: Mutex::default(),
         sent,
     });

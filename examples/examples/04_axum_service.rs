@@ -10,13 +10,10 @@ use axum::extract::{Path, State as AppState};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use outbox::Runner;
-use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, shutdown};
+use outbox_core::{DomainEvent, MessageContext, Relay, shutdown};
 use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
 use outbox_nats::async_nats::jetstream;
-use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
-    connect, connect_options, provision_stream,
-};
+use outbox_nats::{EventStream, PublisherConfig, connect, connect_options};
 use outbox_sea_orm::{SaveWithEvents, SqlStore};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, Set, Statement};
 use serde::{Deserialize, Serialize};
@@ -140,24 +137,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
     let client = connect(url, connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
-    let (stream, prefix) = ("EXAMPLE_04", SubjectPrefix::new("example04")?);
-    let _ = jetstream::new(client.clone()).delete_stream(stream).await;
-    let spec = StreamSpec::default().name(stream).prefix(prefix.clone());
-    provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+    let stream = EventStream::new("EXAMPLE_04").with_prefix("example04")?;
+    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    stream.provision(&client).await?;
 
     // One token ends everything: ctrl-c or SIGTERM.
     let shutdown = shutdown::on_signals();
-    let publisher = PublisherConfig::default()
-        .stream(stream)
-        .prefix(prefix.clone())
-        .source("order-service");
-    let relay = Relay::new(
-        SqlStore::new(db.clone()),
-        JetStreamPublisher::new(client.clone(), publisher),
-    );
-    let subscriber =
-        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix));
-    let inbox = Inbox::new(db.clone(), subscriber);
+    let config = PublisherConfig::default().source("order-service");
+    let publisher = stream.publisher(client.clone()).with_config(config);
+    let relay = Relay::new(SqlStore::new(db.clone()), publisher);
+    let inbox = Inbox::new(db.clone(), stream.subscriber(client));
 
     let app = axum::Router::new()
         .route("/orders/{product}/{units}", post(place_order))

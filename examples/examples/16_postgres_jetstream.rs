@@ -95,11 +95,11 @@ async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
 }
 
 /// A connection to NATS. The stream is made anew, as the schema is.
-async fn connect(stream: &str) -> Result<nats::async_nats::Client, Box<dyn std::error::Error>> {
+async fn connect(stream: &EventStream) -> Result<nats::async_nats::Client, Box<dyn std::error::Error>> {
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
     let client = nats::connect(url, nats::connect_options()).await?;
     let streams = nats::async_nats::jetstream::new(client.clone());
-    let _ = streams.delete_stream(stream).await;
+    let _ = streams.delete_stream(stream.name()).await;
     Ok(client)
 }
 
@@ -107,20 +107,14 @@ async fn connect(stream: &str) -> Result<nats::async_nats::Client, Box<dyn std::
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What relay and inbox have to say goes to `tracing`; without a subscriber it is lost.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    // A service keeps the defaults, `EVENTS` and `events`.
-    let (stream, prefix) = ("EXAMPLE_16", SubjectPrefix::new("example16")?);
 
-    // Tables and stream.
+    // Tables and stream. A service keeps the defaults, `EventStream::default()`: the stream `EVENTS` with the prefix `events`.
     let db = pool(10).await?;
     create_tables(&db).await?;
     outbox::migrate(&db).await?;
-    let client = connect(stream).await?;
-    nats::provision_stream(
-        &client,
-        &StreamSpec::default().name(stream).prefix(prefix.clone()),
-        Catalogue::linked()?.iter(),
-    )
-    .await?;
+    let stream = EventStream::new("EXAMPLE_16").with_prefix("example16")?;
+    let client = connect(&stream).await?;
+    stream.provision(&client).await?;
 
     // The service: order and event in one transaction. The closure sees the key that the database generated.
     let order = order::ActiveModel {
@@ -138,27 +132,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     println!("saved order {}", order.id);
 
-    // The relay, on a pool of its own: a busy service must not keep it waiting.
-    let relay = Relay::new(
-        SqlStore::new(pool(3).await?),
-        JetStreamPublisher::new(
-            client.clone(),
-            PublisherConfig::default().stream(stream).prefix(prefix.clone()),
-        ),
-    );
-
-    // The consumer. The hook is called after the commit; a service calls `run`, which ends with Ctrl-C or SIGTERM.
+    // The relay publishes what was committed, and the inbox runs the handlers. This program ends when the event has taken effect: the hook is called after
+    // the commit. A service calls `run`, which ends with Ctrl-C or SIGTERM.
     let shutdown = CancellationToken::new();
     let done = shutdown.clone();
-    let inbox = Inbox::new(
-        db.clone(),
-        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(stream).prefix(prefix)),
-    )
-    .on_handled(move |_| done.cancel());
-
-    // What cannot start ends the other too, with its error. What is in flight is finished before.
-    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
-    let report = runner.run_until(shutdown).await?;
+    let report = Runner::new()
+        // A pool of its own, so that a busy service does not keep the relay waiting.
+        .with_relay(Relay::new(
+            SqlStore::new(pool(3).await?),
+            stream.publisher(client.clone()),
+        ))
+        .with_inbox(Inbox::new(db.clone(), stream.subscriber(client)).on_handled(move |_| done.cancel()))
+        .run_until(shutdown)
+        .await?;
     println!(
         "relay published {}, inbox handled {}",
         report.relays[0].published, report.inboxes[0].handled

@@ -106,7 +106,7 @@ pub struct InboxConfig {
     pub unknown_event: UnknownEvent,
     /// How long the inbox remembers what it handled. It must exceed the time after which a message can still be delivered again: the stream's
     /// retention, which is checked at the start with an hour to spare. 1 min to 10 years, default 15 days: one more than a stream of
-    /// `outbox_nats::StreamSpec`. Each row has it as `expires_at`.
+    /// `outbox_nats::EventStream`. Each row has it as `expires_at`.
     pub retention: Duration,
     /// How often the inbox deletes rows that have expired, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
     /// 10 min.

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn the_defaults_of_inbox_and_stream_fit() {
         let handlers = [with(Strategy::MessageId)];
-        // The default of `outbox_nats::StreamSpec`.
+        // The default of `outbox_nats::EventStream`.
         let (problem, warning) = stream(&facts(Some(14 * DAY)), &handlers, &InboxConfig::default());
         assert!(problem.is_none() && warning.is_none(), "{problem:?} {warning:?}");
     }

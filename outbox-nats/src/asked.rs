@@ -1,26 +1,26 @@
-//! What the processes of a consumer have asked for, as its durable on the server says.
+//! Keeps the list of event types that the processes of a consumer have asked for, in the description of its durable.
 //!
-//! A durable's filter may be wider than what was asked for: servers before 2.10 take one filter, in fenced streams all event types of an aggregate share
-//! a subject, and numbered aggregates come whole. So the event types stand in the durable's description as well, which old servers keep too:
-//! `Reads events for an inbox. [asked for: order.placed, order.shipped]`. Names that take more than a description holds are replaced by codes of 8 characters,
-//! `[asked for: #89b1b62c0c1b4a51]`. More than about [`CODES_MAX`] event types are written as `*`.
+//! The filters of a durable do not tell, because they may select more: servers before 2.10 take one filter only, all event types of an aggregate share a
+//! subject in strong mode, and consumers that count an aggregate's messages take all of them. So the description of the durable lists the event types. Old
+//! servers keep it too. It reads `Reads events for an inbox. [asked for: order.placed, order.shipped]`. If the names do not fit, codes of 8 characters replace
+//! them: `[asked for: #89b1b62c0c1b4a51]`. If even the codes of more than about [`CODES_MAX`] event types do not fit, the list is `*`.
 //!
-//! Invariants: the list only grows, but by an operator's hand; who adds to it, or finds it written, waits for [`SETTLES`] before what he wants can be delivered,
-//! so that nobody still goes by what he read before ([`FRESH`]). A late write may undo an entry for up to [`HEALS`]; nobody relies on the lack of an entry for
-//! as long. Absent here: writing the list (`consumer`) and reading it (`oracle`).
+//! Invariants: only an operator's hand removes an entry. A process that adds an entry, or that finds its entry there already, waits for [`SETTLES`] before
+//! messages of this type may be delivered; by then no process relies on an older reading ([`FRESH`]). A late write of another program may undo an entry for up
+//! to [`HEALS`]; no process relies on a missing entry before that time is over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::subject::covers;
 
-/// How long a process goes by what it has read; and so how often it reads.
+/// How long a process relies on its last reading, and so how often it reads.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Time after which every process goes by what was written, also if the server that answers it is a little behind.
+/// Time after which every process has read a change, even from a server that is a little behind.
 pub(crate) const SETTLES: Duration = Duration::from_millis(1_250);
 
-/// Time in which a process sees that its entry is gone, and has written it again: [`FRESH`], and two requests.
+/// Time in which a process notices that its entry is gone and writes it again: [`FRESH`], and two requests.
 pub(crate) const HEALS: Duration = Duration::from_secs(3);
 
 /// Longest description that servers take, in bytes.
@@ -28,17 +28,17 @@ const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 const OPENS: &str = "[asked for: ";
 const CLOSES: &str = "]";
-/// Stands for a list that would be too long.
+/// The list when even codes would be too long.
 const EVERYTHING: &str = "*";
 
 /// Begins a run of codes.
 const CODED: char = '#';
 /// Hexadecimal digits of a code.
 const CODE_DIGITS: usize = 8;
-/// How many codes a description holds at least, unless an operator has written much else there.
+/// Number of codes that a description holds at least, unless an operator has written a long text there.
 pub(crate) const CODES_MAX: usize = 500;
 
-/// What was asked for: event types, and filters of a durable that came without a list. A code stands here with a [`CODED`] of its own.
+/// The list: event types, and the filters of a durable that has no list. Each code is an item that begins with [`CODED`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked(BTreeSet<String>);
 
@@ -47,7 +47,7 @@ impl Asked {
         Self(event_types.into_iter().collect())
     }
 
-    /// Reads a durable. Without a list, those of its filters count that select one event type each.
+    /// Reads the list of a durable. If it has none, the filters that select a single event type stand for it.
     pub(crate) fn of(description: Option<&str>, filters: impl IntoIterator<Item = String>) -> Self {
         match description.and_then(list) {
             Some((_, list)) => Self::new(
@@ -68,7 +68,7 @@ impl Asked {
         }
     }
 
-    /// Whether a message is among it. An event type is told by its filter as well as by a subject.
+    /// Whether the list covers a message, by its event type or by its subject.
     pub(crate) fn names(&self, event_type: &str, subject: &str) -> bool {
         let is_coded = |name| self.0.contains(&code(name));
         self.is_everything()
@@ -83,13 +83,13 @@ impl Asked {
         self.0.contains(EVERYTHING)
     }
 
-    /// Adds to it.
+    /// Adds event types.
     pub(crate) fn with(mut self, event_types: impl IntoIterator<Item = String>) -> Self {
         self.0.extend(event_types);
         self
     }
 
-    /// Writes it behind what else the description says.
+    /// Writes the list behind the rest of the description.
     pub(crate) fn describe(&self, description: Option<&str>) -> String {
         let text = match description.and_then(list) {
             Some((text, _)) => text,
@@ -127,7 +127,7 @@ impl Asked {
     }
 }
 
-/// What an item of a list stands for.
+/// Splits an item into the codes that it holds; any other item is one by itself.
 fn items(item: &str) -> Vec<String> {
     let Some(run) = item.strip_prefix(CODED) else {
         return vec![item.to_owned()];
@@ -139,7 +139,7 @@ fn items(item: &str) -> Vec<String> {
         .collect()
 }
 
-/// Stands for a name where there is no room. 32 bits of FNV-1a: with 500 names on the list, one unknown type in ten million is taken for one of them.
+/// The code of a name: 32 bits of FNV-1a. With 500 names on the list, one unknown type in ten million is mistaken for one of them.
 fn code(name: &str) -> String {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -147,14 +147,14 @@ fn code(name: &str) -> String {
     format!("{CODED}{hash:0width$x}", width = CODE_DIGITS)
 }
 
-/// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. On a fenced stream its messages come on other subjects.
+/// The event type that a filter `<prefix>.<aggregate type>.*.<event name>` selects. In strong mode its messages arrive on other subjects.
 fn of_one_type(filter: &str) -> Option<String> {
     let mut tokens = filter.rsplit('.');
     let (name, any, aggregate) = (tokens.next()?, tokens.next()?, tokens.next()?);
     (any == "*").then(|| format!("{aggregate}.{name}"))
 }
 
-/// What stands before the list of a description, and the list.
+/// Splits a description into the text before the list and the list.
 fn list(description: &str) -> Option<(&str, &str)> {
     let (text, list) = description.rsplit_once(OPENS)?;
     let (list, _) = list.split_once(CLOSES)?;

@@ -1,8 +1,8 @@
-//! Connects to NATS, with the caller's own options for authentication and TLS.
+//! Connects to NATS with the caller's own options for authentication and TLS.
 //!
-//! Invariants: a wrong address or password is an error at start and not an endless retry, and what the server reports asynchronously
-//! reaches the log: a denied permission shows nowhere else, the publish just times out. No secret is formatted. Absent here: any
-//! option of our own for credentials or certificates; `async_nats::ConnectOptions` has them all.
+//! Invariants: a wrong address or password is an error at start and not an endless retry. Whatever the server reports asynchronously reaches the log; a denied
+//! permission shows nowhere else, because the publish just times out. No secret is formatted. There are no options of our own for credentials or certificates:
+//! `async_nats::ConnectOptions` has them all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use crate::subject::percent_decode;
 /// Time between pings on an otherwise silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Options to start from: the connection is called `outbox`; its send buffer holds one window of 1024 messages, because what is in
-/// there when the connection breaks is delivered after the reconnection; and a silent server is given up after two pings of 10 s
-/// without an answer, instead of 60 s.
+/// Options to start from.
 ///
-/// Add what the server asks for:
+/// The connection is called `outbox`. Its send buffer holds one window of 1024 messages, because messages that are in there when the connection breaks are
+/// sent after the reconnection. A silent server is given up after two pings of 10 s without an answer; the default of async-nats is 60 s.
+///
+/// Add the credentials that the server asks for:
 ///
 /// ```no_run
 /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +37,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
-/// server, the address (`tls://`) or the options ask for it; we do not force it, so set `require_tls(true)` for every server that is not on
+/// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
 /// this machine. Keep `retry_on_initial_connect` off unless the service may start without its broker: with it a wrong address or
 /// password is retried for ever instead of being reported.
 #[must_use]
@@ -49,24 +50,24 @@ pub fn connect_options() -> ConnectOptions {
 
 /// Connects, and logs what happens to the connection.
 ///
-/// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, but for two
-/// things. The event callback is replaced by our logging, because async-nats keeps one only; to see events too, use
-/// [`connect_with_events`]. And credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
+/// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, with two
+/// exceptions. The event callback is replaced by our logging, because async-nats keeps only one; to see events too, use
+/// [`connect_with_events`]. Credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
 /// used for all servers; async-nats itself ignores them.
 ///
-/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection like it at its first use, which it can drop
-/// with everything that is queued in it, and it learns from both what the server does not permit. With a client that was made in another way
-/// it works too, but a denied permission looks like a silent server, and an abandoned message may arrive later.
+/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection with the same options at its first use. It can drop that
+/// connection with all queued messages, and it learns of denied permissions from both. A client that was made in another way works too, but then a denied
+/// permission looks like a silent server, and an abandoned message may arrive later.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if no server can be reached, or it refuses us. Not while `retry_on_initial_connect` is set.
+/// [`ConnectError`] if no server can be reached or the server refuses the credentials. Never while `retry_on_initial_connect` is set.
 pub async fn connect(servers: impl ToServerAddrs, options: ConnectOptions) -> Result<Client, ConnectError> {
     connect_with_events(servers, options, |_| {}).await
 }
 
-/// As [`connect`], and calls `on_event` for each event after it was logged, also for events of the connections that publishers open. The
-/// callback must not block: events that find the queue of 128 full are dropped.
+/// As [`connect`], and calls `on_event` for each event after it was logged. Events of the connections that publishers open are included. The callback must
+/// not block: an event is dropped if 128 others are waiting.
 ///
 /// # Errors
 ///
@@ -110,7 +111,7 @@ pub async fn connect_with_events(
     Ok(client)
 }
 
-/// Host and port. The URL itself may hold a password.
+/// Host and port of a server. Its URL may hold a password, so the URL is never shown.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
 }
@@ -155,7 +156,7 @@ impl ConnectError {
         Self { servers, source }
     }
 
-    /// What failed, as async-nats classifies it; a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
+    /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
     #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         let is_handshake = std::error::Error::source(&self.source)

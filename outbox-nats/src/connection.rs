@@ -1,10 +1,11 @@
-//! The connection that a publisher sends on, which it can drop with everything that is queued in it.
+//! The connection that a publisher sends on. It can be dropped together with all queued messages.
 //!
-//! A client of async-nats is a handle to a task that owns the socket and a queue of messages. The task outlives all handles until its queue
-//! is sent, also over reconnections, and a request to reconnect waits behind the queue. So a publisher of a known client (one made by
-//! [`connect`](crate::connect)) opens a connection of its own, whose tasks run on one thread of their own: when the thread ends, queue and socket
-//! are gone. Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]; a line that was closed sends nothing more,
-//! except what the operating system has already taken. Absent here: sending (`publisher`) and reports of the server (`reports`).
+//! A client of async-nats is a handle to a task that owns the socket and a queue of messages. The task outlives all handles until its queue is sent, even over
+//! reconnections, and a request to reconnect waits behind the queue. So a publisher of a known client (one made by [`connect`](crate::connect)) opens a
+//! connection of its own, whose tasks run on a thread of their own. When that thread ends, queue and socket are gone.
+//!
+//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line sends nothing more, except bytes that the operating system has
+//! already taken.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -23,10 +24,10 @@ const FIRST_CONNECT: Duration = Duration::from_secs(2);
 /// Bound on closing a line. The thread only drops what it holds.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How long the given client is asked for its servers. It answers at once, or not before it is connected again.
+/// How long the given client is asked for its servers. It answers at once, or only after it is connected again.
 const ASK_SERVERS: Duration = Duration::from_millis(100);
 
-/// How a client was made: enough to make another one like it.
+/// How a client was made, so that another one can be made in the same way.
 pub(crate) struct Origin {
     pub(crate) servers: Vec<ServerAddr>,
     /// With the event callback that fills `reports`.
@@ -56,19 +57,19 @@ impl Origin {
     }
 }
 
-/// Where a publisher sends. Opened by the first use.
+/// The place that a publisher sends to. The first use opens it.
 pub(crate) struct Line {
     /// The client that the publisher was given.
     given: Client,
     origin: Option<Arc<Origin>>,
     ack_timeout: Duration,
     inflight_max: usize,
-    /// Where the given client could connect, when it was last asked.
+    /// Servers that the given client knew when it was last asked.
     servers: Mutex<Vec<ServerAddr>>,
     current: Mutex<Slot>,
 }
 
-/// One connection, once it is open.
+/// A connection that is open, or not yet.
 pub(crate) type Slot = Arc<OnceCell<Live>>;
 
 /// An open connection.
@@ -104,12 +105,12 @@ impl Line {
         self.origin.as_deref().map(|origin| &*origin.reports)
     }
 
-    /// The present connection; keep it for one publish, and pass it to [`Self::open`].
+    /// The present connection. Keep it for one publish and pass it to [`Self::open`].
     pub(crate) fn slot(&self) -> Slot {
         self.current().clone()
     }
 
-    /// Opens the connection unless it is, and waits a moment for a new one to be established. Look at the state afterwards.
+    /// Opens the connection unless it is open, and waits up to [`FIRST_CONNECT`] until it is established. The caller must look at its state afterwards.
     pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
         let live = slot
             .get_or_init(|| async {
@@ -134,7 +135,7 @@ impl Line {
         if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
             let mut changes = reports.watch();
             let connected = async {
-                // The report and the state are written one after the other, so the state is looked at again a moment later.
+                // The client reports the event before it writes the state, so the state is read again a moment later.
                 while live.client.connection_state() == State::Pending {
                     let _ = timeout(Duration::from_millis(20), changes.changed()).await;
                 }
@@ -147,7 +148,7 @@ impl Line {
     /// Drops the connection and what is queued in it, and opens another one.
     pub(crate) async fn renew(&self) {
         if self.origin.is_none() {
-            // Somebody else's client: the most that can be asked of it. It waits while the client's queue is full.
+            // A client of unknown origin can only be asked to reconnect. The call waits while the client's queue is full.
             let _ = timeout(CLOSE, self.given.force_reconnect()).await;
             return;
         }
@@ -164,7 +165,7 @@ impl Line {
         self.open(&self.slot()).await;
     }
 
-    /// Those of the origin and those of their cluster, which the given client was told by a server: the one that it was made with may be gone.
+    /// The servers that the client was made with, and the others of their cluster, which a server has told it. The first ones may be gone.
     async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
         let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,14 +222,14 @@ impl Thread {
                 return;
             };
             runtime.block_on(async move {
-                // Returns at once: the connection is made in the background, and again whenever it breaks.
+                // Returns at once. The connection is made in the background, and made again whenever it breaks.
                 if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
                     && opened.send((client, tokio::runtime::Handle::current())).is_ok()
                 {
                     let _ = ending.wait_for(|end| *end).await;
                 }
             });
-            // Drops all tasks, with the socket and the queue, and waits for nothing.
+            // Drops all tasks with the socket and the queue, without waiting.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()

@@ -1,11 +1,10 @@
-//! The durable consumer on the server: what it must be like, and how an existing one gets there.
+//! Creates the durable consumer on the server, or changes an existing one until it fits.
 //!
-//! Invariants: filters and the list of what was asked for are only ever widened, the list before the filters; after an update the server's own account of the consumer is checked, because
-//! servers silently ignore settings they do not know: 2.9 takes several filters and then delivers everything.
+//! Invariants: filters and the list of event types (`asked`) only grow, and the list grows first. After an update the server's own account of the consumer is
+//! checked, because servers silently ignore settings that they do not know: 2.9 accepts several filters and then delivers everything.
 //!
-//! A server takes whatever is written last. So a program whose write arrives late undoes what others have written since it read. Who has written reads again
-//! after a moment, and every subscription has what it needs looked at and restored while it lasts (`oracle`). Absent here: the stream (`provision`) and receiving
-//! (`subscription`).
+//! A server keeps the last configuration that is written. So a program whose write arrives late undoes the changes that others have made since it read. For
+//! that reason a writer reads its change back after a moment, and each subscription has its needs checked and restored while it lasts (`oracle`).
 
 use std::time::Duration;
 
@@ -18,22 +17,22 @@ use outbox_core::{ConsumerSpec, SubscriberError};
 use tokio::time::sleep;
 
 use crate::asked::{self, Asked};
+use crate::failure::{configuration, interrupted};
 use crate::filters::{filters_of_pull, with_filters};
 use crate::outcome::is_temporary;
-use crate::provision::{Provisioning, captures};
-use crate::subject::{SubjectPrefix, without_covered};
-use crate::subscriber::{configuration, interrupted};
+use crate::stream::Provisioning;
+use crate::subject::{SubjectPrefix, captures, without_covered};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
-/// Redelivered without end: after a limit the server would forget the message while its metrics look clean.
+/// No limit of deliveries: beyond a limit the server would drop the message while its metrics look clean.
 const UNLIMITED: i64 = -1;
 
-/// Times that a consumer is read and written before somebody else has to be asked what goes on.
+/// Times that a consumer is read and written before we give up against programs that change it at the same time.
 const ROUNDS: usize = 8;
 
-/// Time after which what others have written over is seen. They read a moment before they write.
+/// Time after which a change that others have overwritten can be seen. They read a moment before they write.
 const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
 
 /// The consumer that is needed.
@@ -51,7 +50,7 @@ pub(crate) struct Durable {
 impl Durable {
     /// Creates, updates or checks the consumer.
     ///
-    /// What is written is read again after a moment: another process that read before it and wrote after it has overwritten it.
+    /// Each change is read back after a moment: another process may have read before it and written after it.
     pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
         let name = &self.spec.name;
         let (mut is_fitted, mut has_settled) = (false, false);
@@ -70,7 +69,7 @@ impl Durable {
                 .clone()
                 .into_iter()
                 .chain(self.lacks(&seen))
-                // Others may want them otherwise, and have the last word.
+                // Other processes may want other bounds. The last one to write wins.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
                 .collect();
             let filters = self.widened(&seen);
@@ -95,7 +94,7 @@ impl Durable {
                 self.was_narrowed();
             }
             if asks.is_some() {
-                // Nothing more is delivered than before, so a crash here leaves nothing but an event type that seems to be asked for.
+                // The filters are still the old ones. A crash here leaves an entry for an event type that nobody may want, and nothing else.
                 let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
                 self.create(pull::Config { description, ..seen }).await?;
                 sleep(asked::SETTLES).await;
@@ -112,7 +111,8 @@ impl Durable {
         })
     }
 
-    /// Writes what others have undone, if they have. Settings that others may want otherwise are left alone, and a consumer that is gone is not made.
+    /// Restores filters and entries of the list that other programs have undone. It leaves bounds alone, which others may want otherwise, and does not create a
+    /// missing consumer.
     pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
         let seen = self.check_fixed(seen)?;
         let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
@@ -137,7 +137,7 @@ impl Durable {
             consumer = name,
             "somebody has undone what this process wants, it is restored: {changes}"
         );
-        // Both at once, so that the filter is narrow for as short as possible. No process says meanwhile that nobody has asked (`asked::HEALS`).
+        // List and filter in one write, so that the filter is narrow for the shortest time. Meanwhile no process relies on the missing entry (`asked::HEALS`).
         self.store(config).await?;
         if is_narrowed {
             self.was_narrowed();
@@ -171,18 +171,18 @@ impl Durable {
         Ok(())
     }
 
-    /// What was asked for so far.
+    /// The list on the server.
     fn asked_so_far(seen: &pull::Config) -> Asked {
         Asked::of(seen.description.as_deref(), filters_of_pull(seen))
     }
 
-    /// What is asked for, with this consumer's event types.
+    /// The list on the server with this consumer's event types added.
     fn asked_in(&self, seen: &pull::Config) -> Asked {
         let types = self.spec.events.iter().map(|event| event.event_type());
         Self::asked_so_far(seen).with(types)
     }
 
-    /// Which event types nobody has asked for yet.
+    /// The event types that are not on the list yet.
     fn asks(&self, seen: &pull::Config) -> Option<String> {
         let asked = Self::asked_so_far(seen);
         let new: Vec<String> = self
@@ -244,7 +244,7 @@ impl Durable {
         })
     }
 
-    /// Which filters an existing consumer lacks.
+    /// The filters that an existing consumer lacks.
     fn lacks(&self, seen: &pull::Config) -> Option<String> {
         let filters = filters_of_pull(seen);
         let lacking = without_covered(
@@ -262,7 +262,7 @@ impl Durable {
         })
     }
 
-    /// Says that the filter did not have what it had before.
+    /// Logs that a filter that was there before was missing for a moment.
     fn was_narrowed(&self) {
         tracing::error!(
             consumer = self.spec.name,
@@ -270,20 +270,20 @@ impl Durable {
         );
     }
 
-    /// The filters of an existing consumer, and what they lack.
+    /// The filters of an existing consumer together with those that it lacks.
     fn widened(&self, seen: &pull::Config) -> Vec<String> {
         let filters = filters_of_pull(seen).into_iter();
         without_covered(filters.chain(self.filters.iter().cloned()))
     }
 
-    /// Whether each event type has a filter of its own. Who wrote it has waited for [`asked::SETTLES`] before.
+    /// Whether each event type has a filter of its own. The process that wrote such a filter had waited for [`asked::SETTLES`].
     fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
         let mut events = self.spec.events.iter();
         events.all(|event| filters.contains(&self.prefix.filter(event)))
     }
 
-    /// What else an existing consumer must have, each with the value seen and the value needed.
+    /// Settings that an existing consumer must have, each with the value seen and the value needed.
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
         let mut changes = Vec::new();
         let mut need = |wrong: bool, setting: &str, seen: String, needed: String| {
@@ -332,7 +332,7 @@ impl Durable {
         changes
     }
 
-    /// A configuration with everything we need; what else it says stays.
+    /// A configuration with the settings that we need. All others stay as they are.
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
         let config = pull::Config {
             ack_wait: self.spec.ack_wait,
@@ -346,7 +346,7 @@ impl Durable {
         with_filters(config, filters, self.many_filters, self.stream_subjects())
     }
 
-    /// Writes the consumer and verifies what the server made of it.
+    /// Writes the consumer and checks the configuration that the server has kept.
     async fn store(&self, config: pull::Config) -> Result<(), SubscriberError> {
         let name = &self.spec.name;
         let asked = filters_of_pull(&config);
@@ -403,7 +403,7 @@ impl Durable {
             .map_err(|error| interrupted(format!("consumer `{name}` cannot be opened"), error))
     }
 
-    /// What an operator must do when we may not.
+    /// The error for a process without the right to change consumers. It has the command for an operator.
     fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
         let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
         let filters: Vec<String> = filters_of_pull(config)
@@ -442,7 +442,7 @@ impl Durable {
     }
 }
 
-/// The server's account of a consumer, as the type that we write.
+/// The configuration of a consumer on the server, as the type that we write.
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
     // It was opened as a pull consumer, so this cannot fail; a default would show as a missing filter.
     pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()

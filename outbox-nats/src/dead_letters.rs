@@ -1,7 +1,7 @@
-//! A stream for copies of dead letters, beside the table that is the truth.
+//! Publishes copies of a consumer's dead letters to a stream of their own. The table of the inbox stays the truth.
 //!
-//! Invariants: a copy carries nothing that the server would act on except what is set here (an original's `Nats-Rollup` would delete
-//! the copies before it); whatever was delivered, its subject is literal and bounded, and nothing panics. Absent here: deciding what is dead-lettered.
+//! Invariants: a copy carries no header that the server would act on, except those that are set here; an original's `Nats-Rollup` would delete the earlier
+//! copies. Whatever the original held, the subject of its copy is literal and bounded, and nothing panics.
 
 use std::future::{Future, IntoFuture as _};
 use std::pin::Pin;
@@ -17,16 +17,18 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink, MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::outcome::Attempt;
-use crate::provision::{ProvisionError, Provisioning, StreamReport, StreamSpec, provision_stream};
+use crate::provision::{ProvisionError, StreamReport};
+use crate::setters::setters;
+use crate::stream::{EventStream, Provisioning};
 use crate::subject::{SubjectPrefix, encode_token};
 
 /// Name of the stream unless configured otherwise.
 const DEFAULT_STREAM: &str = "DEAD_LETTERS";
 
-/// Stands for the event type of what has none. No event type is one token, so this is none.
+/// Stands in the subject for a missing event type. It has one token, which no event type has.
 const NO_EVENT_TYPE: &str = "unreadable";
 
-/// Longest event type that becomes tokens; ours have 129 bytes, what others send may have any number.
+/// Longest event type that is used in a subject, in bytes. Ours have at most 129; those of other senders may have any length.
 const EVENT_TYPE_BYTES_MAX: usize = 256;
 
 /// Headers that are added to those of the original.
@@ -66,46 +68,19 @@ impl Default for DeadLetterConfig {
 }
 
 impl DeadLetterConfig {
-    /// Sets [`Self::stream`].
-    #[must_use]
-    pub fn stream(mut self, stream: impl Into<String>) -> Self {
-        self.stream = stream.into();
-        self
-    }
-
-    /// Sets [`Self::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// Sets [`Self::max_age`].
-    #[must_use]
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// Sets [`Self::replicas`].
-    #[must_use]
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Sets [`Self::provisioning`].
-    #[must_use]
-    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
-        self.provisioning = provisioning;
-        self
-    }
-
-    /// Sets [`Self::ack_timeout`].
-    #[must_use]
-    pub fn ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
+    setters! {
+        /// Sets [`Self::stream`](#structfield.stream).
+        stream(stream: impl Into<String>),
+        /// Sets [`Self::prefix`](#structfield.prefix).
+        prefix(prefix: SubjectPrefix),
+        /// Sets [`Self::max_age`](#structfield.max_age).
+        max_age(max_age: Duration),
+        /// Sets [`Self::replicas`](#structfield.replicas).
+        replicas(replicas: usize),
+        /// Sets [`Self::provisioning`](#structfield.provisioning).
+        provisioning(provisioning: Provisioning),
+        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
+        ack_timeout(ack_timeout: Duration),
     }
 }
 
@@ -146,27 +121,20 @@ impl DeadLetterStream {
         }
     }
 
-    /// Creates or checks the stream, as [`provision_stream`]; call it at the start.
+    /// Creates or checks the stream, as [`EventStream::provision`] does for events; call it at the start.
     ///
     /// # Errors
     ///
-    /// As [`provision_stream`].
+    /// As [`EventStream::provision`].
     pub async fn provision(&self) -> Result<StreamReport, ProvisionError> {
-        let DeadLetterConfig {
-            stream,
-            prefix,
-            max_age,
-            replicas,
-            provisioning,
-            ..
-        } = &self.config;
-        let spec = StreamSpec::default()
-            .name(stream)
-            .prefix(prefix.clone())
-            .max_age(*max_age)
-            .replicas(*replicas)
-            .provisioning(*provisioning);
-        provision_stream(&self.client, &spec, []).await
+        let stream = EventStream {
+            prefix: self.config.prefix.clone(),
+            max_age: self.config.max_age,
+            replicas: self.config.replicas,
+            provisioning: self.config.provisioning,
+            ..EventStream::new(&self.config.stream)
+        };
+        stream.provision_for(&self.client, []).await
     }
 
     fn subject(&self, letter: &DeadLetterCopy) -> String {
@@ -197,7 +165,7 @@ impl DeadLetterStream {
             stream: &self.config.stream,
             subject: &subject,
         };
-        // The client would queue it and send it whenever it is connected again.
+        // Otherwise the client would queue the copy and send it after the reconnection.
         if self.client.connection_state() != State::Connected {
             return Err(attempt.not_connected());
         }
@@ -213,7 +181,7 @@ impl DeadLetterStream {
             .await
             .map_err(|_| attempt.no_room(waited))?
             .map_err(|error| attempt.failure(error))?;
-        // From here on the copy may be stored, whatever happens; a repetition carries its id.
+        // From here on the copy may be stored, whatever happens. If it is sent again, it has the same id.
         let answer = timeout_at(deadline, acknowledgement.into_future())
             .await
             .map_err(|_| attempt.unconfirmed(waited))?
@@ -232,7 +200,7 @@ impl DeadLetterSink for DeadLetterStream {
     }
 }
 
-/// The original's headers and ours. What NATS cannot carry, and what its server would act on, is left out.
+/// The original's headers and ours, without those that NATS cannot carry and those that its server would act on.
 fn headers(letter: &DeadLetterCopy, stream: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &letter.incoming.headers {
@@ -253,7 +221,7 @@ fn headers(letter: &DeadLetterCopy, stream: &str) -> HeaderMap {
         (NATS_MESSAGE_ID, letter.copy_id()),
         (NATS_EXPECTED_STREAM, one_line(stream)),
     ] {
-        // Replaces one of the original, which may be a copy itself.
+        // Replaces the header if the original has it, because the original may be a copy itself.
         headers.insert(name, HeaderValue::from(value));
     }
     headers

@@ -1,11 +1,12 @@
-//! Fenced publishing: the server itself refuses what would stand out of order.
+//! Publishes in strong mode: the server itself refuses messages that would stand out of order.
 //!
-//! All sequenced messages of an aggregate go to one subject, each with the stream sequence that the subject's last message is expected to have. So a message
-//! that a relay left on the wire, and that arrives after another relay has gone on, is refused however late it is; the duplicate window alone
-//! forgets it. Invariants: a refusal counts as stored only if the message itself is found on the subject, and is sent again only at the
-//! stream sequence that was just looked up. Absent here: sending (`publisher`).
+//! All sequenced messages of an aggregate go to one subject. Each message names the stream sequence of the message before it on that subject. So a message that
+//! a relay left on the wire is refused once another relay has gone on, however late it arrives. The duplicate window alone would forget it.
 //!
-//! What was found on the subject, for a message without a remembered stream sequence or after a refusal:
+//! Invariants: a refused message counts as stored only if it is found on the subject. It is sent again only with the stream sequence that was just looked up.
+//!
+//! The table shows what follows from the last message of the subject. The subject is read for a message whose stream sequence is not remembered, and after a
+//! refusal.
 //!
 //! | last message of the subject | then |
 //! |---|---|
@@ -14,16 +15,14 @@
 //! | a lower sequence | send, expecting its stream sequence |
 //! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
 //!
-//! The search begins an hour before the message was recorded, for clocks that differ. It is what tells a late copy from a message that became a dead letter
-//! and overtaken: the latter is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
-//! aggregate's subject too, and carry an old sequence; so they are searched for after each refusal. Not fenced are unsequenced messages
-//! and fixed subjects: they keep their subjects.
+//! The search begins an hour before the message was recorded, because clocks differ. It distinguishes a late copy from a message that became a dead letter
+//! and was overtaken. An overtaken message is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
+//! aggregate's subject too, with an old sequence, so they are searched for after each refusal. Unsequenced messages and messages with a fixed subject are
+//! not fenced; they keep their subjects.
 //!
-//! Servers check in different order: 2.9 answers a known id with duplicate whatever is expected, newer ones refuse the expectation first, and
-//! clusters check ids first. Both ways lead to the same receipt.
+//! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first, and newer single servers compare the stream sequence first.
+//! Both ways lead to the same receipt.
 
-use std::collections::HashMap;
-use std::mem;
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -36,60 +35,29 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::log;
 use crate::outcome::{Attempt, is_wrong_last_sequence};
-use crate::publisher::{JetStreamPublisher, PublisherConfig};
-
-/// Most aggregates whose last stream sequence is remembered. Others cost one look-up more. About 20 MB at the longest usual ids.
-pub(crate) const STREAM_SEQUENCES_MAX: usize = 65_536;
+use crate::publisher::JetStreamPublisher;
+use crate::stream::EventStream;
 
 /// Times a message is sent before the relay is told to come back.
 const TRIES_MAX: u32 = 3;
 
-/// Most that the clocks of database and broker may differ.
+/// Largest difference between the clocks of database and broker that is allowed for.
 const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Last stream sequences by subject: two generations, of which the older is dropped when the younger is full.
-#[derive(Debug, Default)]
-pub(crate) struct StreamSequences {
-    young: HashMap<String, u64>,
-    old: HashMap<String, u64>,
-}
-
-impl StreamSequences {
-    fn get(&self, subject: &str) -> Option<u64> {
-        self.young.get(subject).or_else(|| self.old.get(subject)).copied()
-    }
-
-    fn set(&mut self, subject: &str, stream_sequence: u64) {
-        if let Some(known) = self.young.get_mut(subject) {
-            *known = stream_sequence;
-            return;
-        }
-        if self.young.len() >= STREAM_SEQUENCES_MAX / 2 {
-            self.old = mem::take(&mut self.young);
-        }
-        self.young.insert(subject.to_owned(), stream_sequence);
-    }
-
-    fn forget(&mut self, subject: &str) {
-        self.young.remove(subject);
-        self.old.remove(subject);
-    }
-}
-
-/// What the subject says about a message.
+/// Whether a message is on its subject.
 enum Standing {
     Stored(Receipt),
-    /// Not stored; the last stream sequence, 0 if there is none.
+    /// It is not stored. This is the last stream sequence of the subject, 0 if there is none.
     After(u64),
 }
 
 impl JetStreamPublisher {
-    /// Whether the order of messages on the aggregate's subject includes this one.
+    /// Whether the server has to keep this message in order.
     pub(crate) fn is_fenced(&self, message: &Message) -> bool {
-        self.config().fenced && message.sequence.is_some() && message.subject.is_none()
+        self.stream().fenced && message.sequence.is_some() && message.subject.is_none()
     }
 
-    /// Publishes behind the last message of the subject. `encode` makes the message anew for each try.
+    /// Publishes a message behind the last one of its subject. `encode` builds the message again for each try.
     pub(crate) async fn send_fenced(
         &self,
         message: &Message,
@@ -99,7 +67,7 @@ impl JetStreamPublisher {
         encode: impl Fn() -> Result<PublishMessage, PublishError>,
     ) -> Result<Receipt, PublishError> {
         let first = message.sequence == Some(1) && !is_replay(message);
-        // A first message is almost always new, so it does not look first.
+        // The first message of an aggregate is almost always new, so its subject is not read first.
         let mut expected = self.stream_sequences().get(&subject).or(first.then_some(0));
         let mut refused = None;
         for _ in 0..TRIES_MAX {
@@ -119,7 +87,7 @@ impl JetStreamPublisher {
             );
             match self.send(attempt, subject.clone(), publish, deadline).await {
                 Ok(receipt) if receipt.duplicate => {
-                    // An older stream sequence than the last one, perhaps; the next message looks.
+                    // The receipt may name an older stream sequence than the last one, so the next message reads the subject.
                     self.stream_sequences().forget(&subject);
                     return Ok(receipt);
                 }
@@ -146,7 +114,7 @@ impl JetStreamPublisher {
         })
     }
 
-    /// Looks at the last message of the subject, and further where it proves nothing.
+    /// Reads the last message of the subject, and searches the subject if that proves nothing.
     async fn standing(
         &self,
         message: &Message,
@@ -192,11 +160,13 @@ impl JetStreamPublisher {
             .map_err(|_| attempt.unconfirmed(self.config().ack_timeout))?
     }
 
-    /// Whether the last message of a subject can be read, and a subject be searched, before the first message needs it. The search makes a consumer
-    /// and deletes it, as each search does.
+    /// Checks that the last message of a subject can be read and that a subject can be searched, before the first message needs it. The search creates a
+    /// consumer and deletes it, as every search does.
     pub(crate) async fn check_fence(&self) -> Result<(), PublishError> {
-        let PublisherConfig { stream, prefix, .. } = self.config();
-        // Nothing is published on it; an answer is all that is wanted.
+        let EventStream {
+            name: stream, prefix, ..
+        } = self.stream();
+        // No message is on this subject. Any answer shows that the request is permitted.
         let subject = format!("{prefix}.outbox-preflight");
         self.read_last(stream, &subject).await?;
         let now = OffsetDateTime::now_utc();
@@ -215,7 +185,7 @@ impl JetStreamPublisher {
         })
     }
 
-    /// The last message of the subject, from the stream's leader: a replica may not know it yet.
+    /// Reads the last message of the subject from the stream's leader, because a replica may not know it yet.
     async fn read_last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, PublishError> {
         let api = format!("$JS.API.STREAM.MSG.GET.{stream}");
         let denied = || self.is_denied(&api);
@@ -267,22 +237,4 @@ impl JetStreamPublisher {
 
 fn is_replay(message: &Message) -> bool {
     message.id.as_uuid() != message.event_id.as_uuid()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remembered_stream_sequences_are_bounded_and_the_recent_ones_stay() {
-        let mut stream_sequences = StreamSequences::default();
-        for n in 0..200_000_u64 {
-            stream_sequences.set(&n.to_string(), n);
-            assert!(stream_sequences.young.len() + stream_sequences.old.len() <= STREAM_SEQUENCES_MAX);
-        }
-        assert_eq!(stream_sequences.get("199999"), Some(199_999));
-        assert_eq!(stream_sequences.get("1"), None);
-        stream_sequences.forget("199999");
-        assert_eq!(stream_sequences.get("199999"), None);
-    }
 }

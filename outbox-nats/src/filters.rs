@@ -1,12 +1,12 @@
-//! Filters of a durable, as servers understand them.
+//! Writes the filters of a durable in the way that its server understands.
 //!
-//! Invariant: what is written covers all that is wanted. Absent here: which ones are wanted (`source`), and reading and writing (`consumer`).
+//! Invariant: the written filters select every wanted message; they may select more.
 
 use async_nats::jetstream::consumer::pull;
 
 use crate::subject::{covers, narrowest_cover, without_covered};
 
-/// The filters of a consumer; without any it receives everything.
+/// The filters of a consumer. A consumer without filters receives everything.
 pub(crate) fn filters_of(filter_subject: &str, filter_subjects: &[String]) -> Vec<String> {
     if !filter_subjects.is_empty() {
         return without_covered(filter_subjects.iter().cloned());
@@ -47,7 +47,7 @@ pub(crate) fn with_filters(
             ..config
         },
         _ => {
-            // Old servers refuse a filter that is not within one subject of the stream; then only everything is left.
+            // Old servers refuse a filter that spans several subjects of the stream. Then the consumer receives everything.
             let cover = narrowest_cover(filters.iter().map(String::as_str))
                 .filter(|cover| stream_subjects.iter().any(|subject| covers(subject, cover)))
                 .unwrap_or_default();

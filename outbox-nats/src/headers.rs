@@ -1,7 +1,7 @@
-//! Headers between the codec of `outbox-core` and async-nats.
+//! Converts headers between the codec of `outbox-core` and async-nats.
 //!
-//! The codec's headers go out as they are, plus the two that JetStream acts on. Invariant: no input panics; async-nats asserts
-//! on line breaks where a text is converted, so names are parsed and values are looked at before. Absent here: what the headers mean.
+//! The codec's headers go out as they are, and the two that JetStream acts on are added. Invariant: no input panics. async-nats asserts that a text has no line
+//! breaks when it converts it, so names are parsed and values are checked here first.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub(crate) fn encode(
         // Each name occurs once, so nothing is replaced.
         let value = owned_value(&name, value)?;
         let name = match name {
-            // A name of the codec's own: no copy of it.
+            // The codec's own names are static, so they are not copied.
             Cow::Borrowed(name) => HeaderName::from_static(name),
             Cow::Owned(name) => parse_name(&name)?,
         };
@@ -55,7 +55,7 @@ pub(crate) fn decode(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
-    // async-nats takes the empty name, which would end the header block early.
+    // async-nats accepts an empty name, which would end the header block early.
     if name.is_empty() {
         return Err(HeaderError::Empty);
     }
@@ -65,7 +65,7 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderError> {
     })
 }
 
-/// Moves the text. What async-nats would panic on is an error.
+/// Turns a text into a value without copying it. A line break is an error; async-nats would panic.
 fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(HeaderError::Value {
@@ -75,7 +75,7 @@ fn owned_value(name: &str, value: String) -> Result<HeaderValue, HeaderError> {
     Ok(HeaderValue::from(value))
 }
 
-/// Why a message's headers cannot be sent. They are checked when the message is recorded, so the stored row was changed.
+/// Why a message's headers cannot be sent. Headers are checked when a message is recorded, so somebody has changed the stored row.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("a header has no name")]

@@ -1,8 +1,9 @@
 //! Tells relays in other processes that something was committed.
 //!
-//! A writer's process runs [`send`], a relay's process runs [`listen`]; a process may run both, since hints from others are not sent on. A hint is an
-//! empty core message that nobody stores or confirms. Invariants: nothing waits for hints, because relays poll as well; their rate is
-//! bounded, whatever the rate of commits. Absent here: which relay serves which database; a spurious hint costs one query.
+//! The process of a writer runs [`send`], and the process of a relay runs [`listen`]. A process may run both, since it does not pass on hints from others. A
+//! hint is an empty core message that nobody stores or confirms. It does not say which database has news; an unneeded hint costs a relay one query.
+//!
+//! Invariants: nothing waits for hints, because relays poll as well. Their rate is bounded, whatever the rate of commits.
 //!
 //! ```no_run
 //! # async fn demo(client: outbox_nats::async_nats::Client) {
@@ -25,7 +26,7 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::wake;
 use tokio::time::{sleep, timeout};
 
-/// Subject of hints unless configured otherwise. No stream may capture it: hints would be stored. Users need the permission to publish and to
+/// Subject of hints unless configured otherwise. No stream may capture it, or hints would be stored. Users need the permission to publish and to
 /// subscribe to it.
 pub const DEFAULT_SUBJECT: &str = "outbox.hint";
 
@@ -37,8 +38,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Sends a hint after commits in this process ([`wake::notify`]), until `shutdown`.
 ///
-/// The first one is sent at once; the commits of the following [`INTERVAL`] are one hint at its end. While the broker is away hints are
-/// dropped. Cancel-safe.
+/// The first hint is sent at once. All commits of the following [`INTERVAL`] become one hint at its end. While the broker is away hints are dropped.
+/// Cancel-safe.
 pub async fn send(client: Client, subject: impl ToSubject, shutdown: CancellationToken) {
     let subject = subject.to_subject();
     let mut commits = wake::LocalListener::new();
@@ -46,7 +47,7 @@ pub async fn send(client: Client, subject: impl ToSubject, shutdown: Cancellatio
         loop {
             commits.notified().await;
             hint(&client, &subject).await;
-            // Commits meanwhile are noticed afterwards, all at once.
+            // Commits of this time are noticed afterwards, all at once.
             sleep(INTERVAL).await;
         }
     };
@@ -80,7 +81,7 @@ async fn hint(client: &Client, subject: &Subject) {
         tracing::debug!(%subject, "not connected, a hint was dropped");
         return;
     }
-    // It waits only for room in the client's queue.
+    // The publish waits only for room in the client's queue.
     match timeout(INTERVAL, client.publish(subject.clone(), Bytes::new())).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, %subject, "a hint was not sent"),

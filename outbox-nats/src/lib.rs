@@ -1,28 +1,29 @@
-//! NATS JetStream for the transactional outbox: the way out to a stream, and the way in to consumers.
+//! NATS JetStream for the transactional outbox: publishes messages to a stream and receives them for consumers.
 //!
-//! [`JetStreamPublisher`] is what a relay publishes through, [`JetStreamSubscriber`] what an inbox receives through, and
-//! [`provision_stream`] makes sure at start that the stream between them exists and loses nothing. Works with nats-server 2.9 and newer.
+//! [`EventStream`] describes the stream once. It makes sure at start that the stream exists and loses nothing, and it makes both ends: the
+//! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with nats-server 2.9 and newer.
 //!
-//! **Guaranteed**: a publish is `Ok` only if the message is on the stream; publishing a message again within the stream's duplicate window
-//! stores no copy; every failure says whether the message may be stored, can never be stored, or should be sent again; no aggregate id
-//! and no changed row reaches a subject it does not belong on; a consumer receives every message of its events at least once, over
-//! restarts of either side.
+//! **Guaranteed**
 //!
-//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when
-//! the connection broke may be stored although its failure was reported. The inbox drops such copies.
+//! - A publish is `Ok` only if the message is on the stream.
+//! - Publishing a message again within the stream's duplicate window stores no copy.
+//! - Every failure says whether the message may be stored, can never be stored, or should be sent again.
+//! - No aggregate id and no changed row leads to a subject of another aggregate.
+//! - A consumer receives every message of its events at least once, even if either side restarts.
+//!
+//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when the connection broke
+//! may be stored although its failure was reported. The inbox drops such copies.
 //!
 //! ```no_run
-//! use outbox_core::{Catalogue, OutboxStore, Relay, shutdown};
-//! use outbox_nats::{
-//!     JetStreamPublisher, PublisherConfig, StreamSpec, connect, connect_options, provision_stream,
-//! };
+//! use outbox_core::{OutboxStore, Relay, shutdown};
+//! use outbox_nats::{EventStream, connect, connect_options};
 //!
 //! async fn relay(store: impl OutboxStore) -> Result<(), Box<dyn std::error::Error>> {
 //!     let client = connect("nats://127.0.0.1:4222", connect_options()).await?;
-//!     // Creates the stream `EVENTS` with `events.>`, or checks it: wrong settings are errors here and not lost messages later.
-//!     provision_stream(&client, &StreamSpec::default(), Catalogue::linked()?.iter()).await?;
-//!     let publisher = JetStreamPublisher::new(client, PublisherConfig::default().source("shop"));
-//!     Relay::new(store, publisher).run(shutdown::on_signals()).await?;
+//!     // Creates the stream `EVENTS` with `events.>`, or checks it. Wrong settings are errors now instead of lost messages later.
+//!     let stream = EventStream::default();
+//!     stream.provision(&client).await?;
+//!     Relay::new(store, stream.publisher(client)).run(shutdown::on_signals()).await?;
 //!     Ok(())
 //! }
 //! ```
@@ -30,11 +31,11 @@
 //! | to | see |
 //! |---|---|
 //! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
-//! | create or check the stream | [`provision_stream`], [`StreamSpec`]; [`Provisioning::VerifyOnly`] changes nothing |
-//! | publish | [`JetStreamPublisher`], [`PublisherConfig`] |
-//! | have the server refuse late and reordered messages | [`PublisherConfig::fenced`], [`SubscriberConfig::fenced`] |
+//! | create or check the stream | [`EventStream::provision`]; [`Provisioning::VerifyOnly`] changes nothing |
+//! | publish | [`EventStream::publisher`], [`PublisherConfig`] |
+//! | have the server refuse late and reordered messages | [`EventStream::with_strong_mode`] |
 //! | check the stream at start, list what is on it | [`preflight`](outbox_core::Publisher::preflight), [`StreamLog`](outbox_core::StreamLog) |
-//! | receive | [`JetStreamSubscriber`], [`SubscriberConfig`] |
+//! | receive | [`EventStream::subscriber`], [`SubscriberConfig`] |
 //! | keep copies of dead letters on a stream | [`DeadLetterStream`], [`DeadLetterConfig`] |
 //! | keep handlers from acting twice outside their database | [`KvDedupStore`], [`DedupBucketSpec`] |
 //! | wake relays in other processes | [`hints`] |
@@ -47,10 +48,12 @@
 // The order in which a message travels: connection, stream, out, in.
 mod connect;
 mod connection;
-mod provision;
 mod reports;
 
 mod headers;
+mod provision;
+mod setters;
+mod stream;
 mod subject;
 
 mod fenced;
@@ -58,9 +61,11 @@ mod log;
 mod outcome;
 mod preflight;
 mod publisher;
+mod stream_sequences;
 
 mod asked;
 mod consumer;
+mod failure;
 mod filters;
 mod oracle;
 mod pull;
@@ -76,10 +81,9 @@ pub use async_nats;
 pub use connect::{ConnectError, connect, connect_options, connect_with_events};
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
-pub use provision::{
-    DEFAULT_STREAM, ProvisionError, Provisioning, StreamReport, StreamSpec, StreamWarning, provision_stream,
-};
+pub use provision::{ProvisionError, StreamReport, StreamWarning};
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
+pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
 pub use subject::{PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, decode_token, encode_token};
 pub use subscriber::{JetStreamSubscriber, SubscriberConfig};
 pub use subscription::{JetStreamDelivery, JetStreamSubscription};

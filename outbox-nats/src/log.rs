@@ -1,7 +1,7 @@
-//! Reads which messages are on the stream, without their payloads.
+//! Lists the messages on the stream without reading their payloads.
 //!
-//! An ephemeral consumer sends headers only, unacknowledged, in batches. Invariants: the end is a stream sequence that was the stream's last when reading
-//! began, so that reading ends while others publish; an answer that is not complete is an error. Absent here: comparing with the outbox.
+//! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading ends at the stream sequence that was the last when it began, so
+//! it ends while others publish. An incomplete answer is an error.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::connection::Live;
 use crate::provision::REQUEST_TIMEOUT;
 use crate::publisher::JetStreamPublisher;
 
-/// Messages asked for at a time; each is its headers, about half a kilobyte.
+/// Messages per batch. Each one takes its headers, about half a kilobyte.
 const BATCH: usize = 1_000;
 
-/// Empty batches before a reading that does not get to its end is given up. Messages that were deleted meanwhile cause one.
+/// Empty batches before reading fails. A batch is empty if its messages were deleted meanwhile.
 const EMPTY_MAX: u32 = 3;
 
-/// The server removes the consumer by itself after this time, if we did not.
+/// Time after which the server removes the consumer by itself.
 const ABANDONED: Duration = Duration::from_secs(30);
 
 /// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000.
@@ -38,22 +38,22 @@ impl StreamLog for JetStreamPublisher {
                 ids.extend(message_id(headers));
                 true
             };
-            read(live, &self.config().stream, None, from, see).await?;
+            read(live, &self.stream().name, None, from, see).await?;
             Ok(ids)
         })
         .await
     }
 }
 
-/// The id that the message was published with; `None` if it is not ours.
+/// The id of a message that an outbox has published; `None` for others.
 pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     headers.get("ce-id")?;
     let id = headers.get(NATS_MESSAGE_ID)?.as_str();
     id.parse::<Uuid>().ok().map(MessageId::from)
 }
 
-/// Shows stream sequence and headers of all messages stored at `from` or later, on one subject or all, in the order of the stream, until `see` says
-/// `false`.
+/// Calls `see` with stream sequence and headers of each message stored at `from` or later, in the order of the stream, until it returns `false`. With a
+/// `subject`, only messages on it.
 pub(crate) async fn read(
     live: &Live,
     stream: &str,
@@ -126,13 +126,13 @@ pub(crate) async fn read(
                 .num_pending;
         }
     }
-    // If this fails the server removes it a little later.
+    // If this fails, the server removes the consumer a little later.
     let name = consumer.cached_info().name.clone();
     let _ = handle.delete_consumer(&name).await;
     Ok(())
 }
 
-/// Through text, because the type of a time in async-nats depends on the features of the whole build.
+/// Where reading starts. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
 fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });

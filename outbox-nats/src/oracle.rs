@@ -1,8 +1,8 @@
-//! Reads once a second what the processes of a consumer have asked for, answers by it, and has this process's own part of it restored.
+//! Reads once a second which event types the processes of a consumer have asked for, answers questions by it, and has this process's own entries restored.
 //!
-//! Invariants: that nobody has asked is said only after the list was the same in readings over [`HEALS`], none of them further from the next than [`SETTLES`]:
-//! no entry that was relied on can have come and gone between two. One task reads for all, so neither deliveries nor failures cause requests. It ends with the
-//! last delivery of the subscription. Absent here: the list itself (`asked`), and what must be restored (`consumer`).
+//! Invariants: it answers "nobody has asked" only if the list was the same in all readings over [`HEALS`], and no two readings were further apart than
+//! [`SETTLES`]. So no entry that a process relied on can have come and gone in between. One task reads for all questions, so deliveries and failures cause no
+//! requests. The task ends with the last delivery of the subscription.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::asked::{Asked, FRESH, HEALS, SETTLES};
 use crate::consumer::Durable;
 use crate::filters::filters_of;
 
-/// Longest wait for readings that agree, and for a request.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What the server said last.
+/// The last answer of the server.
 #[derive(Debug, Clone, Default)]
 enum Reading {
-    /// Nothing yet.
+    /// There is none yet.
     #[default]
     None,
-    /// The list, when it was asked for, and since when it has been the same.
+    /// The list, the time of the request, and the time since which the list has been the same.
     List {
         asked: Arc<Asked>,
         at: Instant,
@@ -54,10 +54,10 @@ impl Reading {
     }
 }
 
-/// Answers whether somebody has asked for a message, by what the server said a moment ago.
+/// Answers whether somebody has asked for a message, by the last reading.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// What this process has asked for.
+    /// The event types that this process has asked for.
     own: HashSet<String>,
     consumer: String,
     reading: watch::Receiver<Reading>,
@@ -86,7 +86,7 @@ impl Oracle {
         }
     }
 
-    /// Waits for the next answer of the server at most, and for [`HEALS`] after a change of the list or of processes.
+    /// Waits for the next reading at most; after a change of the list, for [`HEALS`].
     pub(crate) async fn is_asked_for(
         &self,
         event_type: &str,
@@ -130,10 +130,10 @@ impl Oracle {
 
 async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
     let name = &durable.spec.name;
-    // Why the consumer could not be restored, so that it is logged once.
+    // The last reason why the consumer could not be restored, so that each reason is logged once.
     let mut refused = None;
     loop {
-        // Before the question: what is written after it may not be in the answer.
+        // Taken before the request, because the answer may lack later changes.
         let now = Instant::now();
         match durable.read().await {
             Ok(Some(config)) => {
@@ -151,7 +151,7 @@ async fn read_on(durable: Durable, reading: watch::Sender<Reading>) {
                 }
                 refused = why;
             }
-            // The subscription finds that out, and says so.
+            // The subscription finds this out by itself and returns the error.
             Ok(None) => _ = reading.send_replace(Reading::Failed("it was deleted".into())),
             Err(error) => _ = reading.send_replace(Reading::Failed(error.to_string().into())),
         }

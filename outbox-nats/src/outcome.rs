@@ -1,8 +1,8 @@
-//! What the answer of JetStream to a publish means for the relay.
+//! Sorts the answer of JetStream to a publish into a class that the relay acts on.
 //!
-//! Invariants: only an acknowledgement with a stream sequence on the expected stream counts as stored, and only a refusal that will always
-//! be repeated counts as permanent. Everything in between is sent again, with the same id. Decisions are taken from kinds and codes,
-//! never from texts, which change between server versions. Absent here: waiting and sending (`publisher`).
+//! Invariants: a message counts as stored only with an acknowledgement that has a stream sequence on the expected stream. A failure is permanent only if every
+//! repetition would be refused too. Everything in between is sent again with the same id. Decisions follow kinds and codes and never texts, which change between
+//! server versions.
 //!
 //! | answer | class |
 //! |---|---|
@@ -27,7 +27,7 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use outbox_core::{FailureClass, MessageId, PublishError, Receipt};
 
-/// Whether the server refused because its last sequence of the subject is another one than expected.
+/// Whether the server refused because the last stream sequence of the subject is not the expected one.
 pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     let Some(error) = error
         .source()
@@ -38,7 +38,7 @@ pub(crate) fn is_wrong_last_sequence(error: &PublishError) -> bool {
     is_refused_expectation(error)
 }
 
-/// The same of what async-nats reported.
+/// As [`is_wrong_last_sequence`], for an error of async-nats.
 pub(crate) fn is_refused_expectation(error: &SendError) -> bool {
     error.kind() == PublishErrorKind::WrongLastSequence
         || matches!(
@@ -50,8 +50,7 @@ pub(crate) fn is_refused_expectation(error: &SendError) -> bool {
         )
 }
 
-/// Whether a refusal says that there is nobody to ask now, as while a cluster elects a leader or has lost its majority, and not that something
-/// is wrong with what was asked.
+/// Whether a refusal may pass by itself: the cluster elects a leader or has lost its majority. Other refusals mean that the request is wrong.
 pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     match refused.error_code() {
         ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => false,
@@ -60,7 +59,7 @@ pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
     }
 }
 
-/// What names a publish in an error.
+/// The names of a publish for errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) id: MessageId,
@@ -97,7 +96,7 @@ impl Attempt<'_> {
         PublishError::new(FailureClass::Unknown, context)
     }
 
-    /// Nothing was sent, because nothing that was sent before is confirmed: the broker is silent.
+    /// Nothing was sent, because the broker is silent and earlier messages fill the window.
     pub(crate) fn no_room(&self, waited: Duration) -> PublishError {
         let context = format!(
             "window or send buffer stayed full for {waited:?}, message {} was not sent",
@@ -174,18 +173,18 @@ impl Attempt<'_> {
     }
 }
 
-/// What stands behind a [`SendError`], as far as it decides the class.
+/// The cause of a [`SendError`], as far as it decides the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// The server refused.
     Refused { code: ErrorCode, status: usize },
     /// async-nats refused the subject.
     Subject,
-    /// The server answered something that is no acknowledgement.
+    /// The answer of the server is no acknowledgement.
     Unreadable,
-    /// Something private to async-nats: the connection was closed, by us or by its owner.
+    /// The connection was closed, by us or by its owner. async-nats does not export this error.
     Closed,
-    /// Nothing we know.
+    /// An unknown cause.
     Other,
 }
 
@@ -236,11 +235,11 @@ fn classify(kind: PublishErrorKind, cause: Cause) -> FailureClass {
             // 10002 and 10028: the account's limits on storage and memory. async-nats has no usable names for all of these.
             code if matches!(code.0, 10_002 | 10_028) => FailureClass::Backpressure,
             _ if status == 503 => FailureClass::Backpressure,
-            // The server speaks of itself, not of the message.
+            // These codes are about the server and not about the message.
             _ if status >= 500 => FailureClass::Transient,
             _ => FailureClass::Unclassified,
         },
-        // `PublishErrorKind` is not exhaustive for us: a kind of a later version must not dead-letter anything.
+        // A later version of async-nats may have more kinds. An unknown kind must not dead-letter anything.
         _ => FailureClass::Unclassified,
     }
 }
@@ -270,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The error that async-nats makes of the server's refusal.
+    /// The error of async-nats for a refusal of the server.
     fn refusal(status: u64, code: u64) -> SendError {
         let body = format!(r#"{{"code":{status},"err_code":{code},"description":"test"}}"#);
         let error: jetstream::Error = serde_json::from_str(&body).unwrap();

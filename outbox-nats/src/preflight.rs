@@ -1,8 +1,7 @@
 //! Checks the stream before the first message is published.
 //!
-//! Invariants: nothing is changed; what cannot work is an error that says what to do, and what works but may lose or repeat messages is a
-//! warning with the value seen and the value needed. The judgement is a pure function, so that each rule has a test without a server.
-//! Absent here: creating the stream and the fixed subjects of events (`provision`).
+//! Invariants: nothing is changed. A setting that cannot work is an error that says what to do. A setting that works but may lose or repeat messages is a warning
+//! with the value seen and the value needed. The judgement is a pure function, so each rule has a test without a server.
 
 use std::time::Duration;
 
@@ -12,44 +11,44 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::{FailureClass, PublishError};
 
 use crate::connection::Live;
-use crate::provision::captures;
-use crate::publisher::PublisherConfig;
+use crate::stream::EventStream;
+use crate::subject::captures;
 
-/// Duplicate window that outlasts what usually happens: a relay that crashed after publishing, and the outage it crashed in.
+/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
 
-/// Duplicate window below which a crash alone may repeat messages; also the server's default.
+/// Duplicate window below which a crash alone may repeat messages. It is also the server's default.
 const WINDOW_NEEDED: Duration = Duration::from_mins(2);
 
 /// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// What the judgement is about.
+/// The facts to judge.
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Config,
     /// Whether the stream's server is one of several.
     pub(crate) clustered: bool,
     pub(crate) max_payload: usize,
     pub(crate) version: &'a str,
-    /// 2.9 or newer.
+    /// Whether the version is 2.9 or newer.
     pub(crate) version_is_known: bool,
 }
 
 /// Asks the server, and judges.
 pub(crate) async fn check(
     live: &Live,
-    config: &PublisherConfig,
+    wanted: &EventStream,
     denied: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, PublishError> {
-    let name = &config.stream;
+    let name = &wanted.name;
     let api = format!("$JS.API.STREAM.INFO.{name}");
     let stream = live.context.get_stream(name).await.map_err(|error| {
         let (class, context) = match error.kind() {
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => (
                 FailureClass::Configuration,
                 format!(
-                    "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
-                    config.prefix.wildcard()
+                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: nats stream add {name} --subjects='{}' --defaults",
+                    wanted.prefix.wildcard()
                 ),
             ),
             GetStreamErrorKind::Request if denied(&api) => (
@@ -85,18 +84,18 @@ pub(crate) async fn check(
         version: &server.version,
         version_is_known: live.client.is_server_compatible(2, 9, 0),
     };
-    judge(&seen, config)
+    judge(&seen, wanted)
 }
 
-/// The rules.
-pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<String>, PublishError> {
+/// The rules: what cannot work is an error, and what may surprise is a warning.
+pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>, PublishError> {
     let Seen { stream, .. } = seen;
-    let name = &config.stream;
-    let wanted = config.prefix.wildcard();
+    let name = &wanted.name;
+    let subjects = wanted.prefix.wildcard();
     let broken = |context: String| Err(PublishError::new(FailureClass::Configuration, context));
-    if !captures(&stream.subjects, &wanted) {
+    if !captures(&stream.subjects, &subjects) {
         return broken(format!(
-            "stream `{name}` captures {}, and messages are published on `{wanted}`; call `provision_stream`, or correct the publisher's prefix",
+            "stream `{name}` captures {}, and messages are published on `{subjects}`; call `EventStream::provision`, or correct the prefix",
             stream.subjects.join(", ")
         ));
     }
@@ -111,6 +110,12 @@ pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<Str
         ));
     }
 
+    Ok(warnings(seen, name))
+}
+
+/// What works but may lose or repeat messages: each with the value seen and the value needed.
+fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
+    let Seen { stream, .. } = seen;
     let mut warnings = Vec::new();
     let mut warn = |wrong: bool, text: String| {
         if wrong {
@@ -180,7 +185,7 @@ pub(crate) fn judge(seen: &Seen<'_>, config: &PublisherConfig) -> Result<Vec<Str
             "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
         ),
     );
-    Ok(warnings)
+    warnings
 }
 
 #[cfg(test)]
@@ -212,7 +217,7 @@ mod tests {
     }
 
     fn warnings(stream: &Config) -> Vec<String> {
-        judge(&seen(stream), &PublisherConfig::default()).unwrap()
+        judge(&seen(stream), &EventStream::default()).unwrap()
     }
 
     #[test]
@@ -300,7 +305,7 @@ mod tests {
             ..seen(&stream)
         };
         for (seen, value) in [(small, "65536"), (old, "2.8.4")] {
-            let warnings = judge(&seen, &PublisherConfig::default()).unwrap();
+            let warnings = judge(&seen, &EventStream::default()).unwrap();
             assert_eq!(warnings.len(), 1);
             assert!(warnings[0].contains(value), "{warnings:?}");
         }
@@ -322,7 +327,7 @@ mod tests {
                 ..good()
             },
         ] {
-            let error = judge(&seen(&stream), &PublisherConfig::default()).unwrap_err();
+            let error = judge(&seen(&stream), &EventStream::default()).unwrap_err();
             assert_eq!(error.class(), FailureClass::Configuration);
         }
     }

@@ -1,8 +1,8 @@
 //! Publishes messages to a JetStream stream and waits for the acknowledgement.
 //!
-//! Invariant: a message is handed to the connection only while it is up. async-nats would queue it otherwise and deliver it after
-//! the reconnection, minutes after its failure was reported and perhaps after another relay took over. Absent here: the window,
-//! retries and order, which belong to the relay, and the meaning of failures ([`outcome`](crate::outcome)).
+//! Invariant: a message is handed to the connection only while it is up. Otherwise async-nats would queue the message and send it after the reconnection, minutes
+//! after its failure was reported and perhaps after another relay took over. Not here: the class of a failure, see `outcome`; window, retries and order, see the
+//! relay of `outbox-core`.
 
 use std::fmt;
 use std::future::IntoFuture as _;
@@ -16,14 +16,14 @@ use outbox_core::{FailureClass, Message, PublishError, Publisher, Receipt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::{Line, Live};
-use crate::fenced::StreamSequences;
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
-use crate::provision::DEFAULT_STREAM;
-use crate::subject::SubjectPrefix;
+use crate::setters::setters;
+use crate::stream::EventStream;
+use crate::stream_sequences::StreamSequences;
 
-/// Most unacknowledged messages of a publisher unless configured otherwise; more gains nothing on one connection.
+/// Most unacknowledged messages of a publisher unless configured otherwise. A larger window gains nothing on one connection.
 pub const DEFAULT_WINDOW: usize = 1024;
 
 /// Room above the window, for publishes whose caller gave up and whose acknowledgement is still on its way.
@@ -33,91 +33,39 @@ const WINDOW_SLACK: usize = 256;
 ///
 /// ```
 /// # use std::time::Duration;
-/// let config = outbox_nats::PublisherConfig::default().stream("SHOP").source("shop").ack_timeout(Duration::from_secs(2));
+/// let config = outbox_nats::PublisherConfig::default().source("shop").ack_timeout(Duration::from_secs(2));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublisherConfig {
-    /// The stream that stores the messages. Each message carries the name, so that a stream with the wrong subjects refuses it. Default
-    /// `EVENTS`.
-    pub stream: String,
-    /// First tokens of the default subjects. Default `events`.
-    pub prefix: SubjectPrefix,
     /// The CloudEvents source: a name or URI of this service. Default `outbox`.
     pub source: String,
-    /// Bound on one publish, from the call to the acknowledgement. Longer waits hide trouble, and the relay's lease must outlast it;
-    /// shorter ones publish twice under load. Default 5 s.
+    /// Bound on one publish, from the call to the acknowledgement. A longer bound hides trouble, and the relay's lease must outlast it; a shorter one
+    /// publishes twice under load. Default 5 s.
     pub ack_timeout: Duration,
-    /// Most unacknowledged messages of this publisher and its clones together; the relay's window should not be larger, since what is
-    /// beyond waits and may fail as unknown. Default 1024.
+    /// Most unacknowledged messages of this publisher and its clones together. The relay's window should not be larger: messages beyond this one wait, and
+    /// may fail as unknown. Default 1024.
     pub window: usize,
-    /// Whether the server itself refuses messages that would stand out of order. Default `false`.
-    ///
-    /// Sequenced messages then go to one subject per aggregate, `<prefix>.<aggregate>.<aggregate id>`, without the event's name, and each says which
-    /// stream sequence the last one there has. A message that a paused relay left on the wire is refused even if it arrives after the
-    /// duplicate window. Not fenced are unsequenced events and events with a fixed subject; they keep their subjects.
-    ///
-    /// Subscribers need [`SubscriberConfig::fenced`](crate::SubscriberConfig::fenced), and the publisher permissions: to read the last message
-    /// (`$JS.API.STREAM.MSG.GET.<stream>`), and to search the stream after a refusal (`$JS.API.STREAM.INFO.<stream>` and
-    /// `$JS.API.CONSUMER.{CREATE,INFO,MSG.NEXT,DELETE}.<stream>.>`; without them such a message is [`FailureClass::Unknown`]). After a restart each aggregate costs one look-up more; stream sequences of 65,536 aggregates are
-    /// remembered. All publishers of a stream must have the same setting.
-    pub fenced: bool,
 }
 
 impl Default for PublisherConfig {
     fn default() -> Self {
         Self {
-            stream: DEFAULT_STREAM.to_owned(),
-            prefix: SubjectPrefix::default(),
             source: "outbox".to_owned(),
             ack_timeout: Duration::from_secs(5),
             window: DEFAULT_WINDOW,
-            fenced: false,
         }
     }
 }
 
 impl PublisherConfig {
-    /// Sets [`Self::stream`].
-    #[must_use]
-    pub fn stream(mut self, stream: impl Into<String>) -> Self {
-        self.stream = stream.into();
-        self
-    }
-
-    /// Sets [`Self::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// Sets [`Self::source`].
-    #[must_use]
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = source.into();
-        self
-    }
-
-    /// Sets [`Self::ack_timeout`].
-    #[must_use]
-    pub fn ack_timeout(mut self, timeout: Duration) -> Self {
-        self.ack_timeout = timeout;
-        self
-    }
-
-    /// Sets [`Self::window`].
-    #[must_use]
-    pub fn window(mut self, messages: usize) -> Self {
-        self.window = messages;
-        self
-    }
-
-    /// Sets [`Self::fenced`].
-    #[must_use]
-    pub fn fenced(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
-        self
+    setters! {
+        /// Sets [`Self::source`](#structfield.source).
+        source(source: impl Into<String>),
+        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
+        ack_timeout(ack_timeout: Duration),
+        /// Sets [`Self::window`](#structfield.window).
+        window(window: usize),
     }
 }
 
@@ -128,31 +76,45 @@ impl PublisherConfig {
 ///
 /// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected. The first ones wait up to 2 s
 ///   for the connection.
-/// * **Cancellation.** As the contract says: what was handed to the connection may be stored later.
-/// * **Abandon.** What is queued in this process is dropped with the connection, within 1 s; then up to 2 s are spent on the next one. Bytes that the
-///   operating system has already taken may still arrive. With a client that was made in another way, its queue is only dropped as far as a
-///   reconnection does so.
+/// * **Cancellation.** As the contract says: a message that was handed to the connection may be stored later.
+/// * **Abandon.** Messages that are queued in this process are dropped with the connection, within 1 s. Connecting again takes up to 2 s more. Bytes that
+///   the operating system has already taken may still arrive. A client that was made in another way is only asked to reconnect.
 /// * **Not promised.** A message that was on the wire when the connection broke may be stored although its failure was reported. It
 ///   carries its id, so the server drops it or its repetition within the stream's duplicate window.
 #[derive(Clone)]
 pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
+    stream: EventStream,
     config: PublisherConfig,
 }
 
-impl JetStreamPublisher {
-    /// A publisher over a connection. Nothing is sent, so the stream may be missing yet; check it with
-    /// [`provision_stream`](crate::provision_stream) or [`Publisher::preflight`].
+impl EventStream {
+    /// A publisher of this stream over a connection, for a relay. Nothing is sent, so the stream may still be missing; check it with
+    /// [`provision`](Self::provision) or [`Publisher::preflight`].
     #[must_use]
-    pub fn new(client: Client, config: PublisherConfig) -> Self {
-        // The context blocks for ever when more publishes are awaited at once than it has room for, so it gets more than the window.
+    pub fn publisher(&self, client: Client) -> JetStreamPublisher {
+        JetStreamPublisher::new(self.clone(), client, PublisherConfig::default())
+    }
+}
+
+impl JetStreamPublisher {
+    fn new(stream: EventStream, client: Client, config: PublisherConfig) -> Self {
+        // The context blocks for ever if more publishes are awaited at once than it has room for, so it gets more room than the window.
         let inflight_max = config.window.saturating_add(WINDOW_SLACK);
         Self {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
             stream_sequences: Arc::default(),
+            stream,
             config,
         }
+    }
+
+    /// Sets how it publishes. Call it before the first use: the publisher that it returns shares no connection with clones made before.
+    #[must_use]
+    pub fn with_config(self, config: PublisherConfig) -> Self {
+        let client = self.client().clone();
+        Self::new(self.stream, client, config)
     }
 
     /// The client that the publisher was made with.
@@ -161,7 +123,13 @@ impl JetStreamPublisher {
         self.line.given()
     }
 
-    /// The configuration.
+    /// The stream that it publishes to.
+    #[must_use]
+    pub fn stream(&self) -> &EventStream {
+        &self.stream
+    }
+
+    /// How it publishes.
     #[must_use]
     pub fn config(&self) -> &PublisherConfig {
         &self.config
@@ -181,7 +149,7 @@ impl JetStreamPublisher {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The present connection, for one use, if it is up.
+    /// Uses the present connection once, if it is up.
     pub(crate) async fn connected<T>(
         &self,
         use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
@@ -189,7 +157,7 @@ impl JetStreamPublisher {
         let slot = self.line.slot();
         let live = self.line.open(&slot).await;
         if live.client.connection_state() != State::Connected {
-            let context = format!("not connected, stream `{}` is out of reach", self.config.stream);
+            let context = format!("not connected, stream `{}` is out of reach", self.stream.name);
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         use_it(live).await
@@ -205,7 +173,7 @@ impl JetStreamPublisher {
     ) -> Result<Receipt, PublishError> {
         let waited = self.config.ack_timeout;
         let slot = self.line.slot();
-        // What is rarely needed is boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
+        // Rare paths are boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
         let live = match slot.get() {
             Some(live) if live.client.connection_state() == State::Connected => live,
             _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
@@ -215,7 +183,7 @@ impl JetStreamPublisher {
         if live.client.connection_state() != State::Connected {
             return Err(attempt.not_connected());
         }
-        // Listens before it sends, so that no report is missed.
+        // Watch before sending, so that no report is missed.
         let reports = self.line.reports().map(|reports| (reports, reports.watch()));
         let sent_at = Instant::now();
         let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
@@ -253,12 +221,12 @@ impl JetStreamPublisher {
         reports.is_some_and(|reports| reports.is_denied(subject))
     }
 
-    /// A subject under this prefix that we may not publish on.
+    /// A subject under this prefix on which a server has denied publishing.
     pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
         self.line.reports()?.denied_under(prefix)
     }
 
-    /// Why no answer came: nothing is known, unless the server does not let us receive any.
+    /// The reason why no answer came: unknown, unless the server does not let us receive answers.
     fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
         let inbox = live.client.new_inbox();
         let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
@@ -277,6 +245,7 @@ impl fmt::Debug for JetStreamPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JetStreamPublisher")
             .field("client", self.client())
+            .field("stream", &self.stream)
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
@@ -284,13 +253,9 @@ impl fmt::Debug for JetStreamPublisher {
 
 impl Publisher for JetStreamPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
-        let PublisherConfig {
-            stream,
-            prefix,
-            source,
-            ack_timeout,
-            ..
-        } = &self.config;
+        let EventStream {
+            name: stream, prefix, ..
+        } = &self.stream;
         let id = message.id;
         let unsendable = |what| {
             PublishError::new(
@@ -306,7 +271,7 @@ impl Publisher for JetStreamPublisher {
         };
         let subject = subject.map_err(|error| unsendable("a subject").with_source(error))?;
         let encode = || {
-            let (headers, payload) = headers::encode(message, source, stream)
+            let (headers, payload) = headers::encode(message, &self.config.source, stream)
                 .map_err(|error| unsendable("a header").with_source(error))?;
             Ok(PublishMessage::build().payload(payload).headers(headers))
         };
@@ -317,7 +282,7 @@ impl Publisher for JetStreamPublisher {
             stream,
             subject: &subject,
         };
-        let deadline = Instant::now() + *ack_timeout;
+        let deadline = Instant::now() + self.config.ack_timeout;
         if fenced {
             Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await
         } else {
@@ -325,16 +290,16 @@ impl Publisher for JetStreamPublisher {
         }
     }
 
-    /// Asks for the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
+    /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
     /// [`PublisherConfig::ack_timeout`] for each of three requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         let warnings = self
             .connected(async |live| {
                 let denied = |subject: &str| self.is_denied(subject);
-                preflight::check(live, &self.config, denied).await
+                preflight::check(live, &self.stream, denied).await
             })
             .await?;
-        if self.config.fenced {
+        if self.stream.fenced {
             self.check_fence().await?;
         }
         Ok(warnings)

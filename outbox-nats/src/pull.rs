@@ -1,10 +1,11 @@
 //! Pulls the messages of one durable consumer, with requests that are counted and short.
 //!
-//! Invariant: what open requests may still bring is known, so that a subscription can end without leaving anything behind: it asks for nothing more, and
-//! waits until its requests are answered or have run out. async-nats' own stream cannot do that: it asks for more whenever it is looked at, and when it is
-//! dropped, what it holds and what is on its way comes again after `ack_wait` only. Cancelling a request is no part of the protocol, and taking the
-//! interest in its inbox away races with what the server sends, over the routes of a cluster above all; hence the short requests. Absent here: what
-//! to do about trouble (`subscription`).
+//! Invariants: the number of messages that open requests may still bring is known, and messages that have arrived are never dropped. So a subscription can end
+//! without leaving anything behind: it asks for nothing more, and waits until its requests are answered or have run out.
+//!
+//! The stream of async-nats cannot do that. It asks for more whenever it is polled. When it is dropped, the messages that it holds and those on their way come
+//! again only after `ack_wait`. The protocol cannot cancel a request, and unsubscribing its inbox races with messages that the server sends, above all over the
+//! routes of a cluster. Hence the short requests.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,13 +20,13 @@ use tokio::time::{Instant, timeout_at};
 /// Time for which one request waits for messages on the server, and so the longest wait at the end.
 pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 
-/// How late the server's word that a request has run out may be at the end.
+/// How late the server may report that a request has run out.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What tells how many of the messages asked for a request that is over did not bring.
+/// Header of a report that a request has ended: the number of messages that it did not bring.
 const LEFT_OVER: &str = "Nats-Pending-Messages";
 
-/// Why nothing more comes.
+/// The reason why no more messages come.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PullError {
     #[error("the consumer was deleted")]
@@ -47,22 +48,24 @@ pub(crate) struct Pull {
     subscriber: async_nats::Subscriber,
     inbox: String,
     requests: String,
-    /// Most messages that are asked for and not handed out.
+    /// Most messages that are requested and not handed out yet.
     prefetch: usize,
     silence_max: Duration,
-    /// Messages that open requests may still bring, or have brought here.
+    /// Messages that open requests may still bring, and those that are buffered here.
     pending: usize,
     heard_at: Instant,
     /// When the last request was sent.
     requested_at: Instant,
-    /// When to look whether the requests are still open; kept between calls, which may all be short.
+    /// When to check whether the requests are still open. It is kept between calls, which may all be short.
     look_at: Instant,
+    /// Trouble that the server reported. It is returned after the messages that have arrived behind it.
+    trouble: Option<PullError>,
     /// Connections so far: requests end with the connection that they were sent on.
     connects: u64,
 }
 
 impl Pull {
-    /// Sends nothing yet but the subscription to an inbox.
+    /// Subscribes to an inbox. The first request is sent later.
     pub(crate) async fn open(
         client: &Client,
         context: &Context,
@@ -85,21 +88,26 @@ impl Pull {
             heard_at: Instant::now(),
             requested_at: Instant::now(),
             look_at: Instant::now() + EXPIRES,
+            trouble: None,
             connects: connects(client),
         })
     }
 
-    /// The next message. Cancel-safe: each step is repeated by the next call, and what has arrived stays.
+    /// The next message. Cancel-safe: the next call repeats each step, and messages that have arrived stay.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
             self.notice_connection();
-            if self.pending <= self.prefetch / 2 && self.is_connected() {
-                self.request().await?;
+            if self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected() {
+                self.trouble = self.request().await.err();
             }
-            // First what is here: with the connection lost or after a long pause of the caller it is not silence.
-            let received = match self.buffered() {
-                Some(received) => received,
-                None => match timeout_at(self.look_at, self.subscriber.next()).await {
+            // Buffered messages come first. They end the silence, and trouble must not drop them: they would come again only after `ack_wait`.
+            let received = match (self.buffered(), self.trouble.take()) {
+                (Some(received), trouble) => {
+                    self.trouble = trouble;
+                    received
+                }
+                (None, Some(trouble)) => return Err(trouble),
+                (None, None) => match timeout_at(self.look_at, self.subscriber.next()).await {
                     Ok(received) => received,
                     Err(_) => {
                         self.look_around()?;
@@ -107,13 +115,15 @@ impl Pull {
                     }
                 },
             };
-            if let Some(message) = self.sort(received.ok_or(PullError::Closed)?)? {
-                return Ok(message);
+            match self.sort(received.ok_or(PullError::Closed)?) {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) => {}
+                Err(trouble) => self.trouble = Some(trouble),
             }
         }
     }
 
-    /// Asks for nothing more, waits until the open requests are answered or have run out, and returns what has come.
+    /// Sends no more requests, waits until the open ones are answered or have run out, and returns the messages that have arrived.
     pub(crate) async fn finish(&mut self) -> Vec<jetstream::Message> {
         self.notice_connection();
         let until = Instant::now() + EXPIRES + GRACE;
@@ -129,7 +139,7 @@ impl Pull {
             };
             match received.map(|received| self.sort(received)) {
                 Some(Ok(message)) => messages.extend(message),
-                // Nothing more will come of what is open.
+                // The open requests bring nothing more.
                 Some(Err(_)) => self.pending = 0,
                 None => break,
             }
@@ -141,7 +151,7 @@ impl Pull {
         self.client.connection_state() == State::Connected
     }
 
-    /// What has arrived already. Not subject to Tokio's budget, which would hide it now and then.
+    /// A message that has arrived already. Tokio's budget does not apply, because it would hide the message now and then.
     fn buffered(&mut self) -> Option<Option<Message>> {
         tokio::task::unconstrained(self.subscriber.next()).now_or_never()
     }
@@ -149,14 +159,14 @@ impl Pull {
     async fn request(&mut self) -> Result<(), PullError> {
         let batch = self.prefetch - self.pending.min(self.prefetch);
         let request = format!(r#"{{"batch":{batch},"expires":{}}}"#, EXPIRES.as_nanos());
-        // Cancelled here, it is not sent.
+        // If this is cancelled, the request is not sent.
         let sent = self
             .client
             .publish_with_reply(self.requests.clone(), self.inbox.clone(), request.into())
             .await;
         sent.map_err(|_| PullError::Closed)?;
         if self.pending == 0 {
-            // Nothing was open, so the silence so far was nobody's fault.
+            // No request was open, so the silence so far means nothing.
             self.heard_at = Instant::now();
         }
         self.pending += batch;
@@ -164,22 +174,22 @@ impl Pull {
         Ok(())
     }
 
-    /// On another connection nothing is open.
+    /// Forgets the requests of an earlier connection.
     fn notice_connection(&mut self) {
         let connects = connects(&self.client);
         if connects != self.connects && self.is_connected() {
-            // The server has forgotten them, and what it had sent on the old connection.
+            // The server has forgotten the requests, and messages that it sent on the old connection are lost.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();
         }
     }
 
-    /// After a while without a message: whether the requests are still open somewhere.
+    /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
         self.look_at = Instant::now() + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {
-            // All have run out by now. nats-server before 2.10 does not always say so.
+            // All of them have run out by now. nats-server before 2.10 does not always report it.
             self.pending = 0;
         }
         if self.heard_at.elapsed() < self.silence_max {
@@ -188,7 +198,7 @@ impl Pull {
         Err(PullError::Silent(self.silence_max))
     }
 
-    /// Tells messages from what the server says about requests, and keeps the count.
+    /// Separates messages from reports about requests, and keeps the count.
     fn sort(&mut self, received: Message) -> Result<Option<jetstream::Message>, PullError> {
         self.heard_at = Instant::now();
         let Some(status) = received.status.filter(|status| *status != StatusCode::OK) else {
@@ -208,7 +218,7 @@ impl Pull {
             (StatusCode::IDLE_HEARTBEAT, _) => {}
             (StatusCode::NO_RESPONDERS, _) => return Err(PullError::NoResponders),
             _ if description == "Consumer Deleted" => return Err(PullError::Deleted),
-            // It ran out, or its server handed the consumer over.
+            // The request ran out, or another server leads the consumer now.
             (_, Some(left)) => self.pending = self.pending.saturating_sub(left),
             _ => return Err(PullError::Refused(format!("{status} {description}"))),
         }

@@ -1,8 +1,7 @@
-//! What a server reports outside of any answer: that we are connected, and what we may not do.
+//! Remembers what a server reports outside of any answer: that the connection is up, and which permissions it denies.
 //!
-//! A denied publish is reported asynchronously and is never answered, so without this module it would only time out. Invariant: what is
-//! kept is bounded, and a denial of an earlier connection is forgotten with the next one, because permissions change. Absent here: logging
-//! (`connect`), and what a denial means for a publish (`outcome`).
+//! A denied publish is reported asynchronously and never answered, so without this module it would only time out. Invariants: memory is bounded. A denial is
+//! forgotten with the next connection, because permissions change.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +10,7 @@ use async_nats::{Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Subjects remembered. A publisher whose permissions are wrong is denied on all of its subjects, and a few tell enough.
+/// Most subjects that are remembered. If permissions are wrong, many subjects are denied, and a part of them tells enough.
 const SUBJECTS_MAX: usize = 1024;
 
 /// Reports of all connections that were made with the same options.
@@ -23,7 +22,7 @@ pub(crate) struct Reports {
 
 #[derive(Debug, Default)]
 struct Denied {
-    /// Subjects that we may not publish on, and when we were told last.
+    /// Subjects that we may not publish on, each with the time of the last report.
     publish: HashMap<String, Instant>,
     /// Subjects that we may not subscribe to.
     subscribe: Vec<String>,
@@ -69,7 +68,7 @@ impl Reports {
         self.changes.subscribe()
     }
 
-    /// Resolves when a server denies publishing on a subject, later than `since`. `changes` must have been made before sending.
+    /// Resolves when a server denies publishing on a subject at `since` or later. The caller must create `changes` before it sends.
     pub(crate) async fn denied_since(&self, subject: &str, since: Instant, mut changes: watch::Receiver<()>) {
         // The sender is ours, so the channel cannot close.
         while changes.changed().await.is_ok() {
@@ -109,7 +108,7 @@ impl Reports {
     }
 }
 
-/// Something that the server does not let us do.
+/// A permission that the server denies.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     Publish(String),
@@ -117,8 +116,8 @@ pub(crate) enum Violation {
 }
 
 impl Violation {
-    /// Reads `Permissions Violation for Publish to "events.order.1.placed"`. The text is the only mark of a violation in the protocol; it
-    /// has been the same since the first servers. The subject is quoted as in Go.
+    /// Reads `Permissions Violation for Publish to "events.order.1.placed"`. The protocol marks a violation by this text only,
+    /// which has been the same since the first servers. The subject is quoted as in Go.
     pub(crate) fn parse(reason: &str) -> Option<Self> {
         let lower = reason.to_ascii_lowercase();
         let what = lower.strip_prefix("permissions violation for ")?;

@@ -1,9 +1,8 @@
-//! Subjects: where a message is published, and which filters consumers need.
+//! Maps messages to subjects, and event types to the filters that select them.
 //!
-//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`, so `events.order.*.placed` selects an event type
-//! and `events.order.42.>` an aggregate. Invariant: whatever the aggregate id is, the result is a literal subject outside `$`, and
-//! [`decode_token`] gives the id back. nats-server itself stores messages on `a.*` and runs commands sent to `$JS.API.…`, so nothing
-//! below this module would notice. Absent here: which stream captures a subject (`provision`).
+//! The default subject is `<prefix>.<aggregate>.<aggregate id>.<event name>`. So `events.order.*.placed` selects an event type, and `events.order.42.>` selects an
+//! aggregate. Invariant: for every aggregate id the result is a literal subject outside `$`, and [`decode_token`] gives the id back. This module is the only
+//! check: nats-server itself would store messages on `a.*` and run commands that are sent to `$JS.API.…`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -75,7 +74,7 @@ impl SubjectPrefix {
                 })
             };
         }
-        // For every message that is sent, so not through the machinery of `format!`.
+        // This runs for every message, and `format!` is slower.
         let tokens: [&str; 7] = [
             &self.0,
             ".",
@@ -88,7 +87,7 @@ impl SubjectPrefix {
         Ok(tokens.concat())
     }
 
-    /// The subject of all sequenced messages of an aggregate in fenced streams: `<prefix>.<aggregate>.<aggregate id>`.
+    /// The subject of all sequenced messages of an aggregate in strong mode: `<prefix>.<aggregate>.<aggregate id>`.
     #[must_use]
     pub fn aggregate_subject(&self, aggregate: &Aggregate) -> String {
         format!(
@@ -98,7 +97,7 @@ impl SubjectPrefix {
         )
     }
 
-    /// The filter that selects all sequenced messages of an aggregate type in fenced streams, whatever their event type:
+    /// The filter that selects all sequenced messages of an aggregate type in strong mode, whatever their event type:
     /// `<prefix>.<aggregate>.*`. `None` for events that are not fenced.
     #[must_use]
     pub fn fenced_filter(&self, event: &EventDescriptor) -> Option<String> {
@@ -164,7 +163,7 @@ impl fmt::Display for SubjectPrefix {
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
-        // The server refuses empty tokens, and nothing else encodes to a lone `%`.
+        // The server refuses empty tokens, and no other text becomes a lone `%`.
         return Cow::Borrowed("%");
     }
     if text.bytes().all(is_plain) {
@@ -215,7 +214,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Why something cannot be part of a subject.
+/// The reason why a text cannot be part of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
@@ -250,6 +249,11 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
+/// Whether one of the subjects captures everything that matches `pattern`.
+pub(crate) fn captures(subjects: &[String], pattern: &str) -> bool {
+    subjects.iter().any(|subject| covers(subject, pattern))
+}
+
 /// Drops patterns that another one covers, and sorts the rest.
 pub(crate) fn without_covered(patterns: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut patterns: Vec<String> = patterns.into_iter().collect();
@@ -282,6 +286,11 @@ pub(crate) fn narrowest_cover<'a>(patterns: impl IntoIterator<Item = &'a str>) -
         }
         tokens.join(".")
     })
+}
+
+/// Whether a name of a stream, bucket or consumer can be part of a subject of the JetStream API.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    (1..=255).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Bytes that stand for themselves in a token.

@@ -1,8 +1,8 @@
 //! Opens subscriptions of durable consumers on a JetStream stream.
 //!
-//! Invariant: a subscription that opens is one that can receive what was asked for. What would stay silent for ever (no stream, a
-//! stream that does not capture an event, a filter that an old server ignored) is an error here. Absent here: the consumer's settings
-//! (`consumer`) and the deliveries (`subscription`).
+//! Invariant: an open subscription can receive every message that was asked for. Whatever would stay silent for ever is an error here: a missing stream, a stream
+//! that does not capture an event, a filter that an old server ignored. Not here: the settings of the consumer, see `consumer`; its deliveries, see
+//! `subscription`.
 
 use std::time::Duration;
 
@@ -10,128 +10,95 @@ use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, EventDescriptor, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
+use outbox_core::{ConsumerSpec, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
 
 use crate::consumer::{self, Durable};
+use crate::failure::{configuration, interrupted};
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
-use crate::provision::{DEFAULT_STREAM, Provisioning, REQUEST_TIMEOUT, captures, is_plain_name};
-use crate::subject::{SubjectPrefix, without_covered};
+use crate::provision::REQUEST_TIMEOUT;
+use crate::setters::setters;
+use crate::stream::{EventStream, Provisioning};
+use crate::subject::{captures, is_plain_name, without_covered};
 use crate::subscription::JetStreamSubscription;
 
 /// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
 ///
 /// ```
-/// let config = outbox_nats::SubscriberConfig::default().stream("SHOP");
+/// # use outbox_nats::{Provisioning, SubscriberConfig};
+/// let config = SubscriberConfig::default().provisioning(Provisioning::VerifyOnly);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberConfig {
-    /// The stream to read. Default `EVENTS`.
-    pub stream: String,
-    /// First tokens of the default subjects, as the publisher has them. Default `events`.
-    pub prefix: SubjectPrefix,
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
-    /// How long a server may say nothing, half. It answers each pull request within half a second, also if there is no message; after twice this
-    /// time without an answer the subscription is rebuilt. 100 ms to 15 s, values beyond are cut to that. Default 5 s.
+    /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
+    /// without an answer the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
     pub idle_heartbeat: Duration,
-    /// Whether the stream's publishers are fenced ([`PublisherConfig::fenced`](crate::PublisherConfig::fenced)). Default `false`.
-    ///
-    /// Messages of an aggregate then share a subject, so the server sends all event types of each subscribed aggregate type; what nobody has asked for
-    /// is skipped by the inbox. (Of up to about 500 event types per consumer name: beyond, everything that is sent counts as asked for, and goes back.) Messages on the default subjects are received too, so a stream may have been published to in both ways.
-    pub fenced: bool,
 }
 
 impl Default for SubscriberConfig {
     fn default() -> Self {
         Self {
-            stream: DEFAULT_STREAM.to_owned(),
-            prefix: SubjectPrefix::default(),
             provisioning: Provisioning::default(),
             idle_heartbeat: Duration::from_secs(5),
-            fenced: false,
         }
     }
 }
 
 impl SubscriberConfig {
-    /// Sets [`Self::stream`].
-    #[must_use]
-    pub fn stream(mut self, stream: impl Into<String>) -> Self {
-        self.stream = stream.into();
-        self
-    }
-
-    /// Sets [`Self::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: SubjectPrefix) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// Sets [`Self::provisioning`].
-    #[must_use]
-    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
-        self.provisioning = provisioning;
-        self
-    }
-
-    /// Sets [`Self::idle_heartbeat`].
-    #[must_use]
-    pub fn idle_heartbeat(mut self, interval: Duration) -> Self {
-        self.idle_heartbeat = interval;
-        self
-    }
-
-    /// Sets [`Self::fenced`].
-    #[must_use]
-    pub fn fenced(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
-        self
-    }
-
-    /// The filters that select an event, and with `whole_aggregates` the others of its aggregate type.
-    fn filters(&self, event: &EventDescriptor, whole_aggregates: bool) -> impl Iterator<Item = String> {
-        let fenced = self.fenced.then(|| self.prefix.fenced_filter(event)).flatten();
-        let filter = match event.subject {
-            None if whole_aggregates => self.prefix.aggregate_filter(event),
-            _ => self.prefix.filter(event),
-        };
-        std::iter::once(filter).chain(fenced)
+    setters! {
+        /// Sets [`Self::provisioning`](#structfield.provisioning).
+        provisioning(provisioning: Provisioning),
+        /// Sets [`Self::idle_heartbeat`](#structfield.idle_heartbeat).
+        idle_heartbeat(idle_heartbeat: Duration),
     }
 }
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// A new consumer starts at the beginning of the stream and is redelivered to without end; counting attempts and dead letters belong to
-/// the inbox. An existing consumer gets the asked-for `ack_wait` and in-flight bound, and filters for what it lacks. Filters are never
-/// narrowed: during a rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description keeps a list of
-/// the event types that were ever asked for: as names up to 4 KiB together, then as codes, which are enough for 500 event types. Of a consumer name with more, every
-/// message without a handler counts as asked for and goes back, and a warning says so: use several names, or `UnknownEvent::Skip` of the inbox. To stop receiving one, take it off the list, and remove its filter, with `nats consumer edit`.
+/// **A new consumer** starts at the beginning of the stream. The server delivers a message again without end; attempts and dead letters belong to the inbox.
 ///
-/// A filter for a new event type selects messages behind what the consumer has reached; to handle older ones too, use a new consumer name. Adding one to an
-/// existing consumer takes a second and a half: the other processes must have seen the list before the first message of it is delivered. So does subscribing where
-/// the filters do not tell the event types apart (a server before 2.10, whole aggregates).
+/// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
+/// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
+/// asked for. The list has names up to 4 KiB together, and then codes, which are enough for 500 event types. With more event types under one consumer name,
+/// every message without a handler counts as asked for and goes back, and a warning says so. Then use several names, or `UnknownEvent::Skip` of the inbox. To
+/// stop receiving an event type, take it off the list and remove its filter, with `nats consumer edit`.
+///
+/// **A new event type** of an existing consumer is received from where the consumer stands. To handle older messages too, use a new consumer name. Adding one
+/// takes a second and a half, because the other processes must have read the list before the first message is delivered. Subscribing takes as long where filters
+/// do not separate event types (a server before 2.10, whole aggregates).
 #[derive(Debug, Clone)]
 pub struct JetStreamSubscriber {
     client: Client,
     context: Context,
+    stream: EventStream,
     config: SubscriberConfig,
 }
 
-impl JetStreamSubscriber {
-    /// A subscriber over a connection. Nothing is sent until [`Subscriber::subscribe`].
+impl EventStream {
+    /// A subscriber of this stream over a connection, for an inbox. Nothing is sent until [`Subscriber::subscribe`].
     #[must_use]
-    pub fn new(client: Client, config: SubscriberConfig) -> Self {
+    pub fn subscriber(&self, client: Client) -> JetStreamSubscriber {
         let context = ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .build(client.clone());
-        Self {
+        JetStreamSubscriber {
             client,
             context,
-            config,
+            stream: self.clone(),
+            config: SubscriberConfig::default(),
         }
+    }
+}
+
+impl JetStreamSubscriber {
+    /// Sets how it subscribes. Subscriptions that are open already keep what they had.
+    #[must_use]
+    pub fn with_config(mut self, config: SubscriberConfig) -> Self {
+        self.config = config;
+        self
     }
 
     /// The connection.
@@ -140,7 +107,13 @@ impl JetStreamSubscriber {
         &self.client
     }
 
-    /// The configuration.
+    /// The stream that it reads.
+    #[must_use]
+    pub fn stream(&self) -> &EventStream {
+        &self.stream
+    }
+
+    /// How it subscribes.
     #[must_use]
     pub fn config(&self) -> &SubscriberConfig {
         &self.config
@@ -148,13 +121,11 @@ impl JetStreamSubscriber {
 
     /// Reads the stream.
     async fn read_stream(&self) -> Result<Stream, SubscriberError> {
-        let SubscriberConfig {
-            stream: name, prefix, ..
-        } = &self.config;
+        let EventStream { name, prefix, .. } = &self.stream;
         self.context.get_stream(name).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 let context = format!(
-                    "stream `{name}` does not exist; call `provision_stream` first, or run: nats stream add {name} --subjects='{}' --defaults",
+                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: nats stream add {name} --subjects='{}' --defaults",
                     prefix.wildcard()
                 );
                 SubscriberError::Configuration { context, source: None }
@@ -168,8 +139,8 @@ impl JetStreamSubscriber {
     }
 
     /// Reads the stream and checks that it fits the consumer.
-    async fn stream(&self, consumer: &ConsumerSpec) -> Result<Stream, SubscriberError> {
-        let name = &self.config.stream;
+    async fn stream_for(&self, consumer: &ConsumerSpec) -> Result<Stream, SubscriberError> {
+        let name = &self.stream.name;
         let stream = self.read_stream().await?;
         let config = &stream.cached_info().config;
         if config.retention != RetentionPolicy::Limits {
@@ -184,7 +155,7 @@ impl JetStreamSubscriber {
         }
         let filters = consumer.events.iter().copied();
         for (event, filter) in filters.flat_map(|event| {
-            let filters = self.config.filters(event, consumer.whole_aggregates);
+            let filters = self.stream.filters(event, consumer.whole_aggregates);
             filters.map(move |filter| (event, filter))
         }) {
             if !captures(&config.subjects, &filter) {
@@ -211,7 +182,7 @@ impl Subscriber for JetStreamSubscriber {
     /// next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
-        let stream = self.stream(consumer).await?;
+        let stream = self.stream_for(consumer).await?;
         let durable = Durable {
             stream,
             spec: consumer.clone(),
@@ -219,19 +190,15 @@ impl Subscriber for JetStreamSubscriber {
                 consumer
                     .events
                     .iter()
-                    .flat_map(|event| self.config.filters(event, consumer.whole_aggregates)),
+                    .flat_map(|event| self.stream.filters(event, consumer.whole_aggregates)),
             ),
-            prefix: self.config.prefix.clone(),
+            prefix: self.stream.prefix.clone(),
             provisioning: self.config.provisioning,
-            // Asked after the first answer: before that, a client that still connects knows no version.
+            // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
         };
         let consumer_handle = durable.ensure().await?;
-        tracing::info!(
-            stream = self.config.stream,
-            consumer = consumer.name,
-            "subscribed"
-        );
+        tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
         Ok(JetStreamSubscription::new(
             self.client.clone(),
@@ -255,7 +222,7 @@ impl Subscriber for JetStreamSubscriber {
                 RetentionPolicy::WorkQueue => StreamPolicy::WorkQueue,
             },
             duplicate_window: Some(config.duplicate_window),
-            // Of an empty stream the server tells where the next one will be.
+            // For an empty stream the server reports the stream sequence of the next message.
             first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
             last_stream_sequence: state.last_sequence,
             messages: state.messages,
@@ -263,7 +230,7 @@ impl Subscriber for JetStreamSubscriber {
     }
 }
 
-/// What is wrong with the spec itself.
+/// Checks the spec itself.
 fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
         "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
@@ -288,28 +255,10 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
     })
 }
 
-pub(crate) fn interrupted(
-    context: impl Into<String>,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> SubscriberError {
-    SubscriberError::Interrupted {
-        context: context.into(),
-        source: Some(source.into()),
-    }
-}
-
-pub(crate) fn configuration(
-    context: impl Into<String>,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> SubscriberError {
-    SubscriberError::Configuration {
-        context: context.into(),
-        source: Some(source.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use outbox_core::EventDescriptor;
+
     use super::*;
 
     static PLACED: EventDescriptor = EventDescriptor {

@@ -1,8 +1,7 @@
 //! Receives deliveries of one durable consumer, through outages.
 //!
-//! Invariants: after any trouble pulling begins anew, at a bounded pace, and a deleted consumer is noticed; a process holds at most `prefetch` messages
-//! that nobody has asked for yet, so that they do not outlive their `ack_wait` in a buffer. Absent here: requests and their answers (`pull`);
-//! deduplication and dispatch, which belong to the inbox.
+//! Invariants: after any trouble pulling begins again, at a bounded pace. A deleted consumer is noticed. A process holds at most `prefetch` messages that the
+//! inbox has not taken yet, so that they do not outlive their `ack_wait` in a buffer. Not here: requests and their answers, see `pull`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,23 +16,23 @@ use async_nats::jetstream::{self, AckKind};
 use outbox_core::{Delivery, Incoming, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::failure::interrupted;
 use crate::headers;
 use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError};
-use crate::subscriber::interrupted;
 
 /// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
 
-/// Pause before pulling begins anew for the first time after a delivery; doubles up to the longest.
+/// Pauses before pulling begins again: the first one after a delivery, and the longest. Each one is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Bound on handing an answer to the connection. It waits only while the send buffer is full, during an outage.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bound on learning that answers have arrived.
+/// Bound on waiting until answers have arrived.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
@@ -52,12 +51,12 @@ pub struct JetStreamSubscription {
     trouble: Trouble,
 }
 
-/// What is remembered between calls, because a call may be cancelled at any await.
+/// State that is kept between calls, because a call may be cancelled at any await.
 #[derive(Debug, Default)]
 struct Trouble {
     /// Failures since the last delivery.
     failures: u32,
-    /// No rebuilding before this.
+    /// Pulling does not begin again before this time.
     pause_until: Option<Instant>,
 }
 
@@ -90,7 +89,7 @@ impl JetStreamSubscription {
         JetStreamDelivery::new(message, self.oracle.clone())
     }
 
-    /// Ends pulling; the next call begins anew after a pause.
+    /// Ends pulling. The next call begins again after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
         let pause = PAUSE_MIN
@@ -139,7 +138,7 @@ impl JetStreamSubscription {
         }
     }
 
-    /// Tells a consumer that is gone from a server that is.
+    /// Separates a missing consumer from a missing server.
     fn lost(&self, error: ConsumerInfoError) -> SubscriberError {
         match error.kind() {
             ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
@@ -165,7 +164,7 @@ impl Subscription for JetStreamSubscription {
         if self.pull.is_none() {
             self.pull = Some(self.open().await?);
         }
-        // After the line above there is one.
+        // It was opened above, so this cannot happen.
         let Some(pull) = &mut self.pull else {
             return Err(self.gone(None));
         };
@@ -201,12 +200,12 @@ impl Subscription for JetStreamSubscription {
             None => Vec::new(),
         };
         self.pull = None;
-        // What is no delivery cannot be given back either.
+        // A message that is no delivery cannot be given back.
         let deliveries = messages.into_iter().map(|message| self.delivery(message));
         deliveries.filter_map(Result::ok).collect()
     }
 
-    /// A request behind the answers: the server reads a connection in order.
+    /// Sends a request behind the answers and waits for its answer. The server reads a connection in order.
     async fn flush(&mut self) -> Result<(), SubscriberError> {
         let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
         let context = || format!("answers for consumer `{}` may not have arrived", self.name());

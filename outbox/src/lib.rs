@@ -58,9 +58,8 @@
 //!     let relay_db = Database::connect("postgres://localhost/shop").await?;
 //!     outbox::migrate(&db).await?;
 //!     let client = nats::connect("nats://127.0.0.1:4222", nats::connect_options()).await?;
-//!     nats::provision_stream(&client, &StreamSpec::default(), Catalogue::linked()?.iter()).await?;
-//!     let publisher = JetStreamPublisher::new(client.clone(), PublisherConfig::default());
-//!     let subscriber = JetStreamSubscriber::new(client, SubscriberConfig::default());
+//!     let stream = EventStream::default();
+//!     stream.provision(&client).await?;
 //!
 //!     // The service: one transaction for the order and its event.
 //!     order::ActiveModel { units: Set(2), ..Default::default() }
@@ -71,7 +70,8 @@
 //!
 //!     // The relay publishes what was committed. The inbox runs the handlers that are linked into the program.
 //!     // Both end with Ctrl-C, SIGTERM, or the error of one.
-//!     let (relay, inbox) = (Relay::new(SqlStore::new(relay_db), publisher), Inbox::new(db, subscriber));
+//!     let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));
+//!     let inbox = Inbox::new(db, stream.subscriber(client));
 //!     Runner::new().with_relay(relay).with_inbox(inbox).run().await?;
 //!     Ok(())
 //! }

@@ -13,6 +13,6 @@ pub use outbox_inbox::{
 };
 #[cfg(feature = "nats")]
 pub use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
+    EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, SubscriberConfig,
 };
 pub use outbox_sea_orm::{AggregateRoot, SaveWithEvents, SqlStore, record};

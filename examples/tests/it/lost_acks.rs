@@ -17,8 +17,7 @@ use outbox_inbox::{
 };
 use outbox_nats::async_nats::{Client, jetstream};
 use outbox_nats::{
-    DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, PublisherConfig, StreamSpec,
-    SubscriberConfig, connect, connect_options, provision_stream,
+    DedupBucketSpec, EventStream, JetStreamSubscriber, KvDedupStore, connect, connect_options,
 };
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
@@ -248,24 +247,19 @@ async fn inbox(
     let store = KvDedupStore::open(client.clone(), &DedupBucketSpec::default())
         .await
         .unwrap();
-    Inbox::new(
-        depot.db.clone(),
-        JetStreamSubscriber::new(client, SubscriberConfig::default().stream(STREAM)),
-    )
-    .with_router(router())
-    .with_names(names.clone())
-    .with_config(config)
-    .with_dedup_store(store)
-    .with_state(depot.clone())
+    Inbox::new(depot.db.clone(), EventStream::new(STREAM).subscriber(client))
+        .with_router(router())
+        .with_names(names.clone())
+        .with_config(config)
+        .with_dedup_store(store)
+        .with_state(depot.clone())
 }
 
 async fn publish(client: &Client) {
     let sent: [&'static EventDescriptor; 1] = [&Sent::DESCRIPTORS[0]];
-    provision_stream(client, &StreamSpec::default().name(STREAM), sent)
-        .await
-        .unwrap();
-    let config = PublisherConfig::default().stream(STREAM).source("test");
-    let publisher = JetStreamPublisher::new(client.clone(), config);
+    let stream = EventStream::new(STREAM);
+    stream.provision_for(client, sent).await.unwrap();
+    let publisher = stream.publisher(client.clone());
     for parcel in PARCELS.into_iter().chain([BROKEN]) {
         let message = NewMessage::from_event(&Sent { parcel }).unwrap();
         let message = message.into_message(Some(1), OffsetDateTime::now_utc());

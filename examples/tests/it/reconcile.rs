@@ -12,10 +12,7 @@ use outbox_core::{
     DomainEvent, EventDescriptor, MessageId, OutboxAdmin as _, Relay, Selection, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::{self, stream::Stream};
-use outbox_nats::{
-    JetStreamPublisher, PublisherConfig, StreamSpec, SubjectPrefix, connect, connect_options,
-    provision_stream,
-};
+use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
@@ -60,23 +57,18 @@ impl Place {
         migration::migrate_with(&db, &names).await.unwrap();
 
         let client = connect(nats_url, connect_options()).await.unwrap();
-        let prefix = SubjectPrefix::new(name.clone()).unwrap();
-        let spec = StreamSpec::default()
-            .name(&name)
-            .prefix(prefix.clone())
-            .duplicate_window(WINDOW);
+        let stream = EventStream::new(&name)
+            .with_prefix(&name)
+            .unwrap()
+            .with_duplicate_window(WINDOW);
         let filled: [&'static EventDescriptor; 1] = [&Filled::DESCRIPTORS[0]];
-        provision_stream(&client, &spec, filled).await.unwrap();
+        stream.provision_for(&client, filled).await.unwrap();
         let jetstream = jetstream::new(client.clone());
-        let config = PublisherConfig::default()
-            .stream(&name)
-            .prefix(prefix)
-            .source("test");
         Self {
             store: SqlStore::new(db.clone()).with_names(&names).unwrap(),
             db,
             names,
-            publisher: JetStreamPublisher::new(client, config),
+            publisher: stream.publisher(client),
             stream: jetstream.get_stream(&name).await.unwrap(),
         }
     }

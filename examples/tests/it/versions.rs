@@ -23,8 +23,7 @@ use outbox_inbox::{
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, consumer::Info};
 use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, PublisherConfig, StreamSpec,
-    SubjectPrefix, SubscriberConfig, connect, connect_options, provision_stream,
+    EventStream, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, connect, connect_options,
 };
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
 use serde::{Deserialize, Serialize};
@@ -181,7 +180,7 @@ impl Programs {
 /// A stream and a database that nobody else uses.
 struct Place {
     client: Client,
-    prefix: SubjectPrefix,
+    stream: EventStream,
     publisher: JetStreamPublisher,
     name: String,
     db: DatabaseConnection,
@@ -237,18 +236,13 @@ impl Place {
             "t{}",
             &outbox_core::MessageId::fresh().to_string().replace('-', "")[14..]
         );
-        let prefix = SubjectPrefix::new(name.clone()).unwrap();
-        let spec = StreamSpec::default().name(&name).prefix(prefix.clone());
+        let stream = EventStream::new(&name).with_prefix(&name).unwrap();
         let placed: [&'static EventDescriptor; 1] = [&Placed::DESCRIPTORS[0]];
-        provision_stream(client, &spec, placed).await.unwrap();
-        let config = PublisherConfig::default()
-            .stream(&name)
-            .prefix(prefix.clone())
-            .source("test");
+        stream.provision_for(client, placed).await.unwrap();
         Self {
             client: client.clone(),
-            publisher: JetStreamPublisher::new(client.clone(), config),
-            prefix,
+            publisher: stream.publisher(client.clone()),
+            stream,
             name,
             db,
             journal: Journal::default(),
@@ -260,9 +254,6 @@ impl Place {
 
     /// Starts a program, and waits until it has subscribed.
     async fn start(&self, router: &Router) -> Program {
-        let subscriber = SubscriberConfig::default()
-            .stream(&self.name)
-            .prefix(self.prefix.clone());
         let config = InboxConfig::default()
             .backoff(Backoff {
                 min: Duration::from_millis(50),
@@ -273,7 +264,7 @@ impl Place {
             .unknown_event(self.unknown_event);
         let subscribed = Arc::new(Notify::new());
         let subscriber = Announced {
-            subscriber: JetStreamSubscriber::new(self.client.clone(), subscriber),
+            subscriber: self.stream.subscriber(self.client.clone()),
             subscribed: subscribed.clone(),
         };
         let inbox = Inbox::new(self.db.clone(), subscriber)

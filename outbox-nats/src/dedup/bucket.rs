@@ -1,7 +1,7 @@
-//! The bucket of [`super::KvDedupStore`]: what it must be like, and how it is made.
+//! Creates or checks the bucket of [`super::KvDedupStore`].
 //!
-//! Made as a stream and not through the client's own call, which fails on nats-server 2.9. Invariants: an existing bucket is never changed;
-//! with [`Provisioning::VerifyOnly`] nothing is written at all. Absent here: keys and values.
+//! The bucket is created as a stream, because the client's own call for buckets fails on nats-server 2.9. Invariants: an existing bucket is never changed, and
+//! with [`Provisioning::VerifyOnly`] nothing is written at all.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::dedup::DedupStoreError;
 use tokio::time::sleep;
 
-use crate::provision::{
-    ProvisionError, Provisioning, ROUNDS_MAX, SETTLE, Seen, captures, is_plain_name, read,
-};
+use crate::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
+use crate::setters::setters;
+use crate::stream::Provisioning;
+use crate::subject::{captures, is_plain_name};
 
 /// Name of the bucket unless configured otherwise.
 pub const DEFAULT_BUCKET: &str = "outbox-dedup";
@@ -49,39 +50,17 @@ impl Default for DedupBucketSpec {
 }
 
 impl DedupBucketSpec {
-    /// Sets [`Self::bucket`].
-    #[must_use]
-    pub fn bucket(mut self, bucket: impl Into<String>) -> Self {
-        self.bucket = bucket.into();
-        self
-    }
-
-    /// Sets [`Self::max_age`].
-    #[must_use]
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// Sets [`Self::max_bytes`].
-    #[must_use]
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets [`Self::replicas`].
-    #[must_use]
-    pub fn replicas(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Sets [`Self::provisioning`].
-    #[must_use]
-    pub fn provisioning(mut self, provisioning: Provisioning) -> Self {
-        self.provisioning = provisioning;
-        self
+    setters! {
+        /// Sets [`Self::bucket`](#structfield.bucket).
+        bucket(bucket: impl Into<String>),
+        /// Sets [`Self::max_age`](#structfield.max_age).
+        max_age(max_age: Duration),
+        /// Sets [`Self::max_bytes`](#structfield.max_bytes).
+        max_bytes(max_bytes: u64),
+        /// Sets [`Self::replicas`](#structfield.replicas).
+        replicas(replicas: usize),
+        /// Sets [`Self::provisioning`](#structfield.provisioning).
+        provisioning(provisioning: Provisioning),
     }
 
     fn check(&self) -> Result<(), ProvisionError> {
@@ -98,7 +77,7 @@ impl DedupBucketSpec {
         })
     }
 
-    /// What the key-value clients make of a new bucket.
+    /// The configuration that key-value clients give a new bucket.
     fn to_config(&self) -> Config {
         Config {
             name: stream_name(&self.bucket),
@@ -138,7 +117,7 @@ pub(super) async fn provision(context: &Context, spec: &DedupBucketSpec) -> Resu
         match read(context, &stream).await? {
             Some(seen) => return check(&spec.bucket, &seen.typed),
             None if spec.provisioning == Provisioning::VerifyOnly => return Err(missing(spec)),
-            // Read back, because another process may have been faster.
+            // Read it back, because another process may have been faster.
             None => create(context, spec).await?,
         }
     }
@@ -162,7 +141,7 @@ async fn create(context: &Context, spec: &DedupBucketSpec) -> Result<(), Provisi
     }
 }
 
-/// What makes a bucket useless for us.
+/// Refuses a bucket that could forget claims.
 fn check(bucket: &str, seen: &Config) -> Result<(), ProvisionError> {
     let stream = stream_name(bucket);
     if seen.retention != RetentionPolicy::Limits {

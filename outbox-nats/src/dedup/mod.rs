@@ -1,10 +1,11 @@
 //! Deduplication in a key-value bucket, for handlers whose effects live outside their database.
 //!
-//! A bucket is a stream with one message per subject, and a message's stream sequence is its revision. Every write names the revision that it
-//! replaces, and the server refuses it if another one came between: that is the claim's exclusiveness, and the claim's revision is its
-//! fence. Reads ask the stream's leader, because a replica may not know the last write. Invariants: nothing is written without a revision,
-//! except the clock; the age of a claim is measured between two of the server's own time stamps, so clocks of processes do not matter.
-//! Absent here: making the bucket ([`bucket`]) and removing what is old, which the server does.
+//! A bucket is a stream with one message per subject, and the stream sequence of a message is its revision. Every write names the revision that it replaces, and
+//! the server refuses it if another write came first. That makes claims exclusive, and the revision of a claim is its fence. Reads ask the stream's leader,
+//! because a replica may not know the last write. The server removes old keys.
+//!
+//! Invariants: every write names a revision, except writes to the clock. The age of a claim is measured between two time stamps of the server, so the clocks of
+//! the processes do not matter.
 //!
 //! | value of `<consumer>.<event id>` | means |
 //! |---|---|
@@ -28,15 +29,15 @@ use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupSto
 use tokio::time::timeout;
 
 use crate::outcome::is_refused_expectation;
+use crate::provision::{self, ProvisionError};
 use crate::subject::encode_token;
-use crate::{ProvisionError, provision};
 
 pub use bucket::{DEFAULT_BUCKET, DedupBucketSpec};
 
-/// Writes that may be overtaken by others before a claim is somebody else's.
+/// Writes that others may overtake before we take the claim for theirs.
 const ROUNDS_MAX: u32 = 4;
 
-/// Written to learn the server's time. Keys have two tokens, so it is none.
+/// A subject that is written to learn the server's time. It has one token and keys have two, so it cannot be a key.
 const CLOCK: &str = "clock";
 
 const OPERATION: &str = "KV-Operation";
@@ -45,7 +46,7 @@ const OPERATION: &str = "KV-Operation";
 ///
 /// The user needs permission to publish on `$KV.<bucket>.>`, `$JS.API.STREAM.MSG.GET.KV_<bucket>` and `$JS.API.STREAM.INFO.KV_<bucket>`,
 /// and to create the bucket on `$JS.API.STREAM.CREATE.KV_<bucket>`. A claim is one request, or three when there is a claim already; each
-/// method ends within 5 s ([`Self::timeout`]). A bucket of one replica forgets what it had not yet written to disk when its server loses
+/// method ends within 5 s ([`Self::with_timeout`]). A bucket of one replica forgets what it had not yet written to disk when its server loses
 /// power.
 #[derive(Debug, Clone)]
 pub struct KvDedupStore {
@@ -54,7 +55,7 @@ pub struct KvDedupStore {
     timeout: Duration,
 }
 
-/// What stands at a key.
+/// The state of a key.
 enum Entry {
     Free {
         revision: u64,
@@ -91,7 +92,7 @@ impl KvDedupStore {
 
     /// Sets the longest time that a method takes; at most, and by default, 5 s.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.min(provision::REQUEST_TIMEOUT);
         self
     }
@@ -109,7 +110,7 @@ impl KvDedupStore {
         )
     }
 
-    /// Writes if the last revision is the expected one; returns the new one. A crash, or an error, after this: the value may stand.
+    /// Writes if the last revision is the expected one, and returns the new revision. After an error or a crash the value may be written.
     async fn put(
         &self,
         subject: &str,
@@ -189,7 +190,7 @@ impl KvDedupStore {
     async fn now(&self) -> Result<Option<SystemTime>, DedupStoreError> {
         let subject = format!("$KV.{}.{CLOCK}", self.bucket);
         self.send(&subject, PublishMessage::build()).await?;
-        // Somebody else may have written it again since: later is as good.
+        // Another process may have written it again since. A later time is as good.
         Ok(self.last(&subject).await?.map(|message| message.time.into()))
     }
 
@@ -221,7 +222,7 @@ impl KvDedupStore {
                 }
             };
         }
-        // Others were faster each time.
+        // Another process was faster each time.
         Ok(StoreClaim::InProgress)
     }
 
@@ -237,7 +238,7 @@ impl KvDedupStore {
             expected = match self.entry(subject).await? {
                 // An earlier call whose answer was lost.
                 Entry::Done { token: by } => return Ok(by == token),
-                // Nobody holds it: released by somebody who had taken it over, or too old.
+                // Nobody holds the claim: a process that had taken it over has released it, or the key has expired.
                 Entry::Free { revision } => revision,
                 Entry::Claimed {
                     revision,
@@ -282,7 +283,7 @@ impl KvDedupStore {
     }
 }
 
-/// `retention` is the bucket's affair: [`DedupStore::preflight`] compares it with its `max_age`.
+/// `retention` is not used by [`complete`](DedupStore::complete), because the bucket decides. [`preflight`](DedupStore::preflight) compares it with `max_age`.
 impl DedupStore for KvDedupStore {
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
         Box::pin(async move { self.bounded(self.try_claim(&self.subject(key), lease)).await })
@@ -294,7 +295,7 @@ impl DedupStore for KvDedupStore {
 
     fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
         Box::pin(async move {
-            // As the key-value clients delete, so that they understand it.
+            // The delete marker of key-value clients, so that they understand it.
             let marker = PublishMessage::build().header(OPERATION, "DEL");
             let subject = self.subject(key);
             self.bounded(self.put(&subject, marker, revision_of(token)))
@@ -308,7 +309,7 @@ impl DedupStore for KvDedupStore {
     }
 }
 
-/// Tokens of other stores become a revision that no claim has.
+/// The revision of a claim. A token of another store becomes a revision that no claim has.
 fn revision_of(token: ClaimToken) -> u64 {
     u64::try_from(token.get()).unwrap_or(u64::MAX)
 }

@@ -1,19 +1,28 @@
-//! Why a stream cannot be used, with what was seen, what is needed and what to do.
+//! The reasons why a stream cannot be used, each with the value seen, the value needed and the next step.
 
 use std::error::Error;
 use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::RetentionPolicy;
+use outbox_core::CatalogueError;
 
-use super::StreamSpec;
 use crate::outcome::is_temporary;
+use crate::stream::EventStream;
 
-/// Why [`provision_stream`](crate::provision_stream) did not succeed.
+/// Why [`EventStream::provision`](crate::EventStream::provision) did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvisionError {
-    /// The spec contradicts itself.
+    /// Event types that are linked into this program contradict each other.
+    #[error("the events of stream `{stream}` cannot be listed")]
+    Catalogue {
+        /// The stream's name.
+        stream: String,
+        /// The contradiction.
+        source: CatalogueError,
+    },
+    /// The description of the stream contradicts itself.
     #[error("spec of stream `{stream}`: {reason}")]
     Spec {
         /// The stream's name, escaped.
@@ -29,7 +38,7 @@ pub enum ProvisionError {
         /// A command of the NATS command line tool that creates it.
         command: String,
     },
-    /// The stream deletes messages once they are acknowledged, and with them the memory of published ids.
+    /// The stream deletes messages once they are acknowledged, and with them the ids of published messages.
     #[error(
         "stream `{stream}` has retention {seen:?}, which forgets published ids; it must be Limits, and cannot be changed: create another stream"
     )]
@@ -51,14 +60,14 @@ pub enum ProvisionError {
         /// The value that is needed, and why.
         needed: &'static str,
     },
-    /// The duplicate window is too short and may not be raised, by the spec or because of the stream's `max_age`.
+    /// The duplicate window is too short and may not be raised, by the description or because of the stream's `max_age`.
     #[error("stream `{stream}` has a duplicate window of {seen:?}, {needed:?} is needed; raise it with: nats stream edit {stream} --dupe-window={}s (and `max_age` if that is shorter)", needed.as_secs())]
     DuplicateWindow {
         /// The stream's name.
         stream: String,
         /// Its window.
         seen: Duration,
-        /// [`StreamSpec::duplicate_window`].
+        /// The window that is needed, as [`EventStream::with_duplicate_window`] says.
         needed: Duration,
     },
     /// No subject of the stream captures an event.
@@ -73,7 +82,7 @@ pub enum ProvisionError {
         /// Subjects of the stream.
         seen: Vec<String>,
     },
-    /// A subject of the spec is missing, and no events were given that could tell whether it is needed.
+    /// A subject of the description is missing, and no events were given that could tell whether it is needed.
     #[error("stream `{stream}` ({}) does not capture subject `{subject}`; add it", seen.join(", "))]
     Subject {
         /// The stream's name.
@@ -129,7 +138,7 @@ impl ProvisionError {
         }
     }
 
-    /// An answer of the server that is an error.
+    /// Sorts an error that the server answered.
     pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
         if is_temporary(&source) {
             return Self::unavailable(stream, source);
@@ -140,25 +149,26 @@ impl ProvisionError {
         }
     }
 
-    pub(super) fn missing(spec: &StreamSpec, subjects: &[String]) -> Self {
+    pub(super) fn missing(wanted: &EventStream, subjects: &[String]) -> Self {
         Self::Missing {
-            stream: spec.name.clone(),
-            command: add_command(spec, subjects),
+            stream: wanted.name.clone(),
+            command: add_command(wanted, subjects),
         }
     }
 }
 
-/// The command that creates the stream as we would.
-fn add_command(spec: &StreamSpec, subjects: &[String]) -> String {
+/// The command that creates the same stream.
+fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
     format!(
         "nats stream add {} --subjects='{}' --storage=file --retention=limits --discard=new --dupe-window={}s --max-age={}s --max-bytes={} --replicas={} --defaults",
-        spec.name,
+        wanted.name,
         subjects.join(","),
-        spec.duplicate_window.as_secs(),
-        spec.max_age.as_secs(),
-        spec.max_bytes
+        wanted.duplicate_window.as_secs(),
+        wanted.max_age.as_secs(),
+        wanted
+            .max_bytes
             .map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string()),
-        spec.replicas,
+        wanted.replicas,
     )
 }
 
@@ -169,7 +179,7 @@ mod tests {
     #[test]
     fn a_missing_stream_comes_with_the_command_that_creates_it() {
         let error = ProvisionError::missing(
-            &StreamSpec::default(),
+            &EventStream::default(),
             &["events.>".to_owned(), "legacy.x".to_owned()],
         );
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Compares an existing stream with the one that is needed: a pure function, so that each rule has a test without a server.
+//! Compares an existing stream with its description. It is a pure function, so each rule has a test without a server.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use outbox_core::EventDescriptor;
 
-use super::{ProvisionError, Provisioning, StreamSpec, captures};
-use crate::subject::without_covered;
+use super::error::ProvisionError;
+use crate::stream::{EventStream, Provisioning};
+use crate::subject::{captures, without_covered};
 
-/// What an existing stream lacks.
+/// The changes that an existing stream needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// All subjects the stream should have.
@@ -25,7 +26,7 @@ impl Plan {
     }
 }
 
-/// A setting of an existing stream that works but may surprise. We do not change it: it is somebody's choice.
+/// A setting of an existing stream that works but may surprise. It is not changed, because it may be a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamWarning {
@@ -42,14 +43,14 @@ pub enum StreamWarning {
     ShortAge {
         /// The stream's setting.
         seen: Duration,
-        /// [`StreamSpec::max_age`].
+        /// The age that was asked for, [`EventStream::with_max_age`].
         wanted: Duration,
     },
     /// The stream has fewer copies than asked for, so the loss of a server may stop it or lose messages.
     FewReplicas {
         /// The stream's setting.
         seen: usize,
-        /// [`StreamSpec::replicas`].
+        /// The copies that were asked for, [`EventStream::with_replicas`].
         wanted: usize,
     },
 }
@@ -83,17 +84,63 @@ impl fmt::Display for StreamWarning {
     }
 }
 
-/// Compares; errors are what cannot or must not be changed.
+/// Compares. A difference that cannot or must not be changed is an error.
 pub(super) fn compare(
-    spec: &StreamSpec,
+    stream: &EventStream,
     seen: &Config,
     wanted: &[String],
     events: &[&EventDescriptor],
 ) -> Result<Plan, ProvisionError> {
-    let stream = || spec.name.clone();
+    check_fixed(stream, seen)?;
+    let subjects_added: Vec<String> = wanted
+        .iter()
+        .filter(|subject| !captures(&seen.subjects, subject))
+        .cloned()
+        .collect();
+    let raise_duplicate_window = seen.duplicate_window < stream.duplicate_window;
+    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
+    let age_forbids = !seen.max_age.is_zero() && seen.max_age < stream.duplicate_window;
+    if raise_duplicate_window && (stream.provisioning == Provisioning::VerifyOnly || age_forbids) {
+        return Err(ProvisionError::DuplicateWindow {
+            stream: stream.name.clone(),
+            seen: seen.duplicate_window,
+            needed: stream.duplicate_window,
+        });
+    }
+    let warnings = warnings(stream, seen);
+    if stream.provisioning == Provisioning::VerifyOnly {
+        // The subjects of the description are a wish. Only a place for each event is needed.
+        check_captured(stream, &seen.subjects, events)?;
+        if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
+            let subject = subject.clone();
+            return Err(ProvisionError::Subject {
+                stream: stream.name.clone(),
+                subject,
+                seen: seen.subjects.clone(),
+            });
+        }
+        return Ok(Plan {
+            warnings,
+            ..Plan::default()
+        });
+    }
+    check_captured(stream, wanted, events)?;
+    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
+    let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
+    Ok(Plan {
+        subjects,
+        subjects_added,
+        raise_duplicate_window,
+        warnings,
+    })
+}
+
+/// Refuses settings that make a stream useless for an outbox. None of them can or should be changed here.
+fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError> {
+    let name = || stream.name.clone();
     if seen.retention != RetentionPolicy::Limits {
         return Err(ProvisionError::Retention {
-            stream: stream(),
+            stream: name(),
             seen: seen.retention,
         });
     }
@@ -119,79 +166,41 @@ pub(super) fn compare(
     ] {
         if wrong {
             return Err(ProvisionError::Setting {
-                stream: stream(),
+                stream: name(),
                 setting,
                 seen,
                 needed,
             });
         }
     }
-
-    let subjects_added: Vec<String> = wanted
-        .iter()
-        .filter(|subject| !captures(&seen.subjects, subject))
-        .cloned()
-        .collect();
-    let raise_duplicate_window = seen.duplicate_window < spec.duplicate_window;
-    // The server bounds the window by the age, and raising the age is not ours to decide: it costs disk.
-    let age_forbids = !seen.max_age.is_zero() && seen.max_age < spec.duplicate_window;
-    if raise_duplicate_window && (spec.provisioning == Provisioning::VerifyOnly || age_forbids) {
-        return Err(ProvisionError::DuplicateWindow {
-            stream: stream(),
-            seen: seen.duplicate_window,
-            needed: spec.duplicate_window,
-        });
-    }
-    let warnings = warnings(spec, seen);
-    if spec.provisioning == Provisioning::VerifyOnly {
-        // The spec's own subjects are a wish; what counts is that each event has a place.
-        check_captured(spec, &seen.subjects, events)?;
-        if let (true, [subject, ..]) = (events.is_empty(), subjects_added.as_slice()) {
-            let subject = subject.clone();
-            return Err(ProvisionError::Subject {
-                stream: stream(),
-                subject,
-                seen: seen.subjects.clone(),
-            });
-        }
-        return Ok(Plan {
-            warnings,
-            ..Plan::default()
-        });
-    }
-    check_captured(spec, wanted, events)?;
-    // A wider subject replaces the narrower ones it covers, because the server refuses overlaps within a stream.
-    let subjects = without_covered(seen.subjects.iter().chain(&subjects_added).cloned());
-    Ok(Plan {
-        subjects,
-        subjects_added,
-        raise_duplicate_window,
-        warnings,
-    })
+    Ok(())
 }
 
 /// Checks that each event has a subject among `subjects`.
 pub(super) fn check_captured(
-    spec: &StreamSpec,
+    stream: &EventStream,
     subjects: &[String],
     events: &[&EventDescriptor],
 ) -> Result<(), ProvisionError> {
-    let uncaptured = events
-        .iter()
-        .find(|event| !captures(subjects, &spec.prefix.filter(event)));
-    uncaptured.map_or(Ok(()), |event| {
-        Err(ProvisionError::Uncaptured {
-            stream: spec.name.clone(),
-            event_type: event.event_type(),
-            subject: spec.prefix.filter(event),
-            seen: subjects.to_vec(),
-        })
-    })
+    for event in events {
+        let uncaptured = stream
+            .filters(event, false)
+            .find(|filter| !captures(subjects, filter));
+        if let Some(subject) = uncaptured {
+            return Err(ProvisionError::Uncaptured {
+                stream: stream.name.clone(),
+                event_type: event.event_type(),
+                subject,
+                seen: subjects.to_vec(),
+            });
+        }
+    }
+    Ok(())
 }
 
-fn warnings(spec: &StreamSpec, seen: &Config) -> Vec<StreamWarning> {
+fn warnings(stream: &EventStream, seen: &Config) -> Vec<StreamWarning> {
     let bounded = seen.max_bytes > 0 || seen.max_messages > 0;
-    let shorter = !seen.max_age.is_zero() && (spec.max_age.is_zero() || seen.max_age < spec.max_age);
+    let shorter = !seen.max_age.is_zero() && (stream.max_age.is_zero() || seen.max_age < stream.max_age);
     [
         (seen.discard == DiscardPolicy::Old && bounded).then_some(StreamWarning::DiscardsUnread),
         (seen.max_messages_per_subject > 0).then_some(StreamWarning::KeepsPerSubject {
@@ -200,11 +209,11 @@ fn warnings(spec: &StreamSpec, seen: &Config) -> Vec<StreamWarning> {
         (seen.storage == StorageType::Memory).then_some(StreamWarning::InMemory),
         shorter.then_some(StreamWarning::ShortAge {
             seen: seen.max_age,
-            wanted: spec.max_age,
+            wanted: stream.max_age,
         }),
-        (seen.num_replicas < spec.replicas).then_some(StreamWarning::FewReplicas {
+        (seen.num_replicas < stream.replicas).then_some(StreamWarning::FewReplicas {
             seen: seen.num_replicas,
-            wanted: spec.replicas,
+            wanted: stream.replicas,
         }),
     ]
     .into_iter()
@@ -232,34 +241,34 @@ mod tests {
     static PLACED: EventDescriptor = event("placed", None);
     static LEGACY: EventDescriptor = event("shipped", Some("legacy.shipped"));
 
-    fn existing(spec: &StreamSpec) -> Config {
-        spec.to_config(spec.wanted_subjects(&[]))
+    fn existing(stream: &EventStream) -> Config {
+        stream.to_config(stream.wanted_subjects(&[]))
     }
 
-    fn run(spec: &StreamSpec, seen: &Config, events: &[&EventDescriptor]) -> Result<Plan, ProvisionError> {
-        compare(spec, seen, &spec.wanted_subjects(events), events)
+    fn run(stream: &EventStream, seen: &Config, events: &[&EventDescriptor]) -> Result<Plan, ProvisionError> {
+        compare(stream, seen, &stream.wanted_subjects(events), events)
     }
 
-    fn verify_only() -> StreamSpec {
-        StreamSpec::default().provisioning(Provisioning::VerifyOnly)
+    fn verify_only() -> EventStream {
+        EventStream::default().with_provisioning(Provisioning::VerifyOnly)
     }
 
     #[test]
     fn what_we_create_needs_no_change() {
-        for spec in [StreamSpec::default(), verify_only()] {
-            assert_eq!(run(&spec, &existing(&spec), &[&PLACED]).unwrap().warnings, []);
-            assert!(run(&spec, &existing(&spec), &[&PLACED]).unwrap().is_empty());
+        for stream in [EventStream::default(), verify_only()] {
+            assert_eq!(run(&stream, &existing(&stream), &[&PLACED]).unwrap().warnings, []);
+            assert!(run(&stream, &existing(&stream), &[&PLACED]).unwrap().is_empty());
         }
     }
 
     #[test]
     fn fixed_subjects_are_added_when_allowed_and_demanded_when_not() {
-        let spec = StreamSpec::default();
-        let plan = run(&spec, &existing(&spec), &[&PLACED, &LEGACY]).unwrap();
+        let stream = EventStream::default();
+        let plan = run(&stream, &existing(&stream), &[&PLACED, &LEGACY]).unwrap();
         assert_eq!(plan.subjects, ["events.>", "legacy.shipped"]);
         assert_eq!(plan.subjects_added, ["legacy.shipped"]);
 
-        let refused = run(&verify_only(), &existing(&spec), &[&PLACED, &LEGACY]).unwrap_err();
+        let refused = run(&verify_only(), &existing(&stream), &[&PLACED, &LEGACY]).unwrap_err();
         assert!(
             matches!(&refused, ProvisionError::Uncaptured { event_type, subject, .. }
             if event_type == "order.shipped" && subject == "legacy.shipped")
@@ -268,13 +277,13 @@ mod tests {
 
     #[test]
     fn a_wider_subject_replaces_what_it_covers() {
-        let spec = StreamSpec::default();
+        let stream = EventStream::default();
         let seen = Config {
             subjects: vec!["events.order.>".into(), "other.x".into()],
-            ..existing(&spec)
+            ..existing(&stream)
         };
         assert_eq!(
-            run(&spec, &seen, &[&PLACED]).unwrap().subjects,
+            run(&stream, &seen, &[&PLACED]).unwrap().subjects,
             ["events.>", "other.x"]
         );
     }
@@ -283,7 +292,7 @@ mod tests {
     fn verification_is_content_when_every_event_has_a_place() {
         let seen = Config {
             subjects: vec!["events.order.>".into()],
-            ..existing(&StreamSpec::default())
+            ..existing(&EventStream::default())
         };
         assert!(run(&verify_only(), &seen, &[&PLACED]).unwrap().is_empty());
         assert!(matches!(
@@ -294,23 +303,37 @@ mod tests {
 
     #[test]
     fn own_subjects_must_capture_the_events() {
-        let spec = StreamSpec::default().subject("shop.>");
+        let stream = EventStream::default().with_subject("shop.>");
         assert!(matches!(
-            run(&spec, &existing(&spec), &[&PLACED]),
+            run(&stream, &existing(&stream), &[&PLACED]),
             Err(ProvisionError::Uncaptured { .. })
         ));
     }
 
     #[test]
+    fn in_strong_mode_the_subjects_of_aggregates_must_be_captured_too() {
+        let seen = Config {
+            subjects: vec!["events.order.*.*".into()],
+            ..existing(&EventStream::default())
+        };
+        run(&verify_only(), &seen, &[&PLACED]).unwrap();
+        let refused = run(&verify_only().with_strong_mode(), &seen, &[&PLACED]).unwrap_err();
+        assert!(
+            matches!(&refused, ProvisionError::Uncaptured { subject, .. } if subject == "events.order.*"),
+            "{refused}"
+        );
+    }
+
+    #[test]
     fn retention_that_forgets_ids_is_refused() {
-        let spec = StreamSpec::default();
+        let stream = EventStream::default();
         for retention in [RetentionPolicy::WorkQueue, RetentionPolicy::Interest] {
             let seen = Config {
                 retention,
-                ..existing(&spec)
+                ..existing(&stream)
             };
             assert!(matches!(
-                run(&spec, &seen, &[]),
+                run(&stream, &seen, &[]),
                 Err(ProvisionError::Retention { .. })
             ));
         }
@@ -318,19 +341,19 @@ mod tests {
 
     #[test]
     fn streams_that_take_or_confirm_nothing_are_refused() {
-        let spec = StreamSpec::default();
+        let stream = EventStream::default();
         for seen in [
             Config {
                 no_ack: true,
-                ..existing(&spec)
+                ..existing(&stream)
             },
             Config {
                 sealed: true,
-                ..existing(&spec)
+                ..existing(&stream)
             },
         ] {
             assert!(matches!(
-                run(&spec, &seen, &[]),
+                run(&stream, &seen, &[]),
                 Err(ProvisionError::Setting { .. })
             ));
         }
@@ -339,18 +362,18 @@ mod tests {
     #[test]
     fn a_short_duplicate_window_is_raised_or_refused_but_never_lowered() {
         let minutes = Duration::from_mins;
-        let spec = StreamSpec::default();
+        let stream = EventStream::default();
         let window = |window| Config {
             duplicate_window: window,
-            ..existing(&spec)
+            ..existing(&stream)
         };
         assert!(
-            run(&spec, &window(minutes(2)), &[])
+            run(&stream, &window(minutes(2)), &[])
                 .unwrap()
                 .raise_duplicate_window
         );
         assert!(
-            !run(&spec, &window(minutes(60)), &[])
+            !run(&stream, &window(minutes(60)), &[])
                 .unwrap()
                 .raise_duplicate_window
         );
@@ -364,23 +387,23 @@ mod tests {
             ..window(minutes(2))
         };
         assert!(matches!(
-            run(&spec, &young, &[]),
+            run(&stream, &young, &[]),
             Err(ProvisionError::DuplicateWindow { .. })
         ));
     }
 
     #[test]
     fn surprising_settings_are_warned_about() {
-        let spec = StreamSpec::default();
+        let stream = EventStream::default();
         let seen = Config {
             discard: DiscardPolicy::Old,
             max_bytes: 1,
             max_messages_per_subject: 1,
             storage: StorageType::Memory,
             max_age: Duration::from_hours(1),
-            ..existing(&spec)
+            ..existing(&stream)
         };
-        let spec = spec.replicas(3);
-        assert_eq!(run(&spec, &seen, &[]).unwrap().warnings.len(), 5);
+        let stream = stream.with_replicas(3);
+        assert_eq!(run(&stream, &seen, &[]).unwrap().warnings.len(), 5);
     }
 }

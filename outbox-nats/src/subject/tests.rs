@@ -1,4 +1,4 @@
-//! The codec is tested by property: many odd ids, and a reference matcher that knows nothing of the code under test.
+//! Tests of the codec by property: many odd ids, and a reference matcher that shares no code with the tested one.
 
 use bytes::Bytes;
 use outbox_core::{Aggregate, Headers, MessageId};
@@ -39,7 +39,7 @@ const fn event(
     }
 }
 
-/// Ids that break naive subjects, every single character up to U+024F, and mixtures of all of them.
+/// Ids that break naive codecs, every single character up to U+024F, and mixtures of them.
 fn odd_ids() -> Vec<String> {
     let odd = [
         "42",

@@ -1,11 +1,11 @@
-//! A relay that lost its leases gives up what it has handed over, so that it does not arrive after the next owner has begun.
+//! A relay that lost its leases drops the messages that it has handed to the connection, so that they do not arrive after the next owner has begun.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::testing::backend_url;
 use outbox_core::{FailureClass, Message, Publisher as _};
-use outbox_nats::{JetStreamPublisher, connect, connect_options};
+use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
 
 use crate::environment::{Nats, PLACED, eventually, message, on_both_servers};
 use crate::proxy::Proxy;
@@ -17,7 +17,7 @@ on_both_servers! {
     a_plain_client_can_be_abandoned_too,
 }
 
-/// The publisher behind the proxy, with a ghost in its queue: the bytes before it fill every buffer of the operating system.
+/// A publisher behind a proxy, with a message in its queue that is not sent: the bytes before it fill every buffer of the operating system.
 async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
@@ -25,7 +25,7 @@ async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
         .await
         .unwrap();
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(2));
-    let publisher = JetStreamPublisher::new(client, config);
+    let publisher = nats.stream().publisher(client).with_config(config);
     publisher.publish(&message(&PLACED, "first", 1)).await.unwrap();
 
     proxy.hold();
@@ -39,7 +39,7 @@ async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     let (_, result) = tokio::join!(
         join_all(large.iter().map(|large| publisher.publish(large))),
         async {
-            // Polled after the large ones, so it stands behind them in the queue.
+            // It is polled after the large messages, so it stands behind them in the queue.
             tokio::task::yield_now().await;
             publisher.publish(&ghost).await
         }
@@ -55,7 +55,7 @@ async fn is_stored(nats: &Nats, message: &Message) -> bool {
         .any(|(_, payload)| *payload == message.payload)
 }
 
-/// The negative control: what the next test prevents does happen.
+/// The negative control: without abandoning, the message does arrive.
 async fn a_ghost_arrives_unless_it_is_abandoned(nats: &Nats) {
     let (proxy, _publisher, ghost) = haunted(nats).await;
     proxy.release();
@@ -99,7 +99,7 @@ async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
 async fn a_plain_client_can_be_abandoned_too(nats: &Nats) {
     nats.provision().await;
     let client = connect_options().connect(nats.url()).await.unwrap();
-    let publisher = JetStreamPublisher::new(client, nats.publisher_config());
+    let publisher = nats.stream().publisher(client);
     publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
     publisher.abandon().await;
     let next = message(&PLACED, "1", 2);
@@ -119,7 +119,7 @@ async fn abandoning_an_unreachable_server_is_bounded() {
     let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
         .await
         .unwrap();
-    let publisher = JetStreamPublisher::new(client, outbox_nats::PublisherConfig::default());
+    let publisher = EventStream::default().publisher(client);
     proxy.set_available(false);
     tokio::time::timeout(crate::environment::SOON, publisher.abandon())
         .await

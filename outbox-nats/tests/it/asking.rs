@@ -1,4 +1,4 @@
-//! What the processes of a consumer have asked for: written to the durable by whoever subscribes, read by whoever is given a message that he does not know.
+//! The list of event types that a consumer was asked for. A process writes it to the durable when it subscribes, and reads it when it receives an unknown message.
 
 use std::time::Instant;
 
@@ -35,12 +35,12 @@ async fn change(nats: &Nats, config: pull::Config) {
     stream.create_consumer(config).await.unwrap();
 }
 
-/// A configuration as it was read, to be written.
+/// A configuration that was read, ready to be written.
 fn as_read(seen: Config) -> pull::Config {
     pull::Config::try_from_consumer_config(seen).unwrap()
 }
 
-/// Sends all event types of its aggregates, so that no filter says what was asked for.
+/// A consumer that receives all event types of its aggregates, so that its filters do not tell which ones were asked for.
 fn whole(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     ConsumerSpec {
         whole_aggregates: true,
@@ -62,7 +62,7 @@ async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
     publish(nats, &SHIPPED).await;
     assert!(receive(&mut subscription).await.is_asked_for().await.unwrap());
     if !nats.client.is_server_compatible(2, 10, 0) {
-        // One filter covers both, and more.
+        // One filter covers both, and other event types.
         publish(nats, &CANCELLED).await;
         assert!(!receive(&mut subscription).await.is_asked_for().await.unwrap());
     }
@@ -111,7 +111,7 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
     subscription.flush().await.unwrap();
 }
 
-/// Two processes of a new version start at once: one has just written the list and does not wait yet, the other finds it written.
+/// Two processes of a new version start at once. One has just written the list and does not wait yet; the other one finds it written.
 async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats: &Nats) {
     nats.provision().await;
     let (old, new) = (whole(&[&PLACED]), whole(&[&PLACED, &SHIPPED]));
@@ -148,7 +148,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
         config(nats, &new).await.description == written
     })
     .await;
-    // Once more, with somebody who has never seen the entry.
+    // Once more, with a process that has never read the entry.
     change(nats, late).await;
     let mut newcomer = nats.subscribe(&old).await;
     drop(running);
@@ -215,11 +215,11 @@ async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
     }
     let took = usize::try_from(began.elapsed().as_secs()).unwrap();
     drop(subscription);
-    // Ends at the first moment without one.
+    // This ends as soon as no request is seen.
     let mut count = 0;
     while let Some(Some(_)) = requests.next().now_or_never() {
         count += 1;
     }
-    // At least one: else this would not see the requests.
+    // At least one request must be seen, or this test would see none at all.
     assert!((1..=4 + took).contains(&count), "{count} requests in {took} s");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
-use outbox_nats::{JetStreamPublisher, connect, connect_options, connect_with_events};
+use outbox_nats::{connect, connect_options, connect_with_events};
 
 use crate::environment::{Nats, PLACED, SOON, consumer, message};
 use crate::private_server::PrivateServer;
@@ -51,7 +51,7 @@ async fn user_and_password() {
     assert_refused(&server, connect_options()).await;
 }
 
-/// As in a `NATS_URL`; async-nats itself ignores what stands before the `@`.
+/// As in a `NATS_URL`. async-nats itself ignores credentials in an address.
 #[tokio::test]
 async fn credentials_in_the_address() {
     let Some(server) = PrivateServer::start(&["--user", "relay", "--pass", "p@ss/wörd"]).await else {
@@ -112,7 +112,7 @@ fn denied_message() -> Message {
     denied
 }
 
-/// The server never answers such a publish; it reports it on the side. The publish takes much longer than this test may.
+/// The server never answers a denied publish; it reports the denial on the side. Without the report the publish would outlast this test.
 #[tokio::test]
 async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let nats = Nats::with(client);
     nats.provision().await;
     let config = nats.publisher_config().ack_timeout(Duration::from_hours(1));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = nats.publisher().with_config(config);
     for _ in 0..2 {
         let denied = denied_message();
         let error = tokio::time::timeout(SOON, publisher.publish(&denied))
@@ -153,7 +153,7 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     );
 }
 
-/// The message is stored, and the acknowledgement has nowhere to go.
+/// The message is stored, and its acknowledgement cannot be received.
 #[tokio::test]
 async fn a_denied_answer_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ async fn a_denied_answer_says_what_to_grant() {
     };
     let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = nats.publisher().with_config(config);
     let error = publisher.publish(&message(&PLACED, "1", 1)).await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
     assert!(error.to_string().contains("_INBOX."), "{error}");
@@ -183,13 +183,13 @@ async fn a_denied_search_is_found_at_the_start() {
     let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
     nats.provision().await;
     nats.publisher().preflight().await.unwrap();
-    let fenced = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(true));
+    let fenced = nats.stream().with_strong_mode().publisher(nats.client.clone());
     let error = fenced.preflight().await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
     assert!(error.to_string().contains("$JS.API.CONSUMER.CREATE."), "{error}");
 }
 
-/// A client that somebody else made tells us nothing.
+/// A client that was made in another way does not report denials.
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ async fn a_denied_permission_of_a_plain_client_is_unknown() {
     };
     let nats = Nats::with(relay().connect(server.url()).await.unwrap());
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(300));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = nats.publisher().with_config(config);
     let error = publisher.publish(&denied_message()).await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Unknown);
 }

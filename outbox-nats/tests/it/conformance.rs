@@ -8,8 +8,7 @@ use outbox_core::testing::conformance::publisher::{PublisherCapabilities, Publis
 use outbox_core::testing::conformance::stream_log::StreamLogFixture;
 use outbox_core::testing::conformance::subscriber::SubscriberFixture;
 use outbox_core::{Message, Publisher as _};
-use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options, provision_stream};
-
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
 use time::OffsetDateTime;
 
 use crate::environment::Nats;
@@ -34,17 +33,17 @@ impl Fixture {
 
     async fn with(variable: &'static str, fenced: bool) -> Option<Self> {
         let nats = Nats::from_variable(variable).await?;
-        let subjects = nats
-            .spec()
-            .subject(nats.prefix.wildcard())
-            .subject(fixed_subject(&nats));
-        provision_stream(&nats.client, &subjects, []).await.unwrap();
+        let stream = nats
+            .stream_in_mode(fenced)
+            .with_subject(nats.prefix.wildcard())
+            .with_subject(fixed_subject(&nats));
+        stream.provision_for(&nats.client, []).await.unwrap();
         let proxy = Proxy::in_front_of(&backend_url(variable)?).await;
-        // The server may tell its own address, which would lead around the proxy.
+        // The server may report its own address, which would lead around the proxy.
         let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
             .await
             .unwrap();
-        let publisher = JetStreamPublisher::new(client, nats.publisher_config().fenced(fenced));
+        let publisher = stream.publisher(client).with_config(nats.publisher_config());
         let subscriber = nats.subscriber();
         Some(Self {
             nats,

@@ -1,13 +1,9 @@
-//! Durable consumers: who gets what, how often, and what happens to the consumer itself.
+//! Deliveries of durable consumers: who gets what, and how often. How a consumer is made and changed: see `durables`.
 
 use std::time::Duration;
 
-use outbox_core::{
-    ConsumerSpec, Delivery as _, Publisher as _, Subscriber as _, SubscriberError, Subscription as _,
-};
-use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, pull};
-use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
-use outbox_nats::{JetStreamSubscriber, Provisioning, provision_stream};
+use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, SubscriberError, Subscription as _};
+use outbox_nats::JetStreamDelivery;
 
 use crate::environment::{
     CANCELLED, Nats, PLACED, SHIPPED, SOON, consumer, event_on, eventually, message, on_both_servers,
@@ -26,28 +22,9 @@ on_both_servers! {
     the_in_flight_bound_holds,
     one_process_does_not_fetch_what_others_could_handle,
     backlog_counts_what_is_not_acknowledged,
-    filters_of_an_existing_consumer_are_widened_and_never_narrowed,
-    bounds_of_an_existing_consumer_are_updated,
-    nothing_is_changed_without_the_right_to,
-    a_consumer_that_cannot_be_changed_is_refused,
     a_deleted_consumer_is_gone_and_can_be_subscribed_again,
     a_deleted_stream_is_gone,
-    streams_that_would_stay_silent_are_refused,
     foreign_messages_are_delivered_raw,
-}
-
-async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) -> SubscriberError {
-    subscriber.subscribe(spec).await.expect_err("a refusal")
-}
-
-async fn info(nats: &Nats, spec: &ConsumerSpec) -> js::Info {
-    nats.jetstream()
-        .get_stream(&nats.name)
-        .await
-        .unwrap()
-        .consumer_info(&spec.name)
-        .await
-        .unwrap()
 }
 
 async fn publish_one_of_each(nats: &Nats) {
@@ -80,7 +57,7 @@ async fn every_wanted_event_arrives_whatever_the_server_filters_by(nats: &Nats) 
     publish_one_of_each(nats).await;
     let spec = consumer(&[&PLACED, &SHIPPED]);
     let mut subscription = nats.subscribe(&spec).await;
-    let config = info(nats, &spec).await.config;
+    let config = nats.consumer_info(&spec).await.config;
     let placed_and_shipped = [nats.prefix.filter(&PLACED), nats.prefix.filter(&SHIPPED)];
     if nats.client.is_server_compatible(2, 10, 0) {
         assert_eq!(config.filter_subjects, placed_and_shipped);
@@ -114,7 +91,8 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
 /// On 2.9 no single filter lies within one subject of the stream here, so the consumer gets everything.
 async fn fixed_subjects_arrive_too(nats: &Nats) {
     let legacy = event_on("shipped", format!("legacy-{}", nats.name));
-    provision_stream(&nats.client, &nats.spec(), [&PLACED, legacy])
+    nats.stream()
+        .provision_for(&nats.client, [&PLACED, legacy])
         .await
         .unwrap();
     nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
@@ -164,6 +142,10 @@ async fn eight_processes_share_one_consumer(nats: &Nats) {
     assert_eq!(stream_sequences, (1..=40).collect::<Vec<_>>());
 }
 
+/// Every delivery that the server has sent has arrived, by the server's own account, and each has the next number.
+///
+/// nats-server before 2.10.16 cannot count: a delivery for a pull request that ends at that moment gets a number and is not sent. The message comes an
+/// `ack_wait` later with the number after it, and then once more as if it were new, with number 1.
 async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     nats.provision().await;
     let spec = ConsumerSpec {
@@ -172,16 +154,44 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     };
     nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
     let mut subscription = nats.subscribe(&spec).await;
-    for count in 1..=3 {
-        assert_eq!(receive(&mut subscription).await.incoming().delivery_count, count);
+    let can_count = nats.client.is_server_compatible(2, 10, 16);
+    let counted = |delivery: &JetStreamDelivery, highest: u64| {
+        let count = delivery.incoming().delivery_count;
+        let miscounted = !can_count && (count == 1 || count > highest);
+        assert!(count == highest + 1 || miscounted, "{count} after {highest}");
+        count.max(highest)
+    };
+    let (mut arrived, mut highest) = (0, 0);
+    while highest < 3 {
+        highest = counted(&receive(&mut subscription).await, highest);
+        arrived += 1;
     }
-    // Another process takes over what this one holds.
-    drop(subscription);
+    for delivery in subscription.stop().await {
+        highest = counted(&delivery, highest);
+        arrived += 1;
+    }
+    // No request is open any more, so the server's account stands still.
+    let sent = nats.consumer_info(&spec).await.delivered.consumer_sequence;
+    assert_eq!(arrived, sent, "arrived, and sent by the server");
+
+    // Another process takes over what one that ends without a word has received.
+    let mut silent = nats.subscribe(&spec).await;
+    highest = counted(&receive(&mut silent).await, highest);
+    drop(silent);
     let mut other = nats.subscribe(&spec).await;
-    let delivery = receive(&mut other).await;
-    assert!(delivery.incoming().delivery_count >= 4);
-    delivery.ack().await.unwrap();
+    loop {
+        let delivery = receive(&mut other).await;
+        delivery.ack().await.unwrap();
+        if delivery.incoming().delivery_count > highest {
+            break;
+        }
+        assert!(!can_count, "{delivery:?} after {highest}");
+    }
     eventually("the acknowledgement", async || {
+        let again = tokio::time::timeout(Duration::from_millis(20), other.next()).await;
+        if let Ok(Ok(delivery)) = again {
+            delivery.ack().await.unwrap();
+        }
         subscription_backlog(nats, &spec).await == 0
     })
     .await;
@@ -287,123 +297,6 @@ async fn backlog_counts_what_is_not_acknowledged(nats: &Nats) {
     .await;
 }
 
-/// A rolling upgrade runs the old and the new version at once; narrowing would make the new one miss events.
-async fn filters_of_an_existing_consumer_are_widened_and_never_narrowed(nats: &Nats) {
-    nats.provision().await;
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
-    receive_and_ack(&mut subscription, 1).await;
-    assert_eq!(subscription.stop().await.len(), 0);
-    nats.subscribe(&consumer(&[&SHIPPED])).await;
-    let mut old_version = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 2)).await.unwrap();
-    nats.publisher()
-        .publish(&message(&SHIPPED, "1", 3))
-        .await
-        .unwrap();
-    let mut payloads = receive_and_ack(&mut old_version, 2).await;
-    payloads.sort();
-    assert_eq!(payloads, ["1/placed/2", "1/shipped/3"]);
-}
-
-async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
-    nats.provision().await;
-    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
-    let foreign = pull::Config {
-        durable_name: Some("billing".to_owned()),
-        description: Some("of the operator".to_owned()),
-        ack_policy: AckPolicy::Explicit,
-        max_deliver: 3,
-        headers_only: true,
-        inactive_threshold: Duration::from_mins(5),
-        ..pull::Config::default()
-    };
-    stream.create_consumer(foreign).await.unwrap();
-    let spec = ConsumerSpec {
-        ack_wait: Duration::from_secs(7),
-        in_flight_max: 11,
-        ..consumer(&[&PLACED])
-    };
-    nats.subscribe(&spec).await;
-    let config = info(nats, &spec).await.config;
-    assert_eq!(
-        (config.ack_wait, config.max_ack_pending, config.max_deliver),
-        (spec.ack_wait, 11, -1)
-    );
-    assert!(!config.headers_only && config.inactive_threshold.is_zero());
-    let description = config.description.unwrap();
-    assert_eq!(description, "of the operator [asked for: order.placed]");
-}
-
-async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
-    nats.provision().await;
-    let subscriber = JetStreamSubscriber::new(
-        nats.client.clone(),
-        nats.subscriber_config().provisioning(Provisioning::VerifyOnly),
-    );
-    let error = subscribe_error(&subscriber, &consumer(&[&PLACED])).await;
-    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("nats consumer add {} billing", nats.name)),
-        "{error}"
-    );
-
-    nats.subscribe(&consumer(&[&PLACED])).await;
-    subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
-    let before = info(nats, &consumer(&[&PLACED])).await.config;
-    for (different, seen, needed) in [
-        (
-            ConsumerSpec {
-                ack_wait: Duration::from_secs(7),
-                ..consumer(&[&PLACED])
-            },
-            "30s",
-            "7s",
-        ),
-        (consumer(&[&PLACED, &SHIPPED]), ".placed", ".shipped"),
-    ] {
-        let error = subscribe_error(&subscriber, &different).await;
-        assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-        let text = error.to_string();
-        assert!(text.contains(seen) && text.contains(needed), "{error}");
-        let edit = format!("nats consumer edit {} billing --wait=", nats.name);
-        assert!(text.contains(&edit) && text.ends_with("]'"), "{error}");
-    }
-    assert_eq!(info(nats, &consumer(&[&PLACED])).await.config, before);
-}
-
-async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
-    nats.provision().await;
-    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
-    let config = pull::Config {
-        durable_name: Some("billing".to_owned()),
-        ack_policy: AckPolicy::All,
-        ..pull::Config::default()
-    };
-    stream.create_consumer(config).await.unwrap();
-    let error = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
-    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-
-    let push = js::push::Config {
-        durable_name: Some("push".to_owned()),
-        deliver_subject: format!("deliver-{}", nats.name),
-        ack_policy: AckPolicy::Explicit,
-        ..js::push::Config::default()
-    };
-    stream.create_consumer(push).await.unwrap();
-    let error = subscribe_error(
-        &nats.subscriber(),
-        &ConsumerSpec {
-            name: "push".to_owned(),
-            ..consumer(&[&PLACED])
-        },
-    )
-    .await;
-    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
-}
-
 /// Calls `next` until it is over.
 async fn until_gone(subscription: &mut outbox_nats::JetStreamSubscription) {
     let gone = async {
@@ -445,43 +338,6 @@ async fn a_deleted_stream_is_gone(nats: &Nats) {
     receive_and_ack(&mut subscription, 1).await;
     nats.delete_stream().await;
     until_gone(&mut subscription).await;
-}
-
-async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
-    let missing = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
-    assert!(
-        matches!(missing, SubscriberError::Configuration { .. }),
-        "{missing}"
-    );
-    assert!(missing.to_string().contains("nats stream add"), "{missing}");
-
-    let config = Config {
-        name: nats.name.clone(),
-        subjects: vec![nats.prefix.filter(&PLACED)],
-        ..Config::default()
-    };
-    nats.jetstream().create_stream(&config).await.unwrap();
-    let uncaptured = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED, &SHIPPED])).await;
-    assert!(
-        matches!(uncaptured, SubscriberError::Configuration { .. }),
-        "{uncaptured}"
-    );
-    assert!(
-        uncaptured.to_string().contains(&nats.prefix.filter(&SHIPPED)),
-        "{uncaptured}"
-    );
-    nats.delete_stream().await;
-
-    let config = Config {
-        retention: RetentionPolicy::WorkQueue,
-        ..config
-    };
-    nats.jetstream().create_stream(config).await.unwrap();
-    let retention = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
-    assert!(
-        matches!(retention, SubscriberError::Configuration { .. }),
-        "{retention}"
-    );
 }
 
 async fn foreign_messages_are_delivered_raw(nats: &Nats) {

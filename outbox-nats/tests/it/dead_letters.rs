@@ -98,7 +98,7 @@ async fn a_repeated_copy_is_dropped_and_a_later_failure_is_not(nats: &Nats) {
     assert_eq!(stored(nats).await.len(), 2);
 }
 
-/// Foreign messages may hold anything; a copy must neither command the server nor end the connection.
+/// Messages of other senders may hold anything. A copy must neither command the server nor end the connection.
 async fn hostile_dead_letters_do_no_harm(nats: &Nats) {
     let sink = provisioned(nats).await;
     sink.send(&letter(&[])).await.unwrap();

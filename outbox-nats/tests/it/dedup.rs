@@ -79,7 +79,7 @@ async fn a_bucket_is_made_once_by_many(nats: &Nats) {
     }
     let made = config(nats).await;
     assert_eq!((made.max_messages_per_subject, made.max_age), (1, 15 * DAY));
-    // Another process that wants it otherwise changes nothing.
+    // Another process that asks for other settings changes nothing.
     let other = spec.clone().max_age(DAY);
     KvDedupStore::open(nats.client.clone(), &other).await.unwrap();
     assert_eq!(config(nats).await.max_age, 15 * DAY);
@@ -165,7 +165,7 @@ async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
     let nats = Nats::at(&server.url()).await;
     let spec = spec(&nats);
     let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
-    let store = store.timeout(Duration::from_millis(500));
+    let store = store.with_timeout(Duration::from_millis(500));
     let (done, held) = (key(), key());
     let StoreClaim::Mine(token) = store.claim(&done, LEASE).await.unwrap() else {
         panic!("it is free");
@@ -193,7 +193,7 @@ async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
             .is_ok_and(|claim| claim == StoreClaim::Done)
     })
     .await;
-    // Whether the first call arrived or not.
+    // It makes no difference whether the first call arrived.
     assert!(store.complete(&held, token, DAY).await.unwrap());
     assert_eq!(store.claim(&held, LEASE).await.unwrap(), StoreClaim::Done);
 }

@@ -1,4 +1,4 @@
-//! What a test needs: a connection, names of its own, and short ways to make and read messages.
+//! Shared by all tests: a connection, names that no other test uses, and short ways to make and read messages.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use outbox_core::{
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream::{self, stream};
 use outbox_nats::{
-    JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription, PublisherConfig,
-    StreamSpec, SubjectPrefix, SubscriberConfig, connect, connect_options, provision_stream,
+    EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
+    PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
 
-/// A bound on everything that should happen soon; long, because the machine is busy when all tests run.
+/// Bound on waiting for something that should happen soon. It is long, because the machine is busy when all tests run.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) static PLACED: EventDescriptor = event("placed", None);
@@ -46,7 +46,7 @@ pub(crate) struct Nats {
     pub(crate) client: Client,
     pub(crate) name: String,
     pub(crate) prefix: SubjectPrefix,
-    /// The address, if others use the server too.
+    /// The address, if other tests use the server too.
     shared: Option<String>,
 }
 
@@ -84,40 +84,55 @@ impl Nats {
         jetstream::new(self.client.clone())
     }
 
-    pub(crate) fn spec(&self) -> StreamSpec {
-        StreamSpec::default().name(&self.name).prefix(self.prefix.clone())
+    pub(crate) fn stream(&self) -> EventStream {
+        EventStream::new(&self.name)
+            .with_prefix(self.prefix.as_str())
+            .unwrap()
+    }
+
+    /// The same stream, in strong mode if wanted.
+    pub(crate) fn stream_in_mode(&self, strong: bool) -> EventStream {
+        match strong {
+            true => self.stream().with_strong_mode(),
+            false => self.stream(),
+        }
     }
 
     pub(crate) async fn provision(&self) {
-        provision_stream(&self.client, &self.spec(), [&PLACED, &SHIPPED])
+        self.stream()
+            .provision_for(&self.client, [&PLACED, &SHIPPED])
             .await
             .unwrap();
     }
 
     pub(crate) fn publisher(&self) -> JetStreamPublisher {
-        JetStreamPublisher::new(self.client.clone(), self.publisher_config())
+        self.stream()
+            .publisher(self.client.clone())
+            .with_config(self.publisher_config())
     }
 
     pub(crate) fn publisher_config(&self) -> PublisherConfig {
-        PublisherConfig::default()
-            .stream(&self.name)
-            .prefix(self.prefix.clone())
-            .source("test")
+        PublisherConfig::default().source("test")
     }
 
     pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
-        JetStreamSubscriber::new(self.client.clone(), self.subscriber_config())
+        self.stream()
+            .subscriber(self.client.clone())
+            .with_config(self.subscriber_config())
     }
 
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
-        SubscriberConfig::default()
-            .stream(&self.name)
-            .prefix(self.prefix.clone())
-            .idle_heartbeat(Duration::from_millis(500))
+        SubscriberConfig::default().idle_heartbeat(Duration::from_millis(500))
     }
 
     pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
         self.subscriber().subscribe(consumer).await.unwrap()
+    }
+
+    /// The server's account of a consumer.
+    pub(crate) async fn consumer_info(&self, spec: &ConsumerSpec) -> jetstream::consumer::Info {
+        let stream = self.jetstream().get_stream(&self.name).await.unwrap();
+        stream.consumer_info(&spec.name).await.unwrap()
     }
 
     pub(crate) async fn stream_config(&self) -> stream::Config {
@@ -141,7 +156,7 @@ impl Nats {
         stored
     }
 
-    /// What the stream holds, in its order.
+    /// The messages on the stream, in its order.
     pub(crate) async fn log(&self) -> Vec<LogEntry> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
         let read = async |stream_sequence| {
@@ -163,7 +178,7 @@ impl Nats {
             )
         };
         let stream_sequences = 1..=stream.cached_info().state.last_sequence;
-        // Many at a time, for there may be thousands.
+        // Many at a time, because there may be thousands.
         futures_util::stream::iter(stream_sequences.map(read))
             .buffered(64)
             .collect()
@@ -175,12 +190,12 @@ impl Nats {
     }
 }
 
-/// Leaves nothing behind on a server that others use too, also after a failure.
+/// Leaves nothing behind on a shared server, even after a failure.
 impl Drop for Nats {
     fn drop(&mut self) {
         let Some(url) = self.shared.take() else { return };
         let name = self.name.clone();
-        // Dropping cannot wait for a future, and the test's runtime may be gone; a thread with its own can.
+        // Dropping cannot wait for a future, and the test's runtime may be gone. A thread with a runtime of its own can wait.
         let deletion = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

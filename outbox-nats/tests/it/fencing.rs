@@ -7,7 +7,7 @@ use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, connect, connect_options};
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive,
@@ -43,7 +43,7 @@ async fn provision(nats: &Nats) {
 
 /// A relay that has just started: it remembers nothing.
 fn fresh(nats: &Nats) -> JetStreamPublisher {
-    JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(true))
+    nats.stream().with_strong_mode().publisher(nats.client.clone())
 }
 
 async fn publish(publisher: &JetStreamPublisher, message: &Message) -> (u64, bool) {
@@ -58,8 +58,8 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the server has forgotten the ids of everything stored so far. It forgets by its own clock, so the only way to see it is to
-/// publish a probe twice; the probes are not on the aggregates' subjects.
+/// Waits until the server has forgotten the ids of all messages so far. It forgets by its own clock, so only a probe that is published twice can show it.
+/// The probes are not on the aggregates' subjects.
 async fn ids_are_forgotten(nats: &Nats) {
     let context = nats.jetstream();
     let probe = format!("{}.probe", nats.prefix);
@@ -79,9 +79,10 @@ async fn late_message(nats: &Nats, fenced: bool) {
     let proxy = Proxy::in_front_of(nats.url()).await;
     let options = connect_options().ignore_discovered_servers();
     let client = connect(proxy.url(), options).await.unwrap();
-    let config = nats.publisher_config().fenced(fenced);
-    let owner = JetStreamPublisher::new(nats.client.clone(), config.clone());
-    let zombie = JetStreamPublisher::new(client, config.ack_timeout(Duration::from_secs(1)));
+    let stream = nats.stream_in_mode(fenced);
+    let owner = stream.publisher(nats.client.clone());
+    let impatient = nats.publisher_config().ack_timeout(Duration::from_secs(1));
+    let zombie = stream.publisher(client).with_config(impatient);
     let messages: Vec<_> = (1..=3).map(|n| message(&PLACED, "1", n)).collect();
     publish(&zombie, &messages[0]).await;
     proxy.hold();
@@ -90,7 +91,7 @@ async fn late_message(nats: &Nats, fenced: bool) {
     publish(&owner, &messages[1]).await;
     publish(&owner, &messages[2]).await;
     ids_are_forgotten(nats).await;
-    // Closed, so that it is known when everything has arrived.
+    // It is closed, so that the end of its bytes can be seen.
     drop(zombie);
     proxy.release();
     proxy.drained(1).await;
@@ -118,7 +119,7 @@ async fn a_retry_after_a_lost_acknowledgement_is_a_duplicate(nats: &Nats) {
     let publisher = fresh(nats);
     let (first, second) = (message(&PLACED, "1", 1), message(&PLACED, "1", 2));
     publish(&publisher, &first).await;
-    // Somebody else's publish is, to this publisher, one whose acknowledgement was lost.
+    // To this publisher, a publish of another process looks like one whose acknowledgement was lost.
     assert_eq!(publish(&fresh(nats), &second).await, (2, false));
     ids_are_forgotten(nats).await;
     let stored = nats.stored().await.len();
@@ -161,14 +162,14 @@ async fn an_expired_subject_starts_anew(nats: &Nats) {
 
 async fn a_restarted_relay_finds_the_stream_sequence(nats: &Nats) {
     provision(nats).await;
-    // It looks as a publish will, and an empty subject is fine.
+    // The check makes the same requests as a publish. An empty subject is fine.
     fresh(nats).preflight().await.unwrap();
     for n in 1..=5 {
         assert_eq!(publish(&fresh(nats), &message(&PLACED, "1", n)).await, (n, false));
     }
 }
 
-/// It became a dead letter, the aggregate went on, and now an operator has resumed it.
+/// The message became a dead letter, the aggregate went on, and now an operator has resumed it.
 async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     provision(nats).await;
     let publisher = fresh(nats);
@@ -209,9 +210,7 @@ async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {
 async fn what_is_not_fenced_keeps_its_subject(nats: &Nats) {
     let fixed = format!("legacy-{}", nats.name);
     let legacy = event_on("legacy", fixed.clone());
-    outbox_nats::provision_stream(&nats.client, &nats.spec(), [legacy])
-        .await
-        .unwrap();
+    nats.stream().provision_for(&nats.client, [legacy]).await.unwrap();
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 1)).await;
     publish(&publisher, &message(legacy, "1", 2)).await;
@@ -253,16 +252,19 @@ async fn many_aggregates_are_pipelined(nats: &Nats) {
     assert_eq!(ids.len(), 2_000);
 }
 
-/// All event types of an aggregate share a subject, so it is given all of them.
+/// All event types of an aggregate share a subject, so the consumer receives all of them.
 async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
     provision(nats).await;
-    // From before the stream was fenced.
+    // A message from the time before strong mode.
     publish(&nats.publisher(), &message(&PLACED, "1", 1)).await;
     let publisher = fresh(nats);
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     publish(&publisher, &message(&SHIPPED, "1", 3)).await;
     publish(&publisher, &message(&PLACED, "1", 4)).await;
-    let subscriber = JetStreamSubscriber::new(nats.client.clone(), nats.subscriber_config().fenced(true));
+    let stream = nats.stream().with_strong_mode();
+    let subscriber = stream
+        .subscriber(nats.client.clone())
+        .with_config(nats.subscriber_config());
     let subscribe = async |events: &[&'static EventDescriptor]| {
         outbox_core::Subscriber::subscribe(&subscriber, &consumer(events))
             .await
@@ -286,7 +288,7 @@ async fn a_consumer_is_told_what_nobody_asked_for(nats: &Nats) {
         received,
         expected.map(|(payload, asked)| (payload.to_owned(), asked))
     );
-    // A newer version comes, and asks for more; the old one must not take it away from it.
+    // A newer version asks for more event types. The old version must not take them away.
     drop(subscribe(&[&PLACED, &SHIPPED]).await);
     publish(&publisher, &message(&SHIPPED, "1", 5)).await;
     let delivery = receive(&mut subscription).await;

@@ -1,6 +1,6 @@
 //! Hints reach the relays of other processes, at a bounded rate, and never go round in circles.
 //!
-//! `outbox_core::wake` is process-wide; no other test of this program commits anything, and this one is alone in its module.
+//! `outbox_core::wake` is shared by the whole process. No other test of this program commits anything, and this module has one test only.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use outbox_nats::{connect, connect_options, hints};
 
 use crate::environment::{SOON, eventually};
 
-/// Counts hints until none comes for a while.
+/// Counts hints until none arrives for a while.
 async fn until_quiet(seen: &mut Subscriber) -> usize {
     let count = async {
         let mut count = 0;
@@ -41,7 +41,7 @@ async fn hints_are_few_and_do_not_echo() {
     let mut seen = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let mut relay = wake::Listener::new();
-    // Two of each, as in two processes that both write and relay.
+    // Two tasks of each kind, as in two processes that both write and relay.
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = connect(&*url, connect_options()).await.unwrap();
@@ -52,7 +52,7 @@ async fn hints_are_few_and_do_not_echo() {
         )));
         tasks.push(tokio::spawn(hints::listen(client, subject.clone(), stop.clone())));
     }
-    // Until the tasks listen.
+    // Wait until the tasks listen.
     eventually("a hint", || {
         wake::notify();
         let mut remote = false;
@@ -75,7 +75,7 @@ async fn hints_are_few_and_do_not_echo() {
         .expect("the relay is woken");
     let elapsed = started.elapsed();
     let hints = until_quiet(&mut seen).await;
-    // Each sender: one at once, one per interval, one at the end.
+    // Each sender sends one hint at once, one per interval, and one at the end.
     let most = 2 * (elapsed.as_millis() / hints::INTERVAL.as_millis() + 2);
     assert!(
         hints >= 2 && hints <= usize::try_from(most).unwrap(),

@@ -28,7 +28,7 @@ async fn nkey() {
     assert_refused(&server, connect_options().nkey(stranger.seed().unwrap())).await;
 }
 
-/// A JSON Web Token as NATS has them: `issuer` says that `subject` is a user, an account or an operator.
+/// A JSON Web Token of NATS: `issuer` says that `subject` is a user, an account or an operator.
 fn token(issuer: &KeyPair, subject: &KeyPair, mut nats: Value) -> String {
     nats["version"] = json!(2);
     let claims = json!({

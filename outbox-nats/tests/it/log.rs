@@ -1,10 +1,9 @@
-//! The stream's own account of what is on it.
+//! The list of the messages on the stream.
 
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use outbox_core::{Publisher as _, StreamLog as _};
-use outbox_nats::JetStreamPublisher;
 use time::OffsetDateTime;
 
 use crate::environment::{Nats, PLACED, message, on_both_servers};
@@ -16,9 +15,9 @@ on_both_servers! {
 
 async fn twenty_thousand_messages_are_all_listed(nats: &Nats) {
     nats.provision().await;
-    // A busy machine confirms late; how late is not what is tested.
+    // A busy machine confirms late, which is not tested here.
     let config = nats.publisher_config().ack_timeout(Duration::from_mins(1));
-    let publisher = &JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = &nats.publisher().with_config(config);
     let published: std::collections::HashSet<_> = futures_util::stream::iter(0..20_000)
         .map(|n| async move {
             let message = message(&PLACED, &n.to_string(), 1);

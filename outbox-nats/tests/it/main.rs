@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod environment;
+mod event_stream;
 mod private_cluster;
 mod private_server;
 mod proxy;
@@ -19,6 +20,7 @@ mod conformance;
 mod consuming;
 mod dead_letters;
 mod dedup;
+mod durables;
 mod fencing;
 mod hints;
 mod keys;
@@ -27,4 +29,5 @@ mod outage;
 mod preflight;
 mod provisioning;
 mod publishing;
+mod pulling;
 mod tls;

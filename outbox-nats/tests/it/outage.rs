@@ -63,7 +63,7 @@ impl DomainEvent for Placed {
     }
 }
 
-/// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. What the old stream had is a matter of reconciling.
+/// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. Messages of the deleted stream are left to reconciling.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
@@ -154,7 +154,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
     assert_eq!(nats.stored().await.len(), 100);
 }
 
-/// Goal: a kill in the middle of a full window. Method: whatever failed is published again, until everything is confirmed.
+/// Goal: a kill in the middle of a full window loses nothing. Method: publish each failed message again until all are confirmed.
 #[tokio::test]
 async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     let Some(mut server) = PrivateServer::start(&[]).await else {
@@ -162,10 +162,8 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    let publisher = JetStreamPublisher::new(
-        nats.client.clone(),
-        nats.publisher_config().ack_timeout(Duration::from_secs(1)),
-    );
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(1));
+    let publisher = nats.publisher().with_config(config);
     let mut pending: Vec<_> = (0..2_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let mut killed = false;
     let deadline = Instant::now() + SOON;
@@ -212,7 +210,7 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     );
 }
 
-/// The server reads the message when it runs on, long after the publish was reported as unknown.
+/// The server reads the message when it is resumed, long after the publish was reported as unknown.
 #[tokio::test]
 async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let Some(server) = PrivateServer::start(&[]).await else {
@@ -221,7 +219,7 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
     let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let publisher = nats.publisher().with_config(config);
     publisher.publish(&message(&PLACED, "0", 1)).await.unwrap();
     server.pause();
     // The signal reaches the server's threads a moment later, so the first messages may still be confirmed.
@@ -284,7 +282,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
     for round in 2..=4 {
         server.kill();
         disconnected(&nats).await;
-        // Interrupted, at a pace that does not spin.
+        // The subscription is interrupted at a pace that does not spin.
         let mut interruptions = 0;
         let watching = Instant::now();
         while watching.elapsed() < Duration::from_millis(1_500) {
@@ -301,7 +299,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         reconnected(&nats).await;
         publishing(&publisher, true).await;
         publisher.publish(&message(&PLACED, "1", round)).await.unwrap();
-        // Acknowledgements that the server had not written to disk are forgotten, so earlier messages may come again.
+        // The server forgets acknowledgements that it had not written to disk, so earlier messages may come again.
         while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
     }
 }
@@ -321,7 +319,7 @@ async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
     server.restart().await;
     reconnected(&nats).await;
     delivery.ack().await.unwrap();
-    // A server that died before it wrote the delivery down does not know what is acknowledged, and delivers again.
+    // A server that died before it stored a delivery does not know of its acknowledgement, and delivers again.
     let acknowledged = async {
         while !matches!(subscription.backlog().await, Ok(0)) {
             if let Ok(Ok(again)) = tokio::time::timeout(Duration::from_millis(200), subscription.next()).await

@@ -1,4 +1,4 @@
-//! What a publisher says about its stream before the first message.
+//! The check of a publisher's stream before the first message.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_provisioned_stream_is_good(nats: &Nats) {
 async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
     let error = nats.publisher().preflight().await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains("provision_stream"), "{error}");
+    assert!(error.to_string().contains("EventStream::provision"), "{error}");
 }
 
 async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {

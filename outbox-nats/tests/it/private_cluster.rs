@@ -1,4 +1,4 @@
-//! Three nats-servers of one test's own that form a cluster: of the current version, since that is what is run in clusters.
+//! A cluster of three nats-servers for a single test. They are of the current version only.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use outbox_core::MessageId;
 use outbox_core::testing::backend_url;
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{ProvisionError, connect, connect_options, provision_stream};
+use outbox_nats::{ProvisionError, connect, connect_options};
 use serde_json::{Value, json};
 
 use crate::environment::{Nats, PLACED, SHIPPED, eventually};
@@ -24,7 +24,7 @@ pub(crate) struct PrivateCluster {
 }
 
 impl PrivateCluster {
-    /// Starts the nodes and waits until they can keep a stream together; or skips the test if there is no binary.
+    /// Starts the nodes and waits until they can store a replicated stream. Skips the test if there is no binary.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
         let ports = free_ports(2 * NAMES.len());
@@ -55,13 +55,13 @@ impl PrivateCluster {
         Some(cluster)
     }
 
-    /// A connection that knows all nodes, and names of its own.
+    /// A connection that knows all nodes, with names of its own.
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
         Nats::with(connect(urls.as_slice(), connect_options()).await.unwrap())
     }
 
-    /// A connection to one node, that was told of no other.
+    /// A connection to one node that knows no other.
     pub(crate) async fn nats_at(&self, name: &str) -> Nats {
         Nats::at(&self.nodes[index(name)].url()).await
     }
@@ -70,7 +70,7 @@ impl PrivateCluster {
         &mut self.nodes[index(name)]
     }
 
-    /// Starts what does not run, and waits until the nodes can keep a stream together.
+    /// Starts the nodes that do not run, and waits until they can store a replicated stream.
     pub(crate) async fn restart(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| !node.runs()) {
             node.restart().await;
@@ -92,12 +92,12 @@ fn index(name: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap()
 }
 
-/// The nodes but one.
+/// All nodes except one.
 pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().filter(move |other| *other != name)
 }
 
-/// Sets something up, as a service does that is started again if it cannot: a new stream has no leader for a moment, and nobody answers then.
+/// Repeats a set-up until it succeeds, as a service that is restarted does. A new stream has no leader for a moment, and requests are not answered then.
 pub(crate) async fn available<T>(set_up: impl AsyncFn() -> Result<T, ProvisionError>) -> T {
     let mut made = None;
     eventually("an answer", async || match set_up().await {
@@ -115,8 +115,8 @@ pub(crate) async fn available<T>(set_up: impl AsyncFn() -> Result<T, ProvisionEr
 impl Nats {
     /// As [`Self::provision`], on all nodes.
     pub(crate) async fn provision_replicated(&self) {
-        let spec = self.spec().replicas(NAMES.len());
-        available(async || provision_stream(&self.client, &spec, [&PLACED, &SHIPPED]).await).await;
+        let spec = self.stream().with_replicas(NAMES.len());
+        available(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
     /// The node that leads `<stream>` or `<stream>.<consumer>`, once there is one.
@@ -134,7 +134,7 @@ impl Nats {
     /// Has the leader of `<stream>` or `<stream>.<consumer>` step down, and waits for another one.
     pub(crate) async fn step_down(&self, of: &str) {
         let before = self.leader(of).await;
-        // Asked again, since the answer may get lost, and the same node may be elected again.
+        // This is repeated, because the answer may get lost and the same node may be elected again.
         eventually("another leader", async || {
             self.leader(of).await != before || {
                 self.request("LEADER.STEPDOWN", of).await;
@@ -149,7 +149,7 @@ impl Nats {
         join(work, self.step_down(of)).await.0
     }
 
-    /// Waits until so many messages were stored.
+    /// Waits until this many messages are stored.
     pub(crate) async fn until_stored(&self, count: u64) {
         eventually("progress", async || {
             let info = self.request("INFO", &self.name).await.unwrap_or_default();
@@ -158,7 +158,7 @@ impl Nats {
         .await;
     }
 
-    /// Asks soon again, since what is asked while a leader is elected is never answered.
+    /// Uses a short time-out, because a request during an election is never answered.
     fn impatient(&self) -> Context {
         let timeout = Duration::from_millis(500);
         ContextBuilder::new().timeout(timeout).build(self.client.clone())

@@ -1,4 +1,4 @@
-//! A nats-server of one test's own, which it may kill.
+//! A nats-server for a single test, which may kill it.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::environment::SOON;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
-/// Runs on a free port of the loopback interface; its store survives [`Self::kill`] and is deleted at the end.
+/// A server on a free port of the loopback interface. Its store survives [`Self::kill`] and is deleted at the end.
 pub(crate) struct PrivateServer {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -60,12 +60,12 @@ impl PrivateServer {
         }
     }
 
-    /// Stops it from running (SIGSTOP): connections stay open and nothing answers.
+    /// Suspends it (SIGSTOP): connections stay open, and it does not answer.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it run on, with everything that arrived meanwhile.
+    /// Resumes it. It then reads everything that has arrived meanwhile.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -110,7 +110,7 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Ports that nobody has, each another one.
+/// Different ports that no program uses.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
     let listeners: Vec<_> = std::iter::repeat_with(listen).take(count).collect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
-use outbox_nats::{ProvisionError, Provisioning, StreamWarning, provision_stream};
+use outbox_nats::{ProvisionError, Provisioning, StreamWarning};
 
 use crate::environment::{Nats, PLACED, SHIPPED, event_on, on_both_servers};
 
@@ -21,7 +21,8 @@ on_both_servers! {
 
 async fn eight_processes_create_one_stream(nats: &Nats) {
     let runs = (0..8).map(|_| async {
-        provision_stream(&nats.client, &nats.spec(), [&PLACED])
+        nats.stream()
+            .provision_for(&nats.client, [&PLACED])
             .await
             .unwrap()
     });
@@ -35,7 +36,9 @@ async fn eight_processes_create_one_stream(nats: &Nats) {
         (RetentionPolicy::Limits, DiscardPolicy::New)
     );
 
-    let again = provision_stream(&nats.client, &nats.spec(), [&PLACED, &SHIPPED])
+    let again = nats
+        .stream()
+        .provision_for(&nats.client, [&PLACED, &SHIPPED])
         .await
         .unwrap();
     assert!(!again.created && again.subjects_added.is_empty(), "{again:?}");
@@ -47,7 +50,8 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
         .map(|n| event_on("shipped", format!("legacy-{}.{n}", nats.name)))
         .collect();
     let runs = events.iter().map(|event| async move {
-        provision_stream(&nats.client, &nats.spec(), [&PLACED, *event])
+        nats.stream()
+            .provision_for(&nats.client, [&PLACED, *event])
             .await
             .unwrap();
     });
@@ -56,10 +60,8 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
 }
 
 async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Nats) {
-    let spec = nats.spec().provisioning(Provisioning::VerifyOnly);
-    let error = provision_stream(&nats.client, &spec, [&PLACED])
-        .await
-        .unwrap_err();
+    let spec = nats.stream().with_provisioning(Provisioning::VerifyOnly);
+    let error = spec.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
     assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
     assert!(
         error.to_string().contains(&format!(
@@ -71,7 +73,7 @@ async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Na
     assert!(nats.jetstream().get_stream(&nats.name).await.is_err());
 
     nats.provision().await;
-    provision_stream(&nats.client, &spec, [&PLACED]).await.unwrap();
+    spec.provision_for(&nats.client, [&PLACED]).await.unwrap();
 }
 
 async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
@@ -82,7 +84,9 @@ async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let error = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+    let error = nats
+        .stream()
+        .provision_for(&nats.client, [&PLACED])
         .await
         .unwrap_err();
     assert!(
@@ -99,8 +103,9 @@ async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
 
 async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
     let subject = format!("{}.order.*.placed", nats.prefix);
-    let spec = nats.spec().subject(subject);
-    let error = provision_stream(&nats.client, &spec, [&PLACED, &SHIPPED])
+    let spec = nats.stream().with_subject(subject);
+    let error = spec
+        .provision_for(&nats.client, [&PLACED, &SHIPPED])
         .await
         .unwrap_err();
     assert!(
@@ -108,9 +113,10 @@ async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
         "{error}"
     );
 
-    provision_stream(&nats.client, &spec, [&PLACED]).await.unwrap();
-    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
-    let error = provision_stream(&nats.client, &verify, [&PLACED, &SHIPPED])
+    spec.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
+    let error = verify
+        .provision_for(&nats.client, [&PLACED, &SHIPPED])
         .await
         .unwrap_err();
     let missing = format!("{}.order.*.shipped", nats.prefix);
@@ -124,34 +130,37 @@ async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
     nats.provision().await;
     let subject = format!("legacy-{}", nats.name);
     let legacy = event_on("shipped", subject.clone());
-    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
+    let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
     assert!(matches!(
-        provision_stream(&nats.client, &verify, [&PLACED, legacy]).await,
+        verify.provision_for(&nats.client, [&PLACED, legacy]).await,
         Err(ProvisionError::Uncaptured { .. })
     ));
-    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED, legacy])
+    let report = nats
+        .stream()
+        .provision_for(&nats.client, [&PLACED, legacy])
         .await
         .unwrap();
     assert_eq!(report.subjects_added, [subject]);
-    provision_stream(&nats.client, &verify, [&PLACED, legacy])
+    verify
+        .provision_for(&nats.client, [&PLACED, legacy])
         .await
         .unwrap();
 }
 
 async fn a_short_duplicate_window_is_raised_and_a_long_one_kept(nats: &Nats) {
-    let short = nats.spec().duplicate_window(Duration::from_mins(1));
-    provision_stream(&nats.client, &short, [&PLACED]).await.unwrap();
-    let verify = nats.spec().provisioning(Provisioning::VerifyOnly);
-    let error = provision_stream(&nats.client, &verify, [&PLACED])
-        .await
-        .unwrap_err();
+    let short = nats.stream().with_duplicate_window(Duration::from_mins(1));
+    short.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
+    let error = verify.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
     assert!(matches!(error, ProvisionError::DuplicateWindow { .. }), "{error}");
 
-    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+    let report = nats
+        .stream()
+        .provision_for(&nats.client, [&PLACED])
         .await
         .unwrap();
     assert_eq!(report.duplicate_window_before, Some(Duration::from_mins(1)));
-    provision_stream(&nats.client, &short, [&PLACED]).await.unwrap();
+    short.provision_for(&nats.client, [&PLACED]).await.unwrap();
     assert_eq!(
         nats.stream_config().await.duplicate_window,
         Duration::from_mins(10)
@@ -174,7 +183,9 @@ async fn settings_of_others_survive_an_update(nats: &Nats) {
     };
     nats.jetstream().create_stream(config).await.unwrap();
     let before = nats.stream_config().await;
-    let report = provision_stream(&nats.client, &nats.spec(), [&PLACED])
+    let report = nats
+        .stream()
+        .provision_for(&nats.client, [&PLACED])
         .await
         .unwrap();
     assert!(
@@ -191,10 +202,8 @@ async fn settings_of_others_survive_an_update(nats: &Nats) {
 async fn a_subject_of_another_stream_is_named(nats: &Nats) {
     nats.provision().await;
     let other = Nats::with(nats.client.clone());
-    let spec = other.spec().prefix(nats.prefix.clone());
-    let error = provision_stream(&nats.client, &spec, [&PLACED])
-        .await
-        .unwrap_err();
+    let spec = other.stream().with_prefix(nats.prefix.as_str()).unwrap();
+    let error = spec.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
     assert!(
         matches!(&error, ProvisionError::SubjectTaken { other, .. } if *other == nats.name),
         "{error}"

@@ -8,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Small, so that what is held back soon fills the client's own buffers.
+/// Small, so that bytes that are held back soon fill the client's own buffers.
 const RECEIVE_BUFFER: u32 = 16 * 1024;
 
 pub(crate) struct Proxy {
@@ -74,12 +74,12 @@ impl Proxy {
             .send_replace(*self.control.accepted.borrow());
     }
 
-    /// Passes on what was held back.
+    /// Passes on the bytes that were held back.
     pub(crate) fn release(&self) {
         self.control.held_below.send_replace(0);
     }
 
-    /// Waits until so many clients have closed their connections and all that they sent was passed on.
+    /// Waits until this many clients have closed their connections and all their bytes were passed on.
     pub(crate) async fn drained(&self, connections: usize) {
         let mut drained = self.control.drained.subscribe();
         let drained = drained.wait_for(|drained| *drained >= connections);
@@ -119,7 +119,7 @@ async fn both(
         let mut held_below = control.held_below.subscribe();
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(read) = from_client.read(&mut buffer).await {
-            // What was read just before is kept back too.
+            // Bytes that were read just before are held back too.
             let _ = held_below.wait_for(|held_below| number >= *held_below).await;
             if read == 0 || to_server.write_all(&buffer[..read]).await.is_err() {
                 break;

@@ -1,11 +1,11 @@
-//! What comes back from a publish, and what is on the stream then.
+//! The result of a publish, and the messages that are on the stream afterwards.
 
 use std::time::{Duration, Instant};
 
 use outbox_core::{FailureClass, Headers, Publisher as _, codec};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
-use outbox_nats::{JetStreamPublisher, decode_token};
+use outbox_nats::{EventStream, decode_token};
 
 use crate::environment::{Nats, PLACED, SOON, event_on, message, on_both_servers};
 
@@ -85,10 +85,10 @@ async fn odd_aggregate_ids_reach_the_stream_and_come_back(nats: &Nats) {
     assert_eq!(stored.collect::<Vec<_>>(), ids);
 }
 
-/// More than the window, so that those beyond it wait; async-nats would wait for ever if we let it.
+/// There are more messages than the window holds, so the others wait. async-nats alone would wait for ever.
 async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     nats.provision().await;
-    let publisher = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().window(64));
+    let publisher = nats.publisher().with_config(nats.publisher_config().window(64));
     let messages: Vec<_> = (0..1_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let publishes = futures_util::future::join_all(messages.iter().map(|message| publisher.publish(message)));
     let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
@@ -103,9 +103,7 @@ async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
 async fn a_fixed_subject_is_used(nats: &Nats) {
     let subject = format!("legacy-{}.orders", nats.name);
     let legacy = event_on("shipped", subject.clone());
-    outbox_nats::provision_stream(&nats.client, &nats.spec(), [legacy])
-        .await
-        .unwrap();
+    nats.stream().provision_for(&nats.client, [legacy]).await.unwrap();
     nats.publisher().publish(&message(legacy, "1", 1)).await.unwrap();
     assert_eq!(nats.stored().await[0].0, subject);
 }
@@ -143,8 +141,8 @@ async fn a_missing_stream_is_transient(nats: &Nats) {
 
 async fn another_stream_on_the_subject_is_a_configuration_error(nats: &Nats) {
     nats.provision().await;
-    let config = nats.publisher_config().stream(format!("other-{}", nats.name));
-    let publisher = JetStreamPublisher::new(nats.client.clone(), config);
+    let other = EventStream::new(format!("other-{}", nats.name)).with_prefix(nats.prefix.as_str());
+    let publisher = other.unwrap().publisher(nats.client.clone());
     assert_eq!(
         class(publisher.publish(&message(&PLACED, "1", 1)).await),
         FailureClass::Configuration

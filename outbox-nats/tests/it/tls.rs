@@ -1,4 +1,4 @@
-//! TLS options pass through to every connection, the one that a publisher opens for itself included; what cannot be trusted is refused at once.
+//! TLS options apply to every connection, including the one that a publisher opens for itself. An untrusted server is refused at once.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use outbox_nats::{ConnectError, connect, connect_options};
 use crate::environment::{Nats, PLACED, SOON, consumer, message, receive_and_ack};
 use crate::private_server::PrivateServer;
 
-/// `tests/tls/README.md` says where they come from.
+/// `tests/tls/README.md` says how the certificates were made.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/tls")
@@ -80,7 +80,7 @@ async fn a_client_shows_its_certificate() {
     assert_refused(&localhost(&server), trusting()).await;
 }
 
-/// Somebody in between could answer without it.
+/// Without it, anybody on the path could answer.
 #[tokio::test]
 async fn a_server_without_tls_is_refused_if_tls_is_required() {
     let Some(server) = PrivateServer::start(&[]).await else {

@@ -11,10 +11,7 @@ use outbox_core::testing::backend_url;
 use outbox_core::{Aggregate, EventDescriptor, Headers, Message, MessageId, Publisher as _};
 use outbox_nats::async_nats::Client;
 use outbox_nats::async_nats::jetstream;
-use outbox_nats::{
-    JetStreamPublisher, PublisherConfig, StreamSpec, SubjectPrefix, connect, connect_options,
-    provision_stream,
-};
+use outbox_nats::{EventStream, connect, connect_options};
 use outbox_sea_orm::TableNames;
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::Database;
@@ -73,14 +70,9 @@ impl Place {
         let names = TableNames::new().with_prefix(format!("{name}_")).unwrap();
         outbox_inbox::migration::migrate_with(&db, &names).await.unwrap();
         let client = connect(&nats_url, connect_options()).await.unwrap();
-        let prefix = SubjectPrefix::new(name.clone()).unwrap();
-        let spec = StreamSpec::default().name(&name).prefix(prefix.clone());
-        provision_stream(&client, &spec, [&MOVED]).await.unwrap();
-        let config = PublisherConfig::default()
-            .stream(&name)
-            .prefix(prefix)
-            .source("test");
-        let publisher = JetStreamPublisher::new(client.clone(), config);
+        let stream = EventStream::new(&name).with_prefix(&name).unwrap();
+        stream.provision_for(&client, [&MOVED]).await.unwrap();
+        let publisher = stream.publisher(client.clone());
         for step in 1..=STEPS {
             for parcel in 1..=PARCELS {
                 publisher.publish(&moved(parcel, step)).await.unwrap();

@@ -5,16 +5,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use outbox_core::Catalogue;
 use outbox_core::testing::{LogEntry, MemoryBroker};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
 use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
 use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
-use outbox_nats::{
-    JetStreamPublisher, JetStreamSubscriber, PublisherConfig, StreamSpec, SubjectPrefix, SubscriberConfig,
-    provision_stream,
-};
+use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig};
 
 use crate::failure::{Doing, Failure};
 use crate::setup::{Part, Stream};
@@ -45,9 +41,8 @@ impl Broker {
             return Ok(Self::Memory(MemoryBroker::new()));
         };
         let client = connect(url).await?;
-        let catalogue = Catalogue::linked().or_cannot("list the events")?;
-        let spec = StreamSpec::default().name(&stream.name).prefix(prefix(&stream)?);
-        provision_stream(&client, &spec, catalogue.iter())
+        event_stream(&stream)?
+            .provision(&client)
             .await
             .or_cannot("make the stream")?;
         Ok(Self::Nats(Box::new(Nats { client, stream })))
@@ -192,28 +187,24 @@ async fn connect(url: &str) -> Result<Client, Failure> {
         .or_cannot("connect to the broker")
 }
 
-fn prefix(stream: &Stream) -> Result<SubjectPrefix, Failure> {
-    SubjectPrefix::new(&stream.prefix).or_cannot("use the subject prefix")
+/// The run's stream, as the library describes it.
+fn event_stream(stream: &Stream) -> Result<EventStream, Failure> {
+    EventStream::new(&stream.name)
+        .with_prefix(&stream.prefix)
+        .or_cannot("use the subject prefix")
 }
 
 /// A publisher to the run's stream, for a relay in a process of its own.
 pub(crate) async fn publisher(stream: &Stream, part: Part) -> Result<JetStreamPublisher, Failure> {
-    let config = PublisherConfig::default()
-        .stream(&stream.name)
-        .prefix(prefix(stream)?)
-        .source(format!("northwind/{}", part.name()));
-    Ok(JetStreamPublisher::new(connect(nats_url(stream)?).await?, config))
+    let config = PublisherConfig::default().source(format!("northwind/{}", part.name()));
+    let client = connect(nats_url(stream)?).await?;
+    Ok(event_stream(stream)?.publisher(client).with_config(config))
 }
 
 /// A subscriber of the run's stream, for a consumer in a process of its own.
 pub(crate) async fn subscriber(stream: &Stream) -> Result<JetStreamSubscriber, Failure> {
-    let config = SubscriberConfig::default()
-        .stream(&stream.name)
-        .prefix(prefix(stream)?);
-    Ok(JetStreamSubscriber::new(
-        connect(nats_url(stream)?).await?,
-        config,
-    ))
+    let client = connect(nats_url(stream)?).await?;
+    Ok(event_stream(stream)?.subscriber(client))
 }
 
 fn nats_url(stream: &Stream) -> Result<&str, Failure> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::{ConsumerSpec, Delivery as _, Subscription as _};
-use outbox_nats::{JetStreamSubscriber, JetStreamSubscription};
+use outbox_nats::JetStreamSubscription;
 
 use super::publishing::{confirmed, impatient};
 use crate::environment::{Nats, PLACED, SOON, consumer, message, receive, receive_and_ack};
@@ -89,7 +89,10 @@ async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
     let consumer = format!("{}.{}", observer.name, spec().name);
     let leader = observer.leader(&consumer).await;
     let nats = cluster.nats_at(&leader).await;
-    let subscriber = JetStreamSubscriber::new(nats.client.clone(), observer.subscriber_config());
+    let subscriber = observer
+        .stream()
+        .subscriber(nats.client.clone())
+        .with_config(observer.subscriber_config());
     let mut subscription = outbox_core::Subscriber::subscribe(&subscriber, &spec())
         .await
         .unwrap();

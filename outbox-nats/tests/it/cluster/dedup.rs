@@ -12,10 +12,10 @@ use crate::private_cluster::{PrivateCluster, available};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Short, because a claim whose answer was lost is nobody's until then.
+/// Short, because a claim whose answer was lost belongs to nobody until it runs out.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// What a handler does with a message; whether the effect is its own.
+/// Handles a message, and returns whether this call had the effect.
 async fn handle(store: &KvDedupStore, key: &DedupKey) -> bool {
     loop {
         match store.claim(key, LEASE).await {
@@ -28,7 +28,7 @@ async fn handle(store: &KvDedupStore, key: &DedupKey) -> bool {
             Ok(StoreClaim::InProgress) | Err(DedupStoreError::Unavailable { .. }) => {}
             other => panic!("{other:?}"),
         }
-        // A back-off, as the inbox's.
+        // A back-off, as in the inbox.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -53,7 +53,7 @@ async fn leader_changes_let_each_message_be_handled_by_one() {
     let [here, there] = [&nats, &other].map(|nats| {
         async || {
             let open = async || KvDedupStore::open(nats.client.clone(), &spec).await;
-            available(open).await.timeout(Duration::from_millis(500))
+            available(open).await.with_timeout(Duration::from_millis(500))
         }
     });
     let (here, there) = join(here(), there()).await;

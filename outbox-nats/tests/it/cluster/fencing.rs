@@ -8,15 +8,15 @@ use outbox_core::{FailureClass, Publisher as _};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{JetStreamPublisher, connect, connect_options};
 
-use super::publishing::{confirmed, publisher_with};
+use super::publishing::{confirmed, publisher_of};
 use crate::environment::{Nats, PLACED, message};
 use crate::private_cluster::{PrivateCluster, available, others};
 
-/// Short, so that a retry is not merely deduplicated: all are later than this.
+/// Short, so that every retry is later and is not dropped by the duplicate window.
 const WINDOW: Duration = Duration::from_millis(100);
 
 fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
-    publisher_with(nats, of.publisher_config().fenced(true))
+    publisher_of(nats, &of.stream().with_strong_mode())
 }
 
 async fn payloads(nats: &Nats) -> Vec<String> {
@@ -27,8 +27,8 @@ async fn payloads(nats: &Nats) -> Vec<String> {
         .collect()
 }
 
-/// Goal: while nobody knows whether a message will be stored, neither its copy nor the next one is, and nobody is told that they are. Method:
-/// stop the nodes that follow, so that the leader takes a message and cannot store it.
+/// Goal: while it is unknown whether a message will be stored, neither its copy nor the next message is stored or confirmed. Method: stop the nodes that
+/// follow, so that the leader takes a message and cannot store it.
 #[tokio::test]
 async fn nothing_passes_a_message_in_flight() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -37,12 +37,15 @@ async fn nothing_passes_a_message_in_flight() {
     let observer = cluster.nats().await;
     observer.provision_replicated().await;
     let leader = observer.leader(&observer.name).await;
-    // Not by way of a node that will be stopped.
+    // This connection must not use a node that will be stopped.
     let options = connect_options().ignore_discovered_servers();
     let client = connect(cluster.node(&leader).url(), options).await.unwrap();
     let nats = Nats::with(client);
-    // The owner is answered at once, and waits for it when the machine is busy.
-    let owner = JetStreamPublisher::new(nats.client.clone(), observer.publisher_config().fenced(true));
+    // The owner gets an answer, and waits for it longer when the machine is busy.
+    let owner = observer
+        .stream()
+        .with_strong_mode()
+        .publisher(nats.client.clone());
     let zombie = fenced(&nats, &observer);
     let numbered = |n| message(&PLACED, "1", n);
     confirmed(&zombie, &numbered(1)).await;
@@ -51,7 +54,7 @@ async fn nothing_passes_a_message_in_flight() {
         cluster.node(name).pause();
     }
     let mut sequence = 1;
-    // A stop takes effect a moment later, so some may still be stored.
+    // A stop takes effect a moment later, so some messages may still be stored.
     let (in_flight, error) = loop {
         sequence += 1;
         let message = numbered(sequence);
@@ -68,7 +71,7 @@ async fn nothing_passes_a_message_in_flight() {
     }
     assert_eq!(copy.class(), FailureClass::Transient, "{copy:?}");
     assert_eq!(next.class(), FailureClass::Unknown, "{next:?}");
-    // Refused by the server, each time.
+    // The server refuses it each time.
     let refusal = format!("{:?}", next.source());
     assert!(refusal.contains("10071") || refusal.contains("10164"), "{next:?}");
     confirmed(&owner, &in_flight).await;
@@ -77,7 +80,7 @@ async fn nothing_passes_a_message_in_flight() {
     assert_eq!(payloads(&observer).await, expected);
 }
 
-/// The search for the id is all that tells a message whose answer was lost from one that was not stored.
+/// Only the search for the id distinguishes a message whose answer was lost from a message that was not stored.
 #[tokio::test]
 async fn leader_changes_after_the_duplicate_window_store_no_copy() {
     let Some(cluster) = PrivateCluster::start().await else {

@@ -1,4 +1,4 @@
-//! What is set up on three nodes, and what is said while it cannot be.
+//! Streams and buckets on three nodes, and the errors while they cannot be created.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use futures_util::future::{join, join_all};
 use outbox_core::dedup::DedupStore as _;
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
 use outbox_nats::{
-    DeadLetterConfig, DeadLetterStream, DedupBucketSpec, JetStreamPublisher, KvDedupStore, ProvisionError,
-    StreamWarning, SubjectPrefix, provision_stream,
+    DeadLetterConfig, DeadLetterStream, DedupBucketSpec, EventStream, KvDedupStore, ProvisionError,
+    StreamWarning,
 };
 
 use crate::environment::{Nats, PLACED, SHIPPED, SOON, consumer, eventually};
@@ -20,7 +20,7 @@ async fn replicas(nats: &Nats, stream: &str) -> usize {
     stream.cached_info().config.num_replicas
 }
 
-/// Nothing to complain about, where everything is on three nodes.
+/// There is no warning if everything is on three nodes.
 #[tokio::test]
 async fn eight_processes_make_replicated_streams_and_buckets_once() {
     let Some(cluster) = PrivateCluster::start().await else {
@@ -28,9 +28,9 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
     };
     let processes = join_all((0..8).map(|_| cluster.nats())).await;
     let nats = &processes[0];
-    let spec = nats.spec().replicas(3);
+    let spec = nats.stream().with_replicas(3);
     let provision = async |process: &Nats| {
-        available(async || provision_stream(&process.client, &spec, [&PLACED, &SHIPPED]).await).await
+        available(async || spec.provision_for(&process.client, [&PLACED, &SHIPPED]).await).await
     };
     let reports = join_all(processes.iter().map(provision)).await;
     assert!(reports.iter().any(|report| report.created));
@@ -40,7 +40,7 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
     );
     assert_eq!(replicas(nats, &nats.name).await, 3);
     for fenced in [false, true] {
-        let publisher = JetStreamPublisher::new(nats.client.clone(), nats.publisher_config().fenced(fenced));
+        let publisher = nats.stream_in_mode(fenced).publisher(nats.client.clone());
         assert_eq!(publisher.preflight().await.unwrap(), Vec::<String>::new());
     }
 
@@ -66,12 +66,15 @@ async fn one_replica_in_a_cluster_is_warned_about() {
         return;
     };
     let nats = cluster.nats().await;
-    available(async || provision_stream(&nats.client, &nats.spec(), [&PLACED]).await).await;
+    available(async || nats.stream().provision_for(&nats.client, [&PLACED]).await).await;
     let [warning] = &nats.publisher().preflight().await.unwrap()[..] else {
         panic!("one warning");
     };
     assert!(warning.contains("1 replica in a cluster"), "{warning}");
-    let report = provision_stream(&nats.client, &nats.spec().replicas(3), [&PLACED])
+    let report = nats
+        .stream()
+        .with_replicas(3)
+        .provision_for(&nats.client, [&PLACED])
         .await
         .unwrap();
     assert_eq!(
@@ -88,7 +91,7 @@ async fn one_replica_in_a_cluster_is_warned_about() {
 }
 
 /// Goal: a service that starts while the majority is away waits instead of ending. Method: kill the nodes that lead stream and consumer, so that
-/// the third one can tell nothing but that there is nobody to ask.
+/// the third one can only answer that there is no leader.
 #[tokio::test]
 async fn without_a_majority_nothing_is_called_misconfigured() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -105,13 +108,15 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
     for name in others(survivor) {
         cluster.node(name).kill();
     }
-    let prefix = SubjectPrefix::new("unknown").unwrap();
-    let unknown = nats.spec().name("unknown").prefix(prefix).replicas(3);
-    // Silence is judged in the same way, and may last until the third node, if it leads the cluster, has noticed that nobody follows.
+    let unknown = EventStream::new("unknown")
+        .with_prefix("unknown")
+        .unwrap()
+        .with_replicas(3);
+    // Silence is judged in the same way. It may last until the third node, if it leads the cluster, has noticed that no node follows.
     let refused = |error: &dyn std::fmt::Debug| format!("{error:?}").contains("10008");
     let refusal = async {
         loop {
-            let provision = provision_stream(&nats.client, &unknown, []);
+            let provision = unknown.provision_for(&nats.client, []);
             let (made, opened) = join(provision, subscriber.subscribe(&spec)).await;
             let (made, opened) = (made.expect_err("no majority"), opened.expect_err("no majority"));
             assert!(matches!(made, ProvisionError::Unavailable { .. }), "{made:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use outbox_core::{FailureClass, Message, MessageId, Publisher as _, Receipt};
-use outbox_nats::{JetStreamPublisher, PublisherConfig};
+use outbox_nats::{EventStream, JetStreamPublisher};
 
 use crate::environment::{Nats, PLACED, SOON, message};
 use crate::private_cluster::PrivateCluster;
@@ -15,13 +15,13 @@ fn messages(count: usize) -> Vec<Message> {
 }
 
 pub(super) fn impatient(nats: &Nats) -> JetStreamPublisher {
-    publisher_with(nats, nats.publisher_config())
+    publisher_of(nats, &nats.stream())
 }
 
-/// One that gives up early, since each leader change loses the answers that are on their way.
-pub(super) fn publisher_with(nats: &Nats, config: PublisherConfig) -> JetStreamPublisher {
-    let config = config.ack_timeout(Duration::from_millis(500));
-    JetStreamPublisher::new(nats.client.clone(), config)
+/// A publisher that gives up early, because each change of the leader loses the answers that are on their way.
+pub(super) fn publisher_of(nats: &Nats, stream: &EventStream) -> JetStreamPublisher {
+    let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
+    stream.publisher(nats.client.clone()).with_config(config)
 }
 
 /// Publishes a message again and again, as a relay does, until it is confirmed.
@@ -32,7 +32,7 @@ pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message)
                 Ok(receipt) => return receipt,
                 Err(error) => assert!(costs_no_attempt(error.class()), "{error}: {error:?}"),
             }
-            // A back-off, as the relay's.
+            // A back-off, as in the relay.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -56,7 +56,7 @@ async fn all_confirmed(publisher: &JetStreamPublisher, messages: &[Message]) -> 
         .await
 }
 
-/// Everything that was confirmed is where the confirmation says, and nowhere else.
+/// Every confirmed message is at the stream sequence that was confirmed, and nowhere else.
 async fn assert_stored_once(nats: &Nats, confirmed: Vec<(MessageId, u64)>) {
     let log = nats.log().await;
     let stored: HashMap<_, _> = log
@@ -99,7 +99,7 @@ async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     observer.provision_replicated().await;
     let leader = observer.leader(&observer.name).await;
     let nats = cluster.nats_at(&leader).await;
-    let publisher = publisher_with(&nats, observer.publisher_config());
+    let publisher = publisher_of(&nats, &observer.stream());
     let messages = messages(1_000);
     let publishing = all_confirmed(&publisher, &messages);
     let killing = async {
@@ -109,7 +109,7 @@ async fn a_killed_leader_is_replaced_and_the_publisher_goes_to_another_node() {
     let (receipts, ()) = tokio::join!(publishing, killing);
     assert_stored_once(&observer, receipts).await;
 
-    // Its new connection knows the others too.
+    // Its new connection knows the other nodes too.
     publisher.abandon().await;
     confirmed(&publisher, &message(&PLACED, "1", 2)).await;
 }

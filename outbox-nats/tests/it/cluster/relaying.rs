@@ -11,7 +11,7 @@ use outbox_core::{DomainEvent, MessageId, Relay, RelayReport};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, KvDedupStore};
 use time::OffsetDateTime;
 
-use super::publishing::{impatient, publisher_with};
+use super::publishing::{impatient, publisher_of};
 use crate::environment::{Nats, SOON, eventually};
 use crate::private_cluster::{PrivateCluster, available, others};
 
@@ -80,7 +80,7 @@ async fn leader_changes_under_a_relay(fenced: bool) {
     let nats = cluster.nats().await;
     nats.provision_replicated().await;
     let store = MemoryStore::starting_at(OffsetDateTime::now_utc());
-    let publisher = publisher_with(&nats, nats.publisher_config().fenced(fenced));
+    let publisher = publisher_of(&nats, &nats.stream_in_mode(fenced));
     let rounds = async {
         for _ in 0..6 {
             credit(&store, 50, 17);
@@ -103,7 +103,7 @@ async fn leader_changes_cost_a_fenced_relay_nothing_but_time() {
 }
 
 /// Goal: without a majority nothing is published, nothing is lost and no attempt is used. Method: kill the two nodes that do not lead while a
-/// relay runs, so that what is on its way has arrived and cannot be stored, and start them again.
+/// relay runs, so that messages on their way have arrived and cannot be stored, and start the nodes again.
 #[tokio::test]
 async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     let Some(mut cluster) = PrivateCluster::start().await else {
@@ -116,7 +116,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     let publisher = impatient(&nats);
     let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
     let probe = available(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
-    let probe = probe.timeout(Duration::from_secs(1));
+    let probe = probe.with_timeout(Duration::from_secs(1));
     let key = DedupKey::new("probe", MessageId::fresh().into());
     let outage = async {
         nats.until_stored(100).await;
@@ -124,7 +124,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
         for name in others(&leader) {
             cluster.node(name).kill();
         }
-        // The relay writes nothing down while the broker is silent, so somebody else tells.
+        // The relay settles nothing while the broker is silent, so another connection shows the state.
         eventually("an outage", async || {
             let answer = probe.claim(&key, Duration::from_secs(1)).await;
             matches!(answer, Err(DedupStoreError::Unavailable { .. }))

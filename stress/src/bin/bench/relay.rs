@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
-use outbox_nats::{JetStreamPublisher, PublisherConfig, SubjectPrefix};
+use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::SqlStore;
 
 use crate::child::{Child, Place, serve};
@@ -46,10 +46,8 @@ pub(crate) fn config(retention: Retention) -> RelayConfig {
 /// A publisher to a stream, over a connection of its own.
 pub(crate) async fn publisher(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamPublisher> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
-    let config = PublisherConfig::default()
-        .stream(stream)
-        .prefix(SubjectPrefix::new(prefix)?);
-    Ok(JetStreamPublisher::new(client, config))
+    let stream = EventStream::new(stream).with_prefix(prefix)?;
+    Ok(stream.publisher(client))
 }
 
 /// Fills an outbox, drains it in this process, and returns messages per second.

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_nats::jetstream;
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
-use outbox_core::Catalogue;
-use outbox_nats::{JetStreamSubscriber, StreamSpec, SubjectPrefix, SubscriberConfig, provision_stream};
+use outbox_nats::{EventStream, JetStreamSubscriber};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 
@@ -83,10 +82,8 @@ impl Servers {
     /// Makes an empty stream: in a file, with the settings that the library recommends.
     pub(crate) async fn stream(&self) -> Result<Stream> {
         let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
-        let spec = StreamSpec::default()
-            .name(&name)
-            .prefix(SubjectPrefix::new(&name)?);
-        provision_stream(&self.client, &spec, Catalogue::linked()?.iter()).await?;
+        let stream = EventStream::new(&name).with_prefix(&name)?;
+        stream.provision(&self.client).await?;
         Ok(Stream {
             name,
             context: jetstream::new(self.client.clone()),
@@ -202,10 +199,8 @@ impl Stream {
 /// Where an inbox receives from, over a connection of its own.
 pub(crate) async fn subscriber(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSubscriber> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
-    let config = SubscriberConfig::default()
-        .stream(stream)
-        .prefix(SubjectPrefix::new(prefix)?);
-    Ok(JetStreamSubscriber::new(client, config))
+    let stream = EventStream::new(stream).with_prefix(prefix)?;
+    Ok(stream.subscriber(client))
 }
 
 /// Connects to PostgreSQL.

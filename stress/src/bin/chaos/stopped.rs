@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Metadata, Router, idempotent_handler};
-use outbox_nats::{JetStreamSubscriber, SubjectPrefix, SubscriberConfig};
+use outbox_nats::EventStream;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -76,9 +76,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
     // The signal's handler was installed while the connections were made: from here on it is an orderly end.
     writeln!(std::io::stdout(), "ready")?;
-    let subscriber = SubscriberConfig::default()
-        .stream(&options.name)
-        .prefix(SubjectPrefix::new(&options.name)?);
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let pause = Duration::from_secs(2);
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(120))
@@ -91,7 +89,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         During::Batch => Router::new().handler::<work_together>(),
         During::BackOff => Router::new().handler::<fail_first>(),
     };
-    Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
+    Inbox::new(db, stream.subscriber(client))
         .with_router(router)
         .with_names(names(&options.name)?)
         .with_config(config)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
-use outbox_nats::{JetStreamSubscriber, SubjectPrefix, SubscriberConfig};
+use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, HandlerState, Tx, idempotent_handler};
+use outbox_nats::EventStream;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
@@ -96,9 +96,7 @@ async fn credit(
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    let subscriber = SubscriberConfig::default()
-        .stream(&options.name)
-        .prefix(SubjectPrefix::new(&options.name)?);
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let config = InboxConfig::default()
         .concurrency(options.workers)
         .in_flight_max(8 * options.workers)
@@ -114,7 +112,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         effects: effects(&options.name),
         misbehave: options.misbehave,
     };
-    Inbox::new(db, JetStreamSubscriber::new(client, subscriber))
+    Inbox::new(db, stream.subscriber(client))
         .with_router(Router::new().handler::<credit>())
         .with_names(names(&options.name)?)
         .with_config(config)

@@ -12,8 +12,8 @@ use async_nats::jetstream::consumer::Info;
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, PublishAckFuture};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Stream;
-use outbox_core::{Catalogue, EventId, NewMessage, codec};
-use outbox_nats::{StreamSpec, SubjectPrefix, provision_stream};
+use outbox_core::{EventId, NewMessage, codec};
+use outbox_nats::EventStream;
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
@@ -77,10 +77,8 @@ impl World {
         ))
         .await?;
         let client = async_nats::connect(nats_url).await?;
-        let spec = StreamSpec::default()
-            .name(&name)
-            .prefix(SubjectPrefix::new(&name)?);
-        provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+        let stream = EventStream::new(&name).with_prefix(&name)?;
+        stream.provision(&client).await?;
         let context = async_nats::jetstream::context::ContextBuilder::new()
             .max_ack_inflight(2 * WINDOW)
             .build(client);

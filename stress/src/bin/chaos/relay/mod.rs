@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox_core::{Relay, RelayConfig};
-use outbox_nats::{JetStreamPublisher, PublisherConfig, SubjectPrefix};
+use outbox_nats::{EventStream, PublisherConfig};
 use outbox_sea_orm::SqlStore;
 use serde::Serialize;
 
@@ -138,11 +138,9 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
     let db = connect(&options.database_url, 4).await?;
     let store = SqlStore::new(db).with_names(&names(&options.name)?)?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    let config = PublisherConfig::default()
-        .stream(&options.name)
-        .prefix(SubjectPrefix::new(&options.name)?)
-        .ack_timeout(LEASE / 3);
-    let publisher = JetStreamPublisher::new(client, config);
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
+    let config = PublisherConfig::default().ack_timeout(LEASE / 3);
+    let publisher = stream.publisher(client).with_config(config);
     let config = RelayConfig::default()
         .lease_ttl(LEASE)
         .poll_max(Duration::from_millis(100));

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_nats::jetstream;
-use outbox_core::{Catalogue, DomainEvent};
-use outbox_nats::{StreamSpec, SubjectPrefix, provision_stream};
+use outbox_core::DomainEvent;
+use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, TableNames};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
@@ -47,10 +47,8 @@ impl World {
         let names = names(&name)?;
         outbox_sea_orm::migration::migrate_with(&db, &names).await?;
         let client = async_nats::connect(&options.nats_url).await?;
-        let spec = StreamSpec::default()
-            .name(&name)
-            .prefix(SubjectPrefix::new(&name)?);
-        provision_stream(&client, &spec, Catalogue::linked()?.iter()).await?;
+        let stream = EventStream::new(&name).with_prefix(&name)?;
+        stream.provision(&client).await?;
         let context = jetstream::new(client);
         Ok(Self {
             stream: Arc::new(context.get_stream(&name).await?),

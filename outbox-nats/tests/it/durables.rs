@@ -1,0 +1,174 @@
+//! The durable consumer itself: how an existing one is changed, and what is refused.
+
+use std::time::Duration;
+
+use outbox_core::{ConsumerSpec, Publisher as _, Subscriber as _, SubscriberError, Subscription as _};
+use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, pull};
+use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
+use outbox_nats::{JetStreamSubscriber, Provisioning};
+
+use crate::environment::{Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive_and_ack};
+
+on_both_servers! {
+    filters_of_an_existing_consumer_are_widened_and_never_narrowed,
+    bounds_of_an_existing_consumer_are_updated,
+    nothing_is_changed_without_the_right_to,
+    a_consumer_that_cannot_be_changed_is_refused,
+    streams_that_would_stay_silent_are_refused,
+}
+
+async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) -> SubscriberError {
+    subscriber.subscribe(spec).await.expect_err("a refusal")
+}
+
+/// A rolling upgrade runs the old and the new version at once; narrowing would make the new one miss events.
+async fn filters_of_an_existing_consumer_are_widened_and_never_narrowed(nats: &Nats) {
+    nats.provision().await;
+    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
+    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    receive_and_ack(&mut subscription, 1).await;
+    assert_eq!(subscription.stop().await.len(), 0);
+    nats.subscribe(&consumer(&[&SHIPPED])).await;
+    let mut old_version = nats.subscribe(&consumer(&[&PLACED])).await;
+    nats.publisher().publish(&message(&PLACED, "1", 2)).await.unwrap();
+    nats.publisher()
+        .publish(&message(&SHIPPED, "1", 3))
+        .await
+        .unwrap();
+    let mut payloads = receive_and_ack(&mut old_version, 2).await;
+    payloads.sort();
+    assert_eq!(payloads, ["1/placed/2", "1/shipped/3"]);
+}
+
+async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
+    nats.provision().await;
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let foreign = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        description: Some("of the operator".to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        max_deliver: 3,
+        headers_only: true,
+        inactive_threshold: Duration::from_mins(5),
+        ..pull::Config::default()
+    };
+    stream.create_consumer(foreign).await.unwrap();
+    let spec = ConsumerSpec {
+        ack_wait: Duration::from_secs(7),
+        in_flight_max: 11,
+        ..consumer(&[&PLACED])
+    };
+    nats.subscribe(&spec).await;
+    let config = nats.consumer_info(&spec).await.config;
+    assert_eq!(
+        (config.ack_wait, config.max_ack_pending, config.max_deliver),
+        (spec.ack_wait, 11, -1)
+    );
+    assert!(!config.headers_only && config.inactive_threshold.is_zero());
+    let description = config.description.unwrap();
+    assert_eq!(description, "of the operator [asked for: order.placed]");
+}
+
+async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
+    nats.provision().await;
+    let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
+    let subscriber = nats.subscriber().with_config(verify_only);
+    let error = subscribe_error(&subscriber, &consumer(&[&PLACED])).await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("nats consumer add {} billing", nats.name)),
+        "{error}"
+    );
+
+    nats.subscribe(&consumer(&[&PLACED])).await;
+    subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    let before = nats.consumer_info(&consumer(&[&PLACED])).await.config;
+    for (different, seen, needed) in [
+        (
+            ConsumerSpec {
+                ack_wait: Duration::from_secs(7),
+                ..consumer(&[&PLACED])
+            },
+            "30s",
+            "7s",
+        ),
+        (consumer(&[&PLACED, &SHIPPED]), ".placed", ".shipped"),
+    ] {
+        let error = subscribe_error(&subscriber, &different).await;
+        assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(seen) && text.contains(needed), "{error}");
+        let edit = format!("nats consumer edit {} billing --wait=", nats.name);
+        assert!(text.contains(&edit) && text.ends_with("]'"), "{error}");
+    }
+    assert_eq!(nats.consumer_info(&consumer(&[&PLACED])).await.config, before);
+}
+
+async fn a_consumer_that_cannot_be_changed_is_refused(nats: &Nats) {
+    nats.provision().await;
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        ack_policy: AckPolicy::All,
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+    let error = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
+
+    let push = js::push::Config {
+        durable_name: Some("push".to_owned()),
+        deliver_subject: format!("deliver-{}", nats.name),
+        ack_policy: AckPolicy::Explicit,
+        ..js::push::Config::default()
+    };
+    stream.create_consumer(push).await.unwrap();
+    let error = subscribe_error(
+        &nats.subscriber(),
+        &ConsumerSpec {
+            name: "push".to_owned(),
+            ..consumer(&[&PLACED])
+        },
+    )
+    .await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
+}
+
+async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
+    let missing = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(
+        matches!(missing, SubscriberError::Configuration { .. }),
+        "{missing}"
+    );
+    assert!(missing.to_string().contains("nats stream add"), "{missing}");
+
+    let config = Config {
+        name: nats.name.clone(),
+        subjects: vec![nats.prefix.filter(&PLACED)],
+        ..Config::default()
+    };
+    nats.jetstream().create_stream(&config).await.unwrap();
+    let uncaptured = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED, &SHIPPED])).await;
+    assert!(
+        matches!(uncaptured, SubscriberError::Configuration { .. }),
+        "{uncaptured}"
+    );
+    assert!(
+        uncaptured.to_string().contains(&nats.prefix.filter(&SHIPPED)),
+        "{uncaptured}"
+    );
+    nats.delete_stream().await;
+
+    let config = Config {
+        retention: RetentionPolicy::WorkQueue,
+        ..config
+    };
+    nats.jetstream().create_stream(config).await.unwrap();
+    let retention = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(
+        matches!(retention, SubscriberError::Configuration { .. }),
+        "{retention}"
+    );
+}

@@ -1,0 +1,108 @@
+//! One value describes the stream, and what is made from it agrees.
+
+use std::time::Duration;
+
+use outbox_core::{Delivery as _, Publisher as _, Subscriber as _};
+use outbox_nats::{EventStream, ProvisionError};
+
+use crate::environment::{
+    Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive, receive_and_ack,
+};
+
+on_both_servers! {
+    what_is_said_once_reaches_stream_publisher_and_subscriber,
+    strong_mode_reaches_stream_publisher_and_subscriber,
+    all_linked_events_are_provisioned,
+}
+
+/// The filters of the consumer on the server.
+async fn filters(nats: &Nats) -> Vec<String> {
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let config = stream.consumer_info(&consumer(&[]).name).await.unwrap().config;
+    match config.filter_subjects.is_empty() {
+        true => vec![config.filter_subject],
+        false => config.filter_subjects,
+    }
+}
+
+async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) {
+    let stream = EventStream::new(&nats.name)
+        .with_prefix(nats.prefix.as_str())
+        .unwrap()
+        .with_max_age(Duration::from_hours(24))
+        .with_max_bytes(1 << 20)
+        .with_duplicate_window(Duration::from_mins(15));
+    assert_eq!(
+        (stream.name(), stream.prefix()),
+        (nats.name.as_str(), &nats.prefix)
+    );
+
+    let report = stream.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    assert!(report.created);
+    let config = nats.stream_config().await;
+    assert_eq!(config.subjects, [nats.prefix.wildcard()]);
+    assert_eq!(
+        (config.max_age, config.max_bytes, config.duplicate_window),
+        (Duration::from_hours(24), 1 << 20, Duration::from_mins(15))
+    );
+
+    let publisher = stream.publisher(nats.client.clone());
+    assert_eq!(publisher.preflight().await.unwrap(), Vec::<String>::new());
+    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let placed = format!("{}.order.1.placed", nats.prefix);
+    assert_eq!(nats.stored().await[0].0, placed);
+
+    let subscriber = stream.subscriber(nats.client.clone());
+    let mut subscription = subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    assert_eq!(filters(nats).await, [nats.prefix.filter(&PLACED)]);
+    let delivery = receive(&mut subscription).await;
+    assert_eq!(delivery.incoming().subject, placed);
+    delivery.ack().await.unwrap();
+}
+
+async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
+    let stream = nats.stream().with_strong_mode();
+    let aggregates = format!("{}.order.*", nats.prefix);
+
+    let narrow = stream.clone().with_subject(nats.prefix.filter(&PLACED));
+    let error = narrow.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == aggregates),
+        "{error}"
+    );
+    stream
+        .provision_for(&nats.client, [&PLACED, &SHIPPED])
+        .await
+        .unwrap();
+
+    let publisher = stream.publisher(nats.client.clone());
+    publisher.preflight().await.unwrap();
+    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    publisher.publish(&message(&SHIPPED, "1", 2)).await.unwrap();
+    let subject = format!("{}.order.1", nats.prefix);
+    assert!(nats.stored().await.iter().all(|(stored, _)| *stored == subject));
+
+    let subscriber = stream.subscriber(nats.client.clone());
+    let mut subscription = subscriber
+        .subscribe(&consumer(&[&PLACED, &SHIPPED]))
+        .await
+        .unwrap();
+    if nats.client.is_server_compatible(2, 10, 0) {
+        assert!(filters(nats).await.contains(&aggregates));
+    }
+    assert_eq!(
+        receive_and_ack(&mut subscription, 2).await,
+        ["1/placed/1", "1/shipped/2"]
+    );
+}
+
+/// This program links the event `account.credited` of another test.
+async fn all_linked_events_are_provisioned(nats: &Nats) {
+    let orders = nats.stream().with_subject(format!("{}.order.>", nats.prefix));
+    let error = orders.provision(&nats.client).await.unwrap_err();
+    assert!(
+        matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "account.credited"),
+        "{error}"
+    );
+    assert!(nats.stream().provision(&nats.client).await.unwrap().created);
+}
