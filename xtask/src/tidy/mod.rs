@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::bench::draw;
 use crate::failure::{Context, Failure, Result};
 use crate::graph;
 use crate::workspace::Workspace;
@@ -59,6 +60,7 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
         }
     }
     problems.extend(guarantees::problems(root, &files, bless)?);
+    problems.extend(draw::problems(root, bless)?);
     Ok(problems)
 }
 
