@@ -5,13 +5,6 @@
 //! file and the modules inside the file; names that say nothing (`src`, `tests`, `it`) are left out.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
-use regex::Regex;
-
-static LISTS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(on_[a-z_]+|checks)!\s*[({]([^)}]*)[)}]").expect("a constant expression")
-});
 
 const SILENT: [&str; 6] = ["src", "tests", "it", "mod", "lib", "main"];
 
@@ -131,21 +124,32 @@ fn defined<'a>(code: &'a str, keyword: &str) -> Option<&'a str> {
 
 /// The names that macros make tests of: `name, …`, `only somewhere: name, …` and, for `checks!`, `name: argument, …`.
 fn listed(source: &str) -> impl Iterator<Item = &str> {
-    LISTS.captures_iter(source).flat_map(|list| {
-        let (_, [called, names]) = list.extract();
-        let parts = names.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let parts = parts.flat_map(|line| line.split(','));
+    calls(source).flat_map(|(called, names)| {
+        let lines = names.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let parts = lines.flat_map(|line| line.split(','));
         let named = parts.filter_map(move |part| match called {
             "checks" => part.split(':').next(),
             _ => part.rsplit(':').next(),
         });
-        let is_in_name = |character: char| {
-            character.is_ascii_lowercase() || character.is_ascii_digit() || character == '_'
-        };
         named
             .map(str::trim)
-            .filter(move |name| !name.is_empty() && name.chars().all(is_in_name))
+            .filter(|name| !name.is_empty() && name.chars().all(is_in_name))
     })
+}
+
+/// The calls of those macros: name and arguments, up to the first closing bracket.
+fn calls(source: &str) -> impl Iterator<Item = (&str, &str)> {
+    source.match_indices('!').filter_map(move |(at, _)| {
+        let before = &source[..at];
+        let name = &before[before.trim_end_matches(is_in_name).len()..];
+        let arguments = source[at + 1..].trim_start().strip_prefix(['(', '{'])?;
+        let is_list = name.starts_with("on_") || name == "checks";
+        is_list.then(|| (name, arguments.split([')', '}']).next().unwrap_or_default()))
+    })
+}
+
+fn is_in_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
 }
 
 #[cfg(test)]
