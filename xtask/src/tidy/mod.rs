@@ -6,16 +6,21 @@
 mod guarantees;
 mod retired;
 
+use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::bench::draw;
 use crate::failure::{Context, Failure, Result};
 use crate::graph;
 use crate::workspace::Workspace;
 
 /// Longer than this, and a file of a library has more than one subject.
 const LINES_MAX: usize = 500;
+
+/// The variable that has generated files written anew, here as in the tests.
+const BLESS: &str = "OUTBOX_BLESS";
 
 /// What every crate takes from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
@@ -43,19 +48,19 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// One sentence for each broken rule.
+/// One sentence for each broken rule. With [`BLESS`] set, generated files are written anew.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
+    let bless = env::var_os(BLESS).is_some();
+    let files = files(root)?;
     let mut problems = Vec::new();
-    for path in files(root)? {
+    for path in &files {
         // A file may be deleted and not yet committed, or be no text at all.
-        let Ok(text) = fs::read_to_string(root.join(&path)) else {
-            continue;
-        };
-        problems.extend(problems_of(&path, &text));
-        if path == "GUARANTEES.md" {
-            problems.extend(guarantees::problems(&path, &text, root));
+        if let Ok(text) = fs::read_to_string(root.join(path)) {
+            problems.extend(problems_of(path, &text));
         }
     }
+    problems.extend(guarantees::problems(root, &files, bless)?);
+    problems.extend(draw::problems(root, bless)?);
     Ok(problems)
 }
 

@@ -1,8 +1,11 @@
 //! `cargo xtask bench relay` and `cargo xtask bench inbox`: starts a database and a broker, builds the program `bench` in release mode, and lets it
-//! measure.
+//! measure. `cargo xtask bench draw` draws the figures that the documents show.
 //!
 //! With `--json` nothing but the list of figures reaches the standard output. What is measured, and against what, is the business of the
 //! program `bench` in `stress`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
+
+pub(crate) mod draw;
+mod svg;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,16 +25,8 @@ pub(crate) enum What {
     Relay(Options),
     /// Consumers, their latency and memory, and what failures cost: groups consume, strategies, latency, memory, failing.
     Inbox(Options),
-}
-
-impl What {
-    /// The program's subcommand, and how to measure.
-    fn parts(&self) -> (&'static str, &Options) {
-        match self {
-            Self::Relay(options) => ("relay", options),
-            Self::Inbox(options) => ("inbox", options),
-        }
-    }
+    /// Draw the pictures of docs/performance from the figures beside them, which `--json` prints.
+    Draw,
 }
 
 #[derive(Args, Debug)]
@@ -54,7 +49,14 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(what: &What) -> Result<ExitCode> {
-    let (subcommand, options) = what.parts();
+    match what {
+        What::Relay(options) => measure("relay", options),
+        What::Inbox(options) => measure("inbox", options),
+        What::Draw => draw::run(),
+    }
+}
+
+fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let program = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
     let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
@@ -104,7 +106,11 @@ mod tests {
     fn check(arguments: &str, expected: &str) {
         let words = std::iter::once("bench").chain(arguments.split_whitespace());
         let what = Cli::try_parse_from(words).unwrap().what;
-        let (subcommand, options) = what.parts();
+        let (subcommand, options) = match &what {
+            What::Relay(options) => ("relay", options),
+            What::Inbox(options) => ("inbox", options),
+            What::Draw => panic!("measures nothing"),
+        };
         let passed_on = [vec![subcommand.into()], passed_on(options)].concat();
         assert_eq!(passed_on.join(&OsString::from(" ")), OsString::from(expected));
     }
