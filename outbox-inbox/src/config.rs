@@ -84,9 +84,9 @@ pub struct InboxConfig {
     /// Longest run of a handler; then it is cancelled, rolled back and counted as failed. Must be shorter than `ack_wait`,
     /// default 20 s.
     pub handler_timeout: Duration,
-    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. Default 10.
+    /// Failed attempts after which a message becomes a dead letter. Outages of database and broker use none. Default 12.
     pub attempts_max: u32,
-    /// Delays between attempts. Default 1 s to 5 min.
+    /// Delays between attempts. Default 200 ms to 5 min: what is over in a moment, such as a deadlock, delays its aggregate no longer than that.
     pub backoff: Backoff,
     /// What becomes of deliveries that are no messages. Default: dead letter.
     pub unreadable: Unreadable,
@@ -115,9 +115,9 @@ impl Default for InboxConfig {
             ack_pending_max: 100_000,
             ack_wait: Duration::from_secs(30),
             handler_timeout: Duration::from_secs(20),
-            attempts_max: 10,
+            attempts_max: 12,
             backoff: Backoff {
-                min: Duration::from_secs(1),
+                min: Duration::from_millis(200),
                 max: Duration::from_secs(300),
             },
             unreadable: Unreadable::DeadLetter,

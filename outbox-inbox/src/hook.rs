@@ -1,7 +1,8 @@
-//! What the application wants to be told.
+//! Tells the application when a message took effect or became a dead letter.
 //!
 //! Invariant: a hook is called after the commit that it speaks of, never instead of a record. A crash in between loses the call, so hooks
-//! are for alarms and replies, not for effects; that one panics is logged and changes nothing. Absent here: the records themselves.
+//! are for alarms and replies, not for effects. A hook that panics is logged, and nothing else changes. Not here: the records
+//! ([`crate::dedup`], [`crate::dead_letter`]).
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Middleware: code around every run of a handler.
 //!
 //! Invariant: a middleware sees what a handler sees, inside the transaction, and decides how the run ends; the first one given is the outermost.
-//! Absent here: the broker, and deduplication, which is done before.
+//! Not here: deduplication, which comes before ([`crate::dedup`]).
 
 use std::fmt;
 use std::sync::Arc;

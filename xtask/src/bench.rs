@@ -2,7 +2,7 @@
 //! measure.
 //!
 //! With `--json` nothing but the list of figures reaches the standard output. What is measured, and against what, is the business of the
-//! program `bench` in `examples`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
+//! program `bench` in `stress`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) struct Options {
 pub(crate) fn run(what: &What) -> Result<ExitCode> {
     let (subcommand, options) = what.parts();
     let workspace = Workspace::load()?;
-    let program = program::build(&workspace, "bench", &["--release"])?;
+    let program = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
     let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
     for (backend, availability) in services.backends() {
         if let Availability::Ready { origin, .. } = availability {

@@ -1,6 +1,6 @@
 //! `cargo xtask chaos`: starts a database and a broker, builds the program `chaos` in release mode, and lets it torment relays or consumers.
 //!
-//! Takes minutes, so it is no test. What is done and how it is checked is the business of the program in `examples`.
+//! Takes minutes, so it is no test. What is done and how it is checked is the business of the program in `stress`.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let database = options.backend()?;
     let workspace = Workspace::load()?;
-    let program = program::build(&workspace, "chaos", &["--release"])?;
+    let program = program::build(&workspace, program::STRESS, "chaos", &["--release"])?;
     let wanted: Vec<Backend> = database.into_iter().chain([Backend::Nats]).collect();
     let services = Services::start(&wanted, &workspace)?;
     let mut command = tied(program);

@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let input = input(options)?;
     let workspace = Workspace::load()?;
     let quiet: &[&str] = if options.json { &["--quiet"] } else { &[] };
-    let program = program::build(&workspace, "northwind", quiet)?;
+    let program = program::build(&workspace, "examples", "northwind", quiet)?;
     let services = Services::start(&wanted(options), &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;

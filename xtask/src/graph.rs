@@ -29,6 +29,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "outbox-sea-orm",
         ],
     ),
+    (
+        "outbox-stress",
+        &["outbox-core", "outbox-inbox", "outbox-nats", "outbox-sea-orm"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,4 +1,4 @@
-//! Programs of the crate `examples` that a task builds and runs in its place.
+//! Programs of this workspace that a task builds and runs in its place.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -11,11 +11,14 @@ use crate::failure::{Context, Failure, Result};
 use crate::process::{Manners, Process, tied};
 use crate::workspace::{Workspace, cargo};
 
-/// Builds a program and returns where it is; cargo's own words go to the standard error. `arguments` are more for `cargo build`.
-pub(crate) fn build(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+/// The package of `bench`, `chaos` and `simulate`.
+pub(crate) const STRESS: &str = "outbox-stress";
+
+/// Builds a program and returns its path. Cargo's messages go to the standard error. `arguments` are further ones for `cargo build`.
+pub(crate) fn build(workspace: &Workspace, package: &str, name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let mut command = tied(cargo());
     command
-        .args(["build", "--package", "examples", "--bin", name])
+        .args(["build", "--package", package, "--bin", name])
         .args(arguments);
     command.arg("--message-format=json-render-diagnostics");
     command.current_dir(&workspace.root).stdout(Stdio::piped());

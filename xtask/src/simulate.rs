@@ -1,7 +1,7 @@
 //! `cargo xtask simulate`: the relay in simulated worlds, one for each seed.
 //!
-//! It builds the runner with optimisation and hands the arguments over; the runner prints failures, how to repeat them, and the closing line. Absent here:
-//! the simulation itself, which is `outbox_core::testing::simulation`.
+//! It builds the program `simulate` with optimisation and passes the arguments on. The program prints failures, how to repeat them, and the closing line.
+//! The simulation itself is in `stress/src/simulation`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::failure::Result;
 use crate::process::{Manners, Process, tied};
+use crate::program;
 use crate::workspace::{Workspace, cargo};
 
 #[derive(Args, Debug)]
@@ -40,16 +41,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// The features are those of the tests, so that a seed means the same world in both.
+/// Without the servers that `bench` and `chaos` need, so that it builds fast. A seed means the same world as in the tests, which have them.
 fn arguments(options: &Options) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = [
         "run",
         "--quiet",
         "--release",
         "--package",
-        "outbox-core",
-        "--all-features",
-        "--example",
+        program::STRESS,
+        "--no-default-features",
+        "--bin",
         "simulate",
         "--",
     ]

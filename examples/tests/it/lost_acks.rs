@@ -373,17 +373,9 @@ fn current() -> Option<PathBuf> {
     backend_url("OUTBOX_TEST_NATS_CLUSTER_BIN").map(PathBuf::from)
 }
 
-/// The oldest version that is supported, of the variable or the PATH; else the test is skipped as if a server were missing.
+/// The oldest version that is supported.
 fn old() -> Option<PathBuf> {
-    let is_old = |binary: &PathBuf| {
-        let output = Command::new(binary).arg("--version").output();
-        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("v2.9."))
-    };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|folder| folder.join("nats-server"))
-        .find(is_old);
-    found.or_else(|| backend_url("OUTBOX_TEST_NATS_BIN").map(PathBuf::from))
+    backend_url("OUTBOX_TEST_NATS_OLD_BIN").map(PathBuf::from)
 }
 
 #[tokio::test]

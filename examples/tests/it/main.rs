@@ -1,18 +1,13 @@
-//! Integration tests of the examples, of the guide that quotes them, of the demo, of consumers that are tormented, stopped and deployed, and of what
-//! takes a database and a broker.
+//! Integration tests of the examples, of the guide that quotes them and of the demo; and tests that need both a database and a broker.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test says with it what it does not expect to fail"
 )]
 
-#[cfg(unix)]
-mod chaos;
 mod demo;
 mod examples;
 mod guide;
 mod lost_acks;
 mod reconcile;
-#[cfg(unix)]
-mod stops;
 mod versions;

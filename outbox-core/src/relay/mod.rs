@@ -90,7 +90,7 @@ pub struct RelayReport {
     pub duplicates: u64,
     /// Publishes that failed and will be tried again.
     pub failed: u64,
-    /// Dead letters; see [`OutboxAdmin`](crate::OutboxAdmin).
+    /// Dead letters, as often as messages became one; see [`OutboxAdmin`](crate::OutboxAdmin).
     pub dead_letters: u64,
 }
 
@@ -133,7 +133,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each message that is dead-lettered, once that is recorded; a crash in between leaves it uncalled, so it is for telling people
+    /// Calls `hook` for each message that is dead-lettered, once that is recorded; a crash or a lost lease in between leaves it uncalled, so it is for telling people
     /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
     /// is logged, and changes nothing.
     #[must_use]

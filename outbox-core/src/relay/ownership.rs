@@ -67,8 +67,8 @@ pub(super) struct Upkeep {
 /// What changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Leases that were lost, although they were relied on.
-    pub(super) lost: usize,
+    /// Partitions whose leases were lost, although they were relied on. They may be among those that were acquired.
+    pub(super) lost: Vec<u16>,
     /// Partitions that were acquired.
     pub(super) taken: usize,
     /// Partitions that are to be given back.
@@ -174,9 +174,8 @@ impl Ownership {
         let mut change = Change::default();
         if let Some(kept) = upkeep.renew {
             // What was given back while the answer was on its way is not owned, although the answer says so.
-            let before = self.leases.len();
-            self.leases.retain(|lease| kept.contains(lease));
-            change.lost = before - self.leases.len();
+            let lost = self.leases.extract_if(.., |lease| !kept.contains(lease));
+            change.lost = lost.map(|lease| lease.partition).collect();
             self.granted_at = upkeep.asked_at;
             self.renew_at = upkeep.asked_at + self.ttl / 3;
         }
@@ -278,6 +277,11 @@ fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
 }
 
 impl Upkeep {
+    /// Whether it asks which leases have lasted.
+    pub(super) fn renews(&self) -> bool {
+        self.renew.is_some()
+    }
+
     /// Announces the relay, renews what it owns and takes over what is free, up to its share. A crash in between leaves leases that run out.
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.bound;

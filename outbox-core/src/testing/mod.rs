@@ -17,7 +17,6 @@ pub mod inspect;
 pub mod ledger;
 
 pub mod conformance;
-pub mod simulation;
 pub mod wrong;
 
 pub use environment::{backend_url, compiler_is_pinned};

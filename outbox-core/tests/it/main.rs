@@ -12,5 +12,4 @@ mod memory;
 mod memory_broker;
 mod memory_random;
 mod relay;
-mod simulation;
 mod ui;

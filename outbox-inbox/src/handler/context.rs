@@ -1,19 +1,18 @@
 //! What surrounds one call of a handler: the message, the transaction, the application's state.
 //!
-//! Invariant: everything here lives exactly as long as the transaction. Absent here: the pool, so that no effect can slip past the
+//! Invariant: everything here lives exactly as long as the transaction. Not here: the pool, so that no effect can slip past the
 //! transaction by accident.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use outbox_core::Message;
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::DatabaseTransaction;
 
-use crate::runtime::Recorded;
+use super::recorded::Recorded;
 
 /// What extractors take their values from; see [`FromContext`](crate::FromContext).
 #[derive(Clone, Copy)]
@@ -57,7 +56,7 @@ impl<'a> HandlerContext<'a> {
     /// [`FromContext::TRANSACTIONAL`](crate::FromContext::TRANSACTIONAL); otherwise the strategies `natural` and `external` go without.
     #[must_use]
     pub fn transaction(&self) -> Option<&'a DatabaseTransaction> {
-        self.recorded.in_doubt.store(true, Ordering::Relaxed);
+        self.recorded.doubt();
         self.transaction
     }
 

@@ -1,6 +1,6 @@
 //! What a handler hands back when it succeeds: nothing, a result to be stored, events to be recorded, or both.
 //!
-//! Invariant: what is handed back is written in the handler's transaction. Absent here: writing it.
+//! Invariant: what is handed back is written in the handler's transaction. Not here: writing it ([`crate::runtime`]).
 
 use std::fmt;
 

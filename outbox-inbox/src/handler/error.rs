@@ -1,7 +1,7 @@
 //! How a handler says that it failed, and whether trying again may help.
 //!
-//! Invariant: the cause is kept as a value, so that the runtime can tell a lost database connection from a failing handler. Absent
-//! here: attempts and delays.
+//! Invariant: the cause is kept as a value, so that the runtime can tell a lost database connection from a failing handler. Not
+//! here: attempts ([`crate::dedup::attempts`]) and delays ([`crate::runtime`]).
 
 use std::error::Error;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The business key of a message, for the strategy `key`.
 //!
-//! Invariant: a key is text of 1 to 1,024 bytes; anything else is no key, and trying again does not make it one. Absent here: what
-//! it is compared with.
+//! Invariant: a key is text of 1 to 1,024 bytes; anything else is no key, and trying again does not make it one. Not here: where it
+//! is stored and compared ([`crate::dedup`]).
 
 use std::any::type_name;
 use std::fmt::Display;

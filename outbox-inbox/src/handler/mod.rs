@@ -1,7 +1,7 @@
 //! What a handler is: a function, what it takes, and how it fails.
 //!
 //! Invariant: a handler sees the outside through its arguments only, and the transaction it is given is the one that its inbox
-//! row lives in. Absent here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
+//! row lives in. Not here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
 
 mod context;
 mod effect;
@@ -9,6 +9,7 @@ mod error;
 mod extract;
 mod key;
 mod options;
+mod recorded;
 mod registration;
 mod transaction;
 
@@ -28,3 +29,4 @@ pub use registration::BoxFuture;
 
 pub(crate) use error::{describe, json_reason};
 pub(crate) use extract::is_json;
+pub(crate) use recorded::Recorded;

@@ -1,6 +1,6 @@
 //! How a handler wants to be run: the keys of `#[idempotent_handler(…)]` as plain data.
 //!
-//! Invariant: everything is known at compile time and can be checked before the first message. Absent here: what the runtime does with it
+//! Invariant: everything is known at compile time and can be checked before the first message. Not here: what the runtime does with it
 //! ([`crate::dedup`], [`crate::runtime`]).
 
 use std::time::Duration;

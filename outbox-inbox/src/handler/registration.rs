@@ -1,7 +1,7 @@
 //! How a handler becomes known: as plain data, so that the runtime can check all of them before it runs one.
 //!
-//! Invariant: a registration names its consumer and its source position, so that every complaint about it can. Absent here:
-//! what is done with it.
+//! Invariant: a registration names its consumer and its source position, so that every complaint about it can name them too. Not here:
+//! which handlers run ([`crate::router`]).
 
 use std::any::TypeId;
 use std::fmt;

@@ -5,8 +5,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use outbox_core::{IntoEvents, MessageId};
 use outbox_sea_orm::{OutboxConfig, OutboxTransaction, RecordError, Transactional};
@@ -15,7 +13,7 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult
 use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
-use crate::runtime::Recorded;
+use super::recorded::Recorded;
 
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.
 ///
@@ -53,11 +51,6 @@ impl<'a> FromContext<'a> for Tx<'a> {
 }
 
 impl Tx<'_> {
-    /// The runtime must ask before the commit whether the transaction is still there.
-    fn doubt(&self) {
-        self.recorded.in_doubt.store(true, Ordering::Relaxed);
-    }
-
     /// Runs a statement. One that fails, or is dropped, may have ended the transaction.
     async fn watched<T>(&self, statement: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
         let guard = Doubt(self.recorded);
@@ -82,20 +75,20 @@ impl Deref for Tx<'_> {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
-        self.doubt();
+        self.recorded.doubt();
         self.transaction
     }
 }
 
 impl Transactional for Tx<'_> {
     fn transaction(&self) -> &DatabaseTransaction {
-        self.doubt();
+        self.recorded.doubt();
         self.transaction
     }
 
     fn config(&self) -> &OutboxConfig {
         // Asked for by whoever is about to record; the commit then wakes the relays.
-        self.recorded.any.store(true, Ordering::Relaxed);
+        self.recorded.note_any();
         self.outbox
     }
 }
@@ -105,7 +98,7 @@ struct Doubt<'a>(&'a Recorded);
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        self.0.in_doubt.store(true, Ordering::Relaxed);
+        self.0.doubt();
     }
 }
 
@@ -157,8 +150,7 @@ impl Outbox<'_> {
     /// As [`outbox_sea_orm::record`]: a handler whose future is dropped is rolled back.
     pub async fn record(&self, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
         let ids = outbox_sea_orm::record(&self.0, events).await?;
-        let mut recorded = self.0.recorded.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        recorded.extend(&ids);
+        self.0.recorded.note_ids(&ids);
         Ok(ids)
     }
 }

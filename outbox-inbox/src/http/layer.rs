@@ -1,36 +1,22 @@
-//! The layer: its settings, and what is checked before the first request.
+//! The layer, as the application builds it.
 //!
-//! Invariant: settings are complete when the layer is built around a service; nothing changes them afterwards. Absent here: requests.
+//! Invariant: settings are complete when the layer is built around a service; nothing changes them afterwards. Not here: requests
+//! ([`super::service`]).
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method};
 use outbox_sea_orm::{OutboxConfig, TableNames};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
-use tokio::sync::OnceCell;
+use sea_orm::DatabaseConnection;
 use tower::Layer;
 
-use super::key::{Digest, Scope};
+use super::key::Scope;
 use super::service::Idempotency;
-use super::sql::RequestSql;
-use crate::database::{Database, missing_feature};
+use super::settings::{MissingKey, Settings};
 use crate::runtime::InboxError;
-use crate::start::{Problem, StartError};
-
-/// What happens to a request without a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum MissingKey {
-    /// It is answered with 400.
-    #[default]
-    Refuse,
-    /// It is handled, in a transaction as any other, so that handlers need not know; sent again it is handled again. No scope is asked for.
-    PassThrough,
-}
 
 /// Makes the requests behind it take effect once per key; see the [module](super).
 ///
@@ -38,33 +24,6 @@ pub enum MissingKey {
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     settings: Arc<Settings>,
-}
-
-pub(super) type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
-
-#[derive(Clone)]
-pub(super) struct Settings {
-    db: DatabaseConnection,
-    pub(super) scope: Arc<ScopeOf>,
-    pub(super) header_name: HeaderName,
-    pub(super) methods: Vec<Method>,
-    pub(super) missing_key: MissingKey,
-    keep: Duration,
-    pub(super) handler_timeout: Duration,
-    pub(super) request_bytes_max: usize,
-    pub(super) response_bytes_max: usize,
-    pub(super) omitted: Vec<HeaderName>,
-    names: TableNames,
-    pub(super) outbox: Arc<OutboxConfig>,
-    pub(super) running: Running,
-    checked: OnceCell<Checked>,
-}
-
-/// What is known of the database once it was asked.
-#[derive(Debug, Clone)]
-pub(super) struct Checked {
-    pub(super) database: Database,
-    pub(super) sql: RequestSql,
 }
 
 impl fmt::Debug for IdempotencyLayer {
@@ -86,22 +45,7 @@ impl IdempotencyLayer {
         scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            settings: Arc::new(Settings {
-                db,
-                scope: Arc::new(scope),
-                header_name: HeaderName::from_static("idempotency-key"),
-                methods: vec![Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
-                missing_key: MissingKey::default(),
-                keep: Duration::from_secs(24 * 3600),
-                handler_timeout: Duration::from_secs(30),
-                request_bytes_max: 1024 * 1024,
-                response_bytes_max: 1024 * 1024,
-                omitted: Vec::new(),
-                names: TableNames::default(),
-                outbox: Arc::default(),
-                running: Running::default(),
-                checked: OnceCell::new(),
-            }),
+            settings: Arc::new(Settings::new(db, Arc::new(scope))),
         }
     }
 
@@ -189,90 +133,5 @@ impl<S> Layer<S> for IdempotencyLayer {
 
     fn layer(&self, inner: S) -> Idempotency<S> {
         Idempotency::new(inner, self.settings.clone())
-    }
-}
-
-impl Settings {
-    pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
-        self.checked
-            .get_or_try_init(|| async {
-                StartError::unless_empty(self.problems())?;
-                self.inspect().await.map_err(InboxError::Tables)
-            })
-            .await
-    }
-
-    async fn inspect(&self) -> Result<Checked, DbErr> {
-        let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.keep);
-        let database = Database::inspect(self.db.clone()).await?;
-        database.pool().query_one_raw(sql.probe()).await?;
-        Ok(Checked { database, sql })
-    }
-
-    fn problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut fail = |text: String| problems.push(Problem::Config(text));
-        let keep = Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
-        if !keep.contains(&self.keep) {
-            fail(format!(
-                "keep is {:?}; use {:?} to {:?}",
-                self.keep,
-                keep.start(),
-                keep.end()
-            ));
-        }
-        if self.handler_timeout.is_zero() {
-            fail("handler_timeout is 0; use more".to_owned());
-        }
-        for (name, bytes) in [
-            ("request_bytes_max", self.request_bytes_max),
-            ("response_bytes_max", self.response_bytes_max),
-        ] {
-            if bytes == 0 {
-                fail(format!("{name} is 0; use at least 1"));
-            }
-        }
-        let backend = self.db.get_database_backend();
-        if let Some(feature) = missing_feature(backend) {
-            fail(format!(
-                "feature `{feature}` of outbox-inbox is not enabled; enable it in Cargo.toml"
-            ));
-        }
-        for names in [&self.names, &self.outbox.names] {
-            problems.extend(names.check(backend).err().map(Problem::Names));
-        }
-        problems
-    }
-}
-
-/// The keys that run in this process. It spares the database most of the requests that would find their key in use, and on SQLite, where
-/// one transaction writes at a time, all of them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Running(Arc<Mutex<HashSet<Digest>>>);
-
-impl Running {
-    /// Enters a key; `None` if it is there.
-    pub(super) fn enter(&self, id: Digest) -> Option<Entry> {
-        self.keys(|keys| keys.insert(id)).then(|| Entry {
-            running: self.clone(),
-            id,
-        })
-    }
-
-    fn keys<R>(&self, change: impl FnOnce(&mut HashSet<Digest>) -> R) -> R {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// A key that runs. Dropped, it has ended.
-#[derive(Debug)]
-pub(super) struct Entry {
-    running: Running,
-    id: Digest,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.running.keys(|keys| keys.remove(&self.id));
     }
 }

@@ -109,14 +109,17 @@ mod key;
 mod layer;
 mod purge;
 mod response;
+mod running;
 mod service;
+mod settings;
 mod sql;
 mod transaction;
 
 pub use key::Scope;
-pub use layer::{IdempotencyLayer, MissingKey};
+pub use layer::IdempotencyLayer;
 pub use purge::purge_requests;
 pub use service::Idempotency;
+pub use settings::MissingKey;
 pub use transaction::RequestTx;
 
 /// The statement that a purge looks for expired requests with.

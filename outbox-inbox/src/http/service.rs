@@ -26,8 +26,8 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use super::key::{Claim, Scope, parse_key};
-use super::layer::{Checked, MissingKey, Settings};
 use super::response::{Stored, is_result, problem};
+use super::settings::{Checked, MissingKey, Settings};
 use super::sql::Claimed;
 use super::transaction::RequestTx;
 use crate::database::{Trouble, roll_back, trouble};

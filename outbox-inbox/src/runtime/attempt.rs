@@ -1,388 +1,110 @@
-//! Decides what happens to one message: run its handler, dead-letter it, skip it, or try it later.
+//! One try of a message, and what each of its steps may have to do.
 //!
-//! Invariants: what is not the handler's fault uses no attempt; a message that may have failed before, perhaps with its process, is counted before it runs.
-//! Absent here: the run itself ([`super::run`]), failures ([`super::fail`]), and several messages in one transaction ([`super::batch`]).
+//! Invariant: what the database prevents uses no attempt. Not here: the steps themselves ([`super::handle`] has their order).
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use outbox_core::store::storable_error;
+use outbox_core::retry::Backoff;
 use outbox_core::{Incoming, Message};
 use sea_orm::DbErr;
-use uuid::Uuid;
 
-use super::call::text_of_unfinished;
 use super::consumer::{Consumer, Stop};
-use super::fail::TROUBLE;
-use super::routed::{Handling, Route, RoutedMessage};
-use super::run::{RunOutcome, outcome_of, runs_in_transaction};
-use crate::config::{UnknownVersion, Unreadable};
-use crate::dead_letter::{self, NewDeadLetter, retry};
-use crate::dedup::attempts::{Count, Start};
-use crate::dedup::claim::Claimant;
-use crate::dedup::key;
-use crate::dedup::sequence::Turn;
-use crate::handler::{HandlerError, Registration, Strategy, describe};
-use crate::hook::Handled;
-use crate::panics::guard;
+use super::routed::{Handling, RoutedMessage};
+use crate::dedup::attempts::Attempts;
+use crate::handler::describe;
 
-/// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
-/// time reaches its limit.
-const INTERRUPTIONS_MAX: u32 = 5;
+/// Waits while the database is in trouble.
+pub(super) const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(5),
+};
 
-impl Consumer {
-    /// Handles a message once. Run it in a task that nobody aborts.
-    pub(crate) async fn handle(
-        &self,
-        incoming: &Incoming,
-        routed: &mut RoutedMessage,
-        stop: &Stop,
-    ) -> Handling {
-        if let Some(letter) = routed.letter.clone()
-            && !routed.memory.begun
-        {
-            match retry::begin(self.shared.database.pool(), &self.shared.sql, &letter).await {
-                Ok(true) => routed.memory.begun = true,
-                Ok(false) => return Handling::Skipped,
-                Err(error) => return self.later(routed, &describe(&error)),
-            }
-        }
-        if let Some(letter) = routed.letter.clone()
-            && let Some(error) = dead_letter::without_payload(&letter.incoming)
-        {
-            let message = routed.message.as_ref().ok().cloned();
-            return self
-                .letter_failed(routed, &letter, message.as_deref(), &error, stop)
-                .await;
-        }
-        let message = match &routed.message {
-            Ok(message) => message.clone(),
-            Err(error) => {
-                let error = error.to_string();
-                return self.unreadable_message(incoming, routed, &error, stop).await;
-            }
-        };
-        let handling = match routed.route.clone() {
-            Route::Handler { handler, upcast_to } => {
-                self.attempt(incoming, routed, &message, &handler, upcast_to, stop)
-                    .await
-            }
-            Route::UnknownVersion => self.unknown_version(incoming, routed, &message, stop).await,
-            Route::UnknownEvent => self.unknown_event(incoming, routed, &message, stop).await,
-            Route::NotWanted | Route::Unreadable if routed.letter.is_some() => {
-                let error = format!(
-                    "event `{}` has no handler in consumer `{}`",
-                    message.event_type, self.name
-                );
-                self.failed(
-                    incoming,
-                    routed,
-                    &message,
-                    None,
-                    Count::Nothing,
-                    true,
-                    &error,
-                    stop,
-                )
-                .await
-            }
-            Route::NotWanted | Route::Unreadable => self.not_wanted(routed, &message).await,
-        };
-        if handling == Handling::Returned {
-            self.take_back(routed, &message).await;
-        }
-        handling
-    }
+/// Tries of a write before the message waits for its turn again. In an outage each takes as long as the pool waits.
+const WRITES_MAX: u32 = 5;
 
-    async fn unreadable_message(
-        &self,
-        incoming: &Incoming,
-        routed: &mut RoutedMessage,
-        error: &str,
-        stop: &Stop,
-    ) -> Handling {
-        let (subject, stream_sequence) = (&incoming.subject, incoming.stream_sequence);
-        if let Some(letter) = routed.letter.clone() {
-            return self.letter_failed(routed, &letter, None, error, stop).await;
-        }
-        if self.shared.config.unreadable == Unreadable::Retry {
-            tracing::warn!(
-                consumer = self.name,
-                subject,
-                stream_sequence,
-                error,
-                "not a message, tried again later"
-            );
-            return Handling::Later {
-                retry_after: self.shared.config.backoff.max,
-            };
-        }
-        if self.shared.config.unreadable == Unreadable::Ignore {
-            tracing::warn!(
-                consumer = self.name,
-                subject,
-                stream_sequence,
-                error,
-                "not a message, ignored"
-            );
-            return Handling::Skipped;
-        }
-        tracing::error!(
-            consumer = self.name,
-            subject,
-            stream_sequence,
-            error,
-            "not a message, kept as a dead letter"
-        );
-        self.keep_unreadable(incoming, routed, error, stop).await
-    }
+/// One try of a delivery. `M` is its message, or [`NoMessage`].
+pub(super) struct Attempt<'a, M = &'a Arc<Message>> {
+    pub(super) consumer: &'a Consumer,
+    /// As it was delivered.
+    pub(super) incoming: &'a Incoming,
+    pub(super) message: M,
+    /// Whose it is, and what is remembered of it between its tries.
+    pub(super) routed: &'a mut RoutedMessage,
+    pub(super) stop: &'a Stop,
+}
 
-    /// Keeps what is no message as a dead letter.
-    pub(super) async fn keep_unreadable(
-        &self,
-        incoming: &Incoming,
-        routed: &mut RoutedMessage,
-        error: &str,
-        stop: &Stop,
-    ) -> Handling {
-        let error = storable_error(error);
-        let letter = NewDeadLetter {
-            consumer: self.name,
-            message: None,
+/// The delivery is no message, or nobody has looked yet whether it is one.
+pub(super) struct NoMessage;
+
+impl<'a> Attempt<'a, NoMessage> {
+    pub(super) fn new(
+        consumer: &'a Consumer,
+        incoming: &'a Incoming,
+        routed: &'a mut RoutedMessage,
+        stop: &'a Stop,
+    ) -> Self {
+        Self {
+            consumer,
             incoming,
-            error: &error,
-            attempts: 0,
-        };
-        // A crash after this and before the acknowledgement: it comes again, and the dead letter is there already.
-        let insert = || dead_letter::insert(self.shared.database.pool(), &self.shared.sql, &letter);
-        match self.until_done(routed, insert, stop).await {
-            Ok(_) => {
-                self.tell_dead_letter(&letter).await;
-                Handling::DeadLettered
-            }
-            Err(handling) => handling,
-        }
-    }
-
-    async fn unknown_version(
-        &self,
-        incoming: &Incoming,
-        routed: &mut RoutedMessage,
-        message: &Arc<Message>,
-        stop: &Stop,
-    ) -> Handling {
-        let error = format!(
-            "event `{}` version {} has no handler in consumer `{}`, other versions have",
-            message.event_type, message.event_version, self.name
-        );
-        match self.shared.config.unknown_version {
-            UnknownVersion::Retry if routed.letter.is_none() => {
-                let what = format!("{} version {}", message.event_type, message.event_version);
-                return self.send_back(incoming, routed, message, &what).await;
-            }
-            UnknownVersion::Ignore if routed.letter.is_none() => {
-                tracing::warn!(event_id = %message.event_id, %error, "ignored");
-                return self.not_wanted(routed, message).await;
-            }
-            _ => {}
-        }
-        if let Some(handling) = self.wait_for_turn(routed, message, None).await {
-            return handling;
-        }
-        let claimant = self.keeper_of_sequence(message);
-        self.failed(
-            incoming,
+            message: NoMessage,
             routed,
-            message,
-            claimant.as_ref(),
-            Count::Nothing,
-            true,
-            &error,
             stop,
-        )
-        .await
-    }
-
-    /// Acknowledges what nobody asked for. Where sequences are kept it still counts.
-    pub(super) async fn not_wanted(&self, routed: &mut RoutedMessage, message: &Arc<Message>) -> Handling {
-        tracing::debug!(event_type = %message.event_type, "event type is not wanted here, skipped");
-        let keeper = self
-            .keeper_of_sequence(message)
-            .filter(|_| self.keeps_sequences());
-        let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
-            return Handling::Skipped;
-        };
-        // A crash after the commit: the message comes again, and its number is passed already.
-        let claimed = async {
-            let tx = self.shared.database.begin().await?;
-            let turn = place.claim(&tx, self.gaps(routed, None)).await?;
-            tx.commit().await?;
-            Ok::<_, DbErr>(turn)
-        };
-        match claimed.await {
-            Ok(Turn::Early { expected, failing }) => self.early(routed, message, None, expected, failing),
-            Ok(_) => Handling::Skipped,
-            Err(error) => self.later(routed, &describe(&error)),
         }
     }
 
-    /// Runs the handler once, if it may run, and records what came of it.
-    async fn attempt(
-        &self,
-        incoming: &Incoming,
-        routed: &mut RoutedMessage,
-        message: &Arc<Message>,
-        handler: &Arc<Registration>,
-        upcast_to: Option<u32>,
-        stop: &Stop,
-    ) -> Handling {
-        let prepared = self.prepare(message, handler, upcast_to);
-        let claimant = match &prepared {
-            Ok((_, id)) => Some(self.claimant(message, handler.options.strategy, *id)),
-            // It cannot be handled; it is dead-lettered when its turn has come.
-            Err(_) => match self.wait_for_turn(routed, message, Some(handler)).await {
-                Some(handling) => return handling,
-                None => self.keeper_of_sequence(message),
-            },
-        };
-        let ready = prepared.as_ref().map(|(input, _)| input);
-        let outcome = self
-            .counted_run(routed, message, handler, ready, claimant.as_ref(), stop)
-            .await;
-        let count = routed.memory.counted.map_or(Count::Add, Count::Counted);
-        let outcome = match outcome {
-            RunOutcome::TimedOut(error) if self.shared.database.responds().await => {
-                RunOutcome::Failed { error, fatal: false }
-            }
-            RunOutcome::TimedOut(error) => RunOutcome::Interrupted(error),
-            outcome => outcome,
-        };
-        let (count, fatal, error) = match outcome {
-            RunOutcome::Handled { result } => {
-                // Without a transaction nothing has ended the row that was counted. A crash before it: the message comes again, and may run again.
-                if routed.memory.counted.is_some() && !runs_in_transaction(routed, handler) {
-                    let end = async || self.attempts(message, None).end().await;
-                    if let Err(handling) = self.until_done(routed, end, stop).await {
-                        return handling;
-                    }
-                }
-                self.shared.hooks.handled(Handled {
-                    consumer: self.name,
-                    message,
-                    duplicate: false,
-                    result: result.as_deref(),
-                });
-                return Handling::Handled;
-            }
-            RunOutcome::Duplicate => {
-                return self.duplicate(routed, message, handler, claimant.as_ref()).await;
-            }
-            RunOutcome::Dead => return Handling::Duplicate,
-            RunOutcome::Early { expected, failing } => {
-                return self.early(routed, message, Some(handler), expected, failing);
-            }
-            RunOutcome::Failed { error, fatal } => (count, fatal, error),
-            RunOutcome::Exhausted { attempts, error } => (Count::Counted(attempts), true, error),
-            RunOutcome::Interrupted(error) | RunOutcome::TimedOut(error) => {
-                routed.memory.interruptions += 1;
-                if routed.memory.interruptions <= INTERRUPTIONS_MAX {
-                    return self.later(routed, &error);
-                }
-                routed.memory.interruptions = 0;
-                (count, false, error)
-            }
-            RunOutcome::NotStarted(error) => return self.later(routed, &error),
-            RunOutcome::Busy(retry_after) => return Handling::Later { retry_after },
-            RunOutcome::CountFirst => {
-                let retry_after = TROUBLE.min;
-                return Handling::Later { retry_after };
-            }
-            RunOutcome::Gone => return Handling::Skipped,
-            RunOutcome::Stopped => return Handling::Returned,
-        };
-        let claimant = claimant.as_ref();
-        self.failed(incoming, routed, message, claimant, count, fatal, &error, stop)
-            .await
-    }
-
-    /// Runs the handler once, counted first if it may have failed before. `ready`: its input, or why there is none.
-    async fn counted_run(
-        &self,
-        routed: &mut RoutedMessage,
-        message: &Arc<Message>,
-        handler: &Registration,
-        ready: Result<&Arc<Message>, &HandlerError>,
-        claimant: Option<&Claimant<'_>>,
-        stop: &Stop,
-    ) -> RunOutcome {
-        let mut redo = true;
-        loop {
-            if routed.memory.count_first && routed.memory.counted.is_none() {
-                if let (Ok(_), Some(claimant)) = (ready, claimant)
-                    && let Some(outcome) = self.ask(routed, handler, claimant).await
-                {
-                    return outcome;
-                }
-                match self.attempts(message, Some(handler)).start().await {
-                    Ok(Start::Attempt(attempt)) => routed.memory.counted = Some(attempt),
-                    Ok(Start::Handled) => return RunOutcome::Duplicate,
-                    Ok(Start::Dead) => return RunOutcome::Dead,
-                    Ok(Start::Exhausted { attempts, last_error }) => {
-                        let error = text_of_unfinished(attempts, last_error.as_deref());
-                        return RunOutcome::Exhausted { attempts, error };
-                    }
-                    Ok(Start::Running) => return RunOutcome::Busy(self.timeout(Some(handler))),
-                    Err(error) => return RunOutcome::NotStarted(describe(&error)),
-                }
-            }
-            let outcome = match (ready, claimant) {
-                (Ok(input), Some(claimant)) => self.run(routed, input, handler, claimant, stop).await,
-                (Err(error), _) => outcome_of(error),
-                // What has an input has a claimant.
-                (Ok(_), None) => return RunOutcome::Duplicate,
-            };
-            match outcome {
-                // The attempts of a dead letter are counted in the dead letter.
-                RunOutcome::CountFirst if redo && routed.letter.is_none() => {
-                    routed.memory.count_first = true;
-                    redo = false;
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// What the handler is given, and the key under which it takes effect. Both ask code of the application, whose panics use attempts as a handler's do.
-    pub(super) fn prepare(
-        &self,
-        message: &Arc<Message>,
-        handler: &Registration,
-        upcast_to: Option<u32>,
-    ) -> Result<(Arc<Message>, Uuid), HandlerError> {
-        let input = match upcast_to {
-            Some(version) => Arc::new(guard("upcaster", || {
-                self.shared.upcasters.apply(message, version)
-            })??),
-            None => message.clone(),
-        };
-        if matches!(handler.options.strategy, Strategy::Sequence { .. }) && message.sequence.is_none() {
-            return Err(HandlerError::fatal(
-                "the message has no sequence number, which strategy `sequence` needs; its event was `unsequenced` when it was recorded",
-            ));
-        }
-        let id = match handler.options.strategy {
-            Strategy::Key(key_of) => key::id(&guard("business key", || key_of(&input))??),
-            _ => message.event_id.as_uuid(),
-        };
-        Ok((input, id))
-    }
-
-    pub(super) fn claimant<'a>(&'a self, message: &'a Message, strategy: Strategy, id: Uuid) -> Claimant<'a> {
-        Claimant {
-            sql: &self.shared.sql,
-            consumer: self.name,
+    /// The same, of this message.
+    pub(super) fn of(self, message: &'a Arc<Message>) -> Attempt<'a> {
+        Attempt {
+            consumer: self.consumer,
+            incoming: self.incoming,
             message,
-            strategy,
-            id,
+            routed: self.routed,
+            stop: self.stop,
         }
+    }
+}
+
+impl<M> Attempt<'_, M> {
+    /// The message is tried again soon: the database is in trouble, which is nobody's fault here.
+    pub(super) fn later(&mut self, error: &str) -> Handling {
+        let memory = &mut self.routed.memory;
+        memory.database_failures += 1;
+        let retry_after = TROUBLE.delay(memory.database_failures, &mut fastrand::Rng::new());
+        let event_id = self
+            .routed
+            .message
+            .as_ref()
+            .map(|message| message.event_id.as_uuid())
+            .ok();
+        tracing::warn!(consumer = self.consumer.name, event_id = ?event_id, ?retry_after, %error, "database in trouble, tried again");
+        Handling::Later { retry_after }
+    }
+
+    /// Repeats a write until the database takes it. After a few tries, or if a shutdown comes first, the message waits for its turn again, and what
+    /// could not be written down is found out once more.
+    pub(super) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Handling>
+    where
+        F: Future<Output = Result<T, DbErr>>,
+    {
+        for tries in 1..=WRITES_MAX {
+            let error = match write().await {
+                Ok(value) => return Ok(value),
+                Err(error) => describe(&error),
+            };
+            tracing::warn!(consumer = self.consumer.name, %error, "a failure cannot be written down, tried again");
+            let delay = tokio::time::sleep(TROUBLE.delay(tries, &mut fastrand::Rng::new()));
+            if self.stop.soft.run_until_cancelled(delay).await.is_none() {
+                return Err(Handling::Returned);
+            }
+        }
+        Err(self.later("a failure could not be written down"))
+    }
+}
+
+impl<'a> Attempt<'a> {
+    /// The count of the message's failed attempts.
+    pub(super) fn attempts(&self) -> Attempts<'a> {
+        self.consumer.attempts(self.message, self.routed.handler())
     }
 }

@@ -18,6 +18,7 @@ use super::deliveries::DeliveryOf;
 use super::dispatch::Dispatcher;
 use super::job::{InFlight, Origin};
 use super::lanes::{Awaited, Evicted, LaneKey, Queue};
+use super::slots::to_f64;
 
 /// Shortest absence of a delivery that goes back to the broker for want of room.
 pub(super) const ABSENCE_MIN: Duration = Duration::from_secs(1);
@@ -48,10 +49,6 @@ fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let timely = timely.clamp(0.0, 1e9) as usize;
     timely
-}
-
-pub(super) fn to_f64(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
 impl<S: Subscriber> Dispatcher<S> {

@@ -1,18 +1,28 @@
 //! Where the deliveries of a consumer come from, through everything that a broker does.
 //!
-//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Absent here: what to do about trouble.
+//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Not here: what is done about trouble ([`super::receive`]).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use outbox_core::retry::Backoff;
 use outbox_core::{Subscriber, SubscriberError, Subscription};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How often a consumer that has nothing to do asks whether that is all; `drain_until_idle` only.
+/// Waits after trouble with the broker.
+pub(super) const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(100),
+    max: Duration::from_secs(10),
+};
+
+/// A subscription that has been silent for so long, although the broker has messages, is opened anew.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How often a consumer that has nothing to do asks the broker whether there is more (`drain_until_idle` only).
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
-/// Most that one wait counts: a process that stood still meanwhile did not receive.
+/// Most time that one wait counts: a process that stood still for longer did not receive meanwhile.
 const WAITED_MAX: Duration = Duration::from_millis(500);
 
 pub(super) type DeliveryOf<S> = <<S as Subscriber>::Subscription as Subscription>::Delivery;
@@ -25,17 +35,17 @@ type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
 /// The state of a consumer's subscription.
 pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// One that fell silent is ending. The next one begins after that.
+    /// A subscription that fell silent is ending. The next one begins after that.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
-    /// After trouble, until then.
+    /// After trouble: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
 }
 
 /// The next step of the deliveries.
 pub(super) enum Received<S: Subscriber> {
     Delivery(DeliveryOf<S>),
-    /// Nothing for a moment.
+    /// Nothing has come for a moment.
     Nothing,
     Subscribed(S::Subscription),
     /// A subscription that fell silent is over; what it had fetched.
@@ -46,7 +56,7 @@ pub(super) enum Received<S: Subscriber> {
 }
 
 impl<S: Subscriber> Deliveries<S> {
-    /// Ends, and leaves the subscription, if there is one, and what it had fetched.
+    /// Ends the subscription. Returns it, if there is one, and what it had fetched.
     pub(super) async fn stop(self) -> (Option<S::Subscription>, Vec<DeliveryOf<S>>) {
         match self {
             Self::Open(mut subscription) | Self::Paused(_, Some(mut subscription)) => {
@@ -62,7 +72,7 @@ impl<S: Subscriber> Deliveries<S> {
         }
     }
 
-    /// Waits for the next step. Cancel-safe. What an open subscription was waited for is added to `waited`.
+    /// Waits for the next step, and adds the time of waiting for an open subscription to `waited`. Cancel-safe.
     pub(super) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
             Self::Open(subscription) => {
@@ -90,7 +100,7 @@ impl<S: Subscriber> Deliveries<S> {
     }
 }
 
-/// Adds the time until it is dropped.
+/// Adds the time from its start until it is dropped.
 struct Stopwatch<'a>(Instant, &'a mut Duration);
 
 impl Drop for Stopwatch<'_> {

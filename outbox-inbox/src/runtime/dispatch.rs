@@ -1,61 +1,45 @@
-//! The loop of one consumer: receives, keeps the lanes, starts jobs, and keeps the broker informed.
+//! The loop of one consumer: keeps the lanes, starts jobs, and keeps the broker informed.
 //!
 //! Invariants: memory is bounded ([`super::capacity`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
-//! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it; trouble of the
-//! broker pauses and never ends the loop. Not here: handling ([`super::job`]), bounds ([`super::capacity`]),
-//! the end ([`super::shutdown`]).
+//! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it.
+//! Not here: receiving ([`super::receive`]), handling ([`super::job`]), bounds ([`super::capacity`]), the end ([`super::shutdown`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use outbox_core::retry::Backoff;
-use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
+use outbox_core::Subscriber;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use super::capacity::to_f64;
 use super::consumer::{Consumer, Stop, batch_max};
-use super::deliveries::{Deliveries, DeliveryOf, Received};
+use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
 use super::job::{self, Ended, InFlight, Origin};
 use super::lanes::{LaneKey, Lanes, Queue};
 use super::predecessors::Predecessors;
-use super::retries;
+use super::retries::{self, Retries};
 use super::returning::{Left, Returning};
 use super::routed::{Handling, RoutedMessage};
-use super::slots::{MEAN_WEIGHT, Slots};
+use super::slots::{MEAN_WEIGHT, Slots, to_f64};
 use crate::dead_letter::StoredDeadLetter;
-use crate::handler::{Order, describe};
+use crate::handler::Order;
 use crate::panics::guard_async;
 use crate::telemetry;
 
-/// Waits after trouble with the broker.
-const TROUBLE: Backoff = Backoff {
-    min: Duration::from_millis(100),
-    max: Duration::from_secs(10),
-};
-
-/// A subscription that has been silent for so long, although the broker has messages, is opened anew.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-
-/// Longest wait for the broker's answer while nothing else goes on.
-const QUESTION_MAX: Duration = Duration::from_secs(2);
-
 /// The loop of one consumer.
 pub(super) struct Dispatcher<S: Subscriber> {
-    subscriber: Arc<S>,
+    pub(super) subscriber: Arc<S>,
     pub(super) consumer: Arc<Consumer>,
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
     pub(super) deliveries: Deliveries<S>,
-    failures: u32,
-    /// Time of waiting for deliveries that `lanes` has not been told of.
+    pub(super) failures: u32,
+    /// Time spent waiting for deliveries that `lanes` has not been told of.
     waited: Duration,
-    heard_at: Instant,
+    pub(super) heard_at: Instant,
     pub(super) lanes: Lanes<InFlight<DeliveryOf<S>>>,
     /// Everything that has no answer yet, by local id.
     pub(super) unanswered: HashMap<u64, Origin<DeliveryOf<S>>>,
@@ -72,15 +56,12 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) ended: mpsc::UnboundedReceiver<JobEnded<DeliveryOf<S>>>,
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
-    /// Dead letters that were found.
-    pub(super) retries: (
-        mpsc::UnboundedSender<Vec<StoredDeadLetter>>,
-        mpsc::UnboundedReceiver<Vec<StoredDeadLetter>>,
-    ),
-    /// Stop when all are idle; and this consumer's index.
-    idle: Option<(Arc<Idle>, usize)>,
+    retries: Retries,
+    /// If the inbox is to stop as soon as all consumers are idle: which are, and the index of this one.
+    pub(super) idle: Option<(Arc<Idle>, usize)>,
 }
 
+/// A job is over.
 pub(super) struct JobEnded<D> {
     from: Queue,
     pub(super) lanes: Vec<Ended<D>>,
@@ -125,7 +106,7 @@ impl<S: Subscriber> Dispatcher<S> {
             ended,
             end,
             progress: None,
-            retries: mpsc::unbounded_channel(),
+            retries: Retries::default(),
             idle,
         }
     }
@@ -137,9 +118,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let soft = self.stop.soft.clone();
         let mut progress = every(self.consumer.progress_interval());
         let mut watch = every(SILENCE_MAX);
-        // At once, so that a process that starts takes up what was marked while none ran.
-        let mut retries = interval(retries::EVERY);
-        retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut retries = retries::times();
         loop {
             self.lanes.received_for(std::mem::take(&mut self.waited));
             self.start_jobs();
@@ -151,10 +130,10 @@ impl<S: Subscriber> Dispatcher<S> {
                 _ = progress.tick() => self.tell_progress(),
                 _ = watch.tick() => self.watch(has_room).await,
                 _ = retries.tick(), if has_room => self.poll_retries(),
-                Some(found) = self.retries.1.recv() => self.accept_retries(found),
+                Some(found) = self.retries.found() => self.accept_retries(found),
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
                 () = until(self.predecessors.next_poll()) => self.poll_predecessors(),
-                Some(found) = self.predecessors.found() => self.accept_predecessors(&found),
+                Some(found) = self.predecessors.found() => self.predecessors.accept(&found, &mut self.lanes),
                 received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
             }
         }
@@ -212,7 +191,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Whose turn it is: what has failed before, or is likely to fail, gets its share; and of those two each is asked in turn.
+    /// Which queue has its turn. Suspects get their share, and their two queues take turns.
     fn next_queue(&self) -> Queue {
         let waiting = |queue| self.lanes.waiting_in(queue) > 0;
         if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {
@@ -275,67 +254,63 @@ impl<S: Subscriber> Dispatcher<S> {
         self.lanes.finish(&lane.key, back, Some(now + retry_after), now);
     }
 
-    /// The broker has an answer, or will have one that is under way.
+    /// After a number took effect: until when the next one in the lane does not claim its turn, because other processes have those between them.
+    fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
+        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
+        // Nothing took effect that tells where the aggregate is.
+        let next = self
+            .lanes
+            .first_order_key(key)
+            .filter(|_| is_numbered && done > 0)?;
+        self.predecessors.await_between(key, done, next, now)
+    }
+
+    fn poll_predecessors(&mut self) {
+        if let Some(look) = self.predecessors.look(self.consumer.clone()) {
+            self.tasks.spawn(look);
+        }
+    }
+
+    fn poll_retries(&mut self) {
+        let known = |origin: &Origin<_>| match origin {
+            Origin::DeadLetter(letter) => Some(letter.id),
+            Origin::Broker(_) => None,
+        };
+        let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
+        let room = self
+            .consumer
+            .shared
+            .config
+            .buffer_bytes
+            .saturating_sub(self.bytes);
+        self.tasks
+            .spawn(self.retries.look(self.consumer.clone(), known, room));
+    }
+
+    /// Dead letters wait in the lane of their aggregate like any other message.
+    fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
+        for letter in letters {
+            let letter = Arc::new(letter);
+            let routed = self.consumer.routed_letter(letter.clone());
+            let (key, in_flight) = self.enter(Origin::DeadLetter(letter), routed);
+            self.lanes.push(key, in_flight, Instant::now());
+        }
+    }
+
+    /// A dead letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of
+    /// them again meanwhile: the one that failed comes first, in the next look.
+    fn forget_retries(&mut self, lane: &Arc<LaneKey>, now: Instant) {
+        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::DeadLetter(_));
+        for letter in self.lanes.withdraw(lane, is_letter, now) {
+            self.answered(letter.local_id);
+        }
+    }
+
+    /// The broker has an answer, or one is on its way to it.
     pub(super) fn answered(&mut self, local_id: u64) {
         if let Some(origin) = self.unanswered.remove(&local_id) {
             self.bytes -= origin.bytes();
         }
-    }
-
-    async fn received(&mut self, received: Received<S>) {
-        match received {
-            Received::Subscribed(subscription) => {
-                self.heard_at = Instant::now();
-                self.deliveries = Deliveries::Open(subscription);
-            }
-            Received::Ended(fetched) => {
-                self.deliveries = self.subscribe();
-                // In their order, behind what waits here; there may be more of them than there is room for.
-                fetched.into_iter().for_each(|delivery| self.accept(delivery));
-            }
-            Received::Resume(subscription) => {
-                self.deliveries = match subscription {
-                    Some(subscription) => Deliveries::Open(subscription),
-                    None => self.subscribe(),
-                };
-            }
-            Received::Delivery(delivery) => {
-                self.failures = 0;
-                self.accept(delivery);
-                // What has arrived with it is taken at once.
-                while self.has_room()
-                    && let Deliveries::Open(subscription) = &mut self.deliveries
-                {
-                    match subscription.next().now_or_never() {
-                        Some(Ok(delivery)) => self.accept(delivery),
-                        Some(Err(error)) => self.trouble(&error),
-                        None => break,
-                    }
-                }
-            }
-            Received::Nothing => self.ask_whether_idle().await,
-            Received::Trouble(error) => self.trouble(&error),
-        }
-    }
-
-    fn accept(&mut self, delivery: DeliveryOf<S>) {
-        self.heard_at = Instant::now();
-        if let Some((idle, index)) = &self.idle {
-            idle.set(*index, false);
-        }
-        self.consumer.shared.tally.received();
-        telemetry::received(self.consumer.name);
-        let routed = self.consumer.routed(delivery.incoming());
-        let deliveries = delivery.incoming().delivery_count;
-        let (key, mut in_flight) = self.enter(Origin::broker(delivery), routed);
-        // If no other process had it meanwhile, what was known of it holds.
-        let awaited = self.lanes.arrived(&key, in_flight.order_key, deliveries <= 1);
-        if let Some(awaited) = awaited
-            && awaited.deliveries + 1 == deliveries
-        {
-            in_flight.routed.memory = awaited.memory;
-        }
-        self.lanes.push(key, in_flight, Instant::now());
     }
 
     pub(super) fn enter(
@@ -362,7 +337,8 @@ impl<S: Subscriber> Dispatcher<S> {
         (key, in_flight)
     }
 
-    /// Where numbers are waited for, they are the order, whatever that of the stream: one must not wait behind those that wait for it.
+    /// The message's number, where numbers are waited for. They are the order then, whatever the order of the stream: a message must not wait behind those
+    /// that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -380,7 +356,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Gives deliveries back beside the loop, because the database may have to be asked: nothing else would be kept alive meanwhile.
+    /// Gives deliveries back beside the loop: the database may have to be asked, and the loop must tell the broker of the others meanwhile.
     pub(super) fn give_back(&mut self, in_flight: Vec<InFlight<DeliveryOf<S>>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -403,77 +379,6 @@ impl<S: Subscriber> Dispatcher<S> {
                 origin.progress().await;
             }
         }));
-    }
-
-    /// Opens a subscription anew that has fallen silent. One too many costs nothing.
-    async fn watch(&mut self, has_room: bool) {
-        let silent = has_room && self.heard_at.elapsed() >= SILENCE_MAX;
-        let Deliveries::Open(subscription) = &mut self.deliveries else {
-            return;
-        };
-        if !silent {
-            return;
-        }
-        let backlog = timeout(QUESTION_MAX, subscription.backlog()).await;
-        if let Ok(Ok(backlog)) = backlog
-            && usize::try_from(backlog).is_ok_and(|backlog| backlog > self.unanswered.len())
-        {
-            tracing::debug!(
-                consumer = self.consumer.name,
-                backlog,
-                "nothing has come for long, subscribes again"
-            );
-            let paused = Deliveries::Paused(Instant::now(), None);
-            if let Deliveries::Open(mut silent) = std::mem::replace(&mut self.deliveries, paused) {
-                // Before the next one begins, so that the broker does not send to one that nobody listens to.
-                self.deliveries = Deliveries::Ending(Box::pin(async move {
-                    let fetched = silent.stop().await;
-                    (silent, fetched)
-                }));
-            }
-        }
-    }
-
-    async fn ask_whether_idle(&mut self) {
-        let Some((idle, index)) = &self.idle else { return };
-        let Deliveries::Open(subscription) = &mut self.deliveries else {
-            return;
-        };
-        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0;
-        match subscription.backlog().await {
-            Ok(backlog) => {
-                if idle.set(*index, nothing_here && backlog == 0) {
-                    self.stop.soft.cancel();
-                }
-            }
-            Err(error) => self.trouble(&error),
-        }
-    }
-
-    fn subscribe(&self) -> Deliveries<S> {
-        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
-        Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
-    }
-
-    fn trouble(&mut self, error: &SubscriberError) {
-        self.failures += 1;
-        let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
-        let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
-        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
-        match error {
-            SubscriberError::Configuration { .. } => {
-                tracing::error!(consumer, error = %text, ?pause, "consumer cannot be set up, tried again");
-            }
-            SubscriberError::Gone { .. } => {
-                tracing::warn!(consumer, error = %text, ?pause, "subscription is over, subscribes again");
-            }
-            _ => {
-                tracing::warn!(consumer, error = %text, ?pause, "broker trouble, consumer pauses");
-                if let Deliveries::Open(subscription) = deliveries {
-                    self.deliveries = Deliveries::Paused(until, Some(subscription));
-                }
-            }
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Handles what was taken from the lanes together, and answers the broker.
 //!
-//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did not end. Absent here: which messages these are
+//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did not end. Not here: which messages these are
 //! ([`super::dispatch`]).
 
 use std::panic::AssertUnwindSafe;
@@ -19,8 +19,11 @@ use crate::dead_letter::StoredDeadLetter;
 use crate::panics::{guard, guard_async};
 use crate::telemetry;
 
-/// What a panic is called that nothing else has caught.
+/// What has panicked, in the error of a panic that nothing else has caught.
 const PANICKED: &str = "the inbox, or what it called for this message,";
+
+/// Longest wait for the connection to take the answers of all messages together.
+pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 /// A message in memory.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub(super) struct InFlight<D> {
     pub(super) order_key: u64,
     pub(super) origin: Origin<D>,
     pub(super) routed: RoutedMessage,
-    /// Of its handler, if it has one.
+    /// How its handler fares, if it has one.
     pub(super) health: Option<Arc<HandlerHealth>>,
 }
 
@@ -80,11 +83,11 @@ impl<D> InFlight<D> {
 #[derive(Debug)]
 pub(super) enum Origin<D> {
     Broker(Arc<Unanswered<D>>),
-    /// A dead letter that is tried again. Its row says everything.
+    /// A dead letter that is tried again. Its row says what became of it.
     DeadLetter(Arc<StoredDeadLetter>),
 }
 
-/// A delivery that the broker has no answer for.
+/// A delivery that the broker has had no answer to.
 #[derive(Debug)]
 pub(super) struct Unanswered<D> {
     delivery: D,
@@ -135,7 +138,8 @@ impl<D: Delivery> Origin<D> {
         }
     }
 
-    /// Says that it is not forgotten. Nothing is said of one that went back: that would undo the time after which it is to come again.
+    /// Tells the broker that the delivery is not forgotten. Nothing is said of one that went back: that would undo the time after which it is to come
+    /// again.
     pub(super) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
@@ -161,13 +165,13 @@ pub(super) type Taken<D> = Vec<(Arc<LaneKey>, Vec<InFlight<D>>)>;
 /// What became of the messages of one lane.
 pub(super) struct Ended<D> {
     pub(super) key: Arc<LaneKey>,
-    /// Those the broker can forget; it has been told.
+    /// Messages that the broker can forget, and has been told so.
     pub(super) over: Vec<(u64, Handling)>,
     /// The highest order key among them.
     pub(super) over_to: u64,
-    /// The one that did not end.
+    /// The message that did not end.
     pub(super) stopped: Option<(InFlight<D>, Handling)>,
-    /// Those behind it, which did not run.
+    /// The messages behind it, which did not run.
     pub(super) rest: Vec<InFlight<D>>,
 }
 
@@ -224,8 +228,8 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
     ended
 }
 
-/// What a job leaves that panicked where nothing catches it: all of it is tried again, one by one, and counted before it runs. What has taken effect is found
-/// so.
+/// What follows from a job that panicked where nothing catches it: all its messages are tried again, one by one, and counted before they run. Those that
+/// have taken effect turn out to be duplicates.
 pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
     let handling = Handling::Later {
         retry_after: consumer.shared.config.backoff.max,
@@ -247,18 +251,16 @@ pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
 }
 
 async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Stop) -> Option<Vec<Handling>> {
-    let members: Vec<(&Incoming, &RoutedMessage)> = taken
+    let members: Vec<&RoutedMessage> = taken
         .iter()
         .flat_map(|(_, items)| items)
-        .map(|in_flight| (in_flight.origin.incoming(), &in_flight.routed))
+        .map(|in_flight| &in_flight.routed)
         .collect();
     if members.len() < 2 {
         return None;
     }
-    let handler = members[0].1.batchable()?;
-    let messages = members
-        .iter()
-        .filter_map(|(_, routed)| routed.message.as_ref().ok());
+    let handler = members[0].batchable()?;
+    let messages = members.iter().filter_map(|routed| routed.message.as_ref().ok());
     let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
     let handling = consumer.handle_together(&members, handler, stop).instrument(span);
     // The runtime's own code panicking must not take the lanes with it.
@@ -287,7 +289,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Handling {
     if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || message.delivery.is_asked_for()).await {
-            // Nobody knows: it goes back, as what somebody has asked for.
+            // Nobody knows, so it goes back like an event that somebody has asked for.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return consumer.unknown_wishes(&error),

@@ -8,7 +8,7 @@
 //! * everything that waits is bounded: deliveries, running handlers, attempts, shutdown;
 //! * trouble of database or broker pauses and uses no attempts.
 //!
-//! Absent here: order across processes, which the strategy `sequence` adds.
+//! Not here: order across processes, which the strategy `sequence` adds.
 
 mod attempt;
 mod batch;
@@ -18,12 +18,17 @@ mod consumer;
 mod deliveries;
 mod dispatch;
 mod duplicate;
+mod external;
 mod fail;
+mod handle;
 mod idle;
 mod inbox;
 mod job;
 mod lanes;
+mod letter;
 mod predecessors;
+mod ready;
+mod receive;
 mod report;
 mod retries;
 mod returning;
@@ -33,8 +38,8 @@ mod sequencing;
 mod shutdown;
 mod slots;
 mod unknown;
+mod unreadable;
 
-pub(crate) use call::Recorded;
 pub use inbox::{Inbox, InboxError};
 pub use report::InboxReport;
 

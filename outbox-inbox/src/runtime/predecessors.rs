@@ -2,22 +2,21 @@
 //!
 //! One statement looks at the sequences of many aggregates, every few milliseconds while something moves. Without it each message would begin a
 //! transaction again and again, and an aggregate whose messages are spread over processes would go on at the pace of those polls. Invariant: a look only ends
-//! a wait, the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
+//! a wait, and the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
 //! ([`super::sequencing`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Subscriber;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::dispatch::Dispatcher;
-use super::lanes::LaneKey;
+use super::consumer::Consumer;
+use super::lanes::{LaneKey, Lanes, Queued};
 use crate::handler::describe;
 
-/// Pause between two looks while something moves; it doubles with each look in vain.
+/// Pause between two looks while something moves. It doubles with each look in vain.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Most aggregates in one look.
@@ -67,6 +66,21 @@ impl Predecessors {
         }
     }
 
+    /// After the number `done` of a lane's aggregate took effect: `next` is the number that stands first in the lane now. If it comes too early, because other
+    /// processes have those between them, it does not claim its turn before the time that is returned.
+    pub(super) fn await_between(
+        &mut self,
+        key: &Arc<LaneKey>,
+        done: u64,
+        next: u64,
+        now: Instant,
+    ) -> Option<Instant> {
+        (next > done + 1).then(|| {
+            self.await_those_of(key, now);
+            now + LOOK_MAX
+        })
+    }
+
     /// A lane has run, so it waits for others no longer.
     pub(super) fn forget(&mut self, key: &Arc<LaneKey>) {
         self.known.remove(key);
@@ -80,79 +94,43 @@ impl Predecessors {
     pub(super) async fn found(&mut self) -> Option<Found> {
         self.found.1.recv().await
     }
-}
 
-impl<S: Subscriber> Dispatcher<S> {
-    /// After a number took effect: whether the next one in the lane comes too early, because other processes have those between them, and until when it does not
-    /// claim its turn then.
-    pub(super) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
-        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
-        // Nothing took effect that tells where the aggregate is.
-        let next = self
-            .lanes
-            .first_order_key(key)
-            .filter(|_| is_numbered && done > 0)?;
-        (next > done + 1).then(|| {
-            self.predecessors.await_those_of(key, now);
-            now + LOOK_MAX
+    /// A look at how far the aggregates have come that something waits for. It is to run beside the loop, and ends in [`Self::found`]. `None`: nothing waits.
+    pub(super) fn look(
+        &mut self,
+        consumer: Arc<Consumer>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.next_poll = None;
+        let known = &self.known;
+        self.lanes.retain(|key| known.contains(key));
+        if self.lanes.is_empty() {
+            return None;
+        }
+        self.is_looking = true;
+        let count = self.lanes.len().min(LANES_MAX);
+        let lanes: Vec<_> = self.lanes.iter().take(count).cloned().collect();
+        self.lanes.rotate_left(count);
+        let found = self.found.0.clone();
+        Some(async move {
+            // Nobody listens after the end of the loop.
+            let _ = found.send(come_to(&consumer, lanes).await);
         })
     }
 
-    /// Looks how far the aggregates have come that something waits for, beside the loop.
-    pub(super) fn poll_predecessors(&mut self) {
-        let waiting = &mut self.predecessors;
-        waiting.next_poll = None;
-        let known = &waiting.known;
-        waiting.lanes.retain(|key| known.contains(key));
-        if waiting.lanes.is_empty() {
-            return;
-        }
-        waiting.is_looking = true;
-        let count = waiting.lanes.len().min(LANES_MAX);
-        let lanes: Vec<_> = waiting.lanes.iter().take(count).cloned().collect();
-        waiting.lanes.rotate_left(count);
-        let (consumer, found) = (self.consumer.clone(), waiting.found.0.clone());
-        self.tasks.spawn(async move {
-            let aggregates = lanes.iter().filter_map(|key| match &**key {
-                LaneKey::Aggregate(aggregate) => Some(aggregate),
-                _ => None,
-            });
-            let aggregates: Vec<_> = aggregates.collect();
-            let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
-                Ok(sequences) => sequences,
-                Err(error) => {
-                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
-                    Default::default()
-                }
-            };
-            let come_to = |key: Arc<LaneKey>| {
-                let last = match &*key {
-                    LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
-                    _ => None,
-                };
-                // Nobody has begun.
-                (key, last.unwrap_or(0))
-            };
-            // Nobody listens after the end of the loop.
-            let _ = found.send(lanes.into_iter().map(come_to).collect());
-        });
-    }
-
-    /// Lets those go on whose turn has come, and plans the next look.
-    pub(super) fn accept_predecessors(&mut self, found: &[(Arc<LaneKey>, u64)]) {
+    /// Lets those lanes go on whose turn has come, and plans the next look.
+    pub(super) fn accept<T: Queued>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
         let now = Instant::now();
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
-            if !self.predecessors.known.contains(key) {
+            if !self.known.contains(key) {
                 // It ran meanwhile. If it is blocked now, it is for another reason.
                 continue;
             }
-            match self.lanes.blocked_order_key(key) {
+            match lanes.blocked_order_key(key) {
                 Some(order_key) if order_key > last + 1 => {}
                 Some(_) => {
-                    self.lanes.unblock(key, now);
+                    lanes.unblock(key, now);
                     over.insert(key.clone());
                     moved = true;
                 }
@@ -160,15 +138,40 @@ impl<S: Subscriber> Dispatcher<S> {
                 None => drop(over.insert(key.clone())),
             }
         }
-        let waiting = &mut self.predecessors;
-        waiting.lanes.retain(|key| !over.contains(key));
-        waiting.known.retain(|key| !over.contains(key));
-        waiting.is_looking = false;
-        waiting.pause = if moved {
+        self.lanes.retain(|key| !over.contains(key));
+        self.known.retain(|key| !over.contains(key));
+        self.is_looking = false;
+        self.pause = if moved {
             LOOK_MIN
         } else {
-            (2 * waiting.pause).min(LOOK_MAX)
+            (2 * self.pause).min(LOOK_MAX)
         };
-        waiting.next_poll = (!waiting.lanes.is_empty()).then(|| now + waiting.pause);
+        self.next_poll = (!self.lanes.is_empty()).then(|| now + self.pause);
     }
+}
+
+/// How far the aggregates of lanes have come.
+async fn come_to(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> Found {
+    let aggregates = lanes.iter().filter_map(|key| match &**key {
+        LaneKey::Aggregate(aggregate) => Some(aggregate),
+        _ => None,
+    });
+    let aggregates: Vec<_> = aggregates.collect();
+    let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
+    let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+        Ok(sequences) => sequences,
+        Err(error) => {
+            tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
+            Default::default()
+        }
+    };
+    let come_to = |key: Arc<LaneKey>| {
+        let last = match &*key {
+            LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
+            _ => None,
+        };
+        // Nobody has begun.
+        (key, last.unwrap_or(0))
+    };
+    lanes.into_iter().map(come_to).collect()
 }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Stop};
-use super::job::{InFlight, Origin};
-use super::shutdown::{ANSWERS_MAX, CORRECTIONS_MAX};
+use super::fail::CORRECTIONS_MAX;
+use super::job::{ANSWERS_MAX, InFlight, Origin};
 use crate::panics::guard_async;
 
 /// When deliveries left for the broker. Empty until then.

@@ -1,4 +1,6 @@
-//! A message on its way through the inbox: what it is, whose, and what is remembered of it between its attempts.
+//! A message in the memory of a consumer: which handler it has, what is remembered of it between its tries, and what can become of it.
+//!
+//! Not here: one try ([`super::attempt`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +25,17 @@ pub(crate) struct RoutedMessage {
 /// Which handler a message has.
 #[derive(Debug, Clone)]
 pub(crate) enum Route {
-    /// This one, for this version of its event.
+    /// This handler, which takes this version of the event, or one that it can be turned into.
     Handler {
         handler: Arc<Registration>,
-        /// The version that it must be turned into first.
+        /// The version that the message must be turned into first.
         upcast_to: Option<u32>,
     },
-    /// Another version of the event type has one.
+    /// Handlers here take other versions of this event type only.
     UnknownVersion,
     /// No handler here takes this event type. Whether others do is not known yet.
     NotWanted,
-    /// The same, and somebody else has asked for it under the consumer's name.
+    /// No handler here takes this event type, and somebody else has asked for it under the consumer's name.
     UnknownEvent,
     /// It is no message of an outbox.
     Unreadable,
@@ -77,10 +79,10 @@ impl Memory {
 /// A wait for messages that are missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Early {
-    /// The first of them.
+    /// The first number that is missing.
     pub(super) expected: u64,
     pub(super) since: Instant,
-    /// It took too long, which was reported.
+    /// The wait took too long, which was reported.
     pub(super) expired: bool,
 }
 
@@ -104,6 +106,14 @@ impl RoutedMessage {
     /// Whether it may have failed before, here or elsewhere.
     pub(super) fn has_failed(&self) -> bool {
         self.memory.count_first || self.memory.interruptions > 0 || self.letter.is_some()
+    }
+
+    /// The handler, if it has one.
+    pub(super) fn handler(&self) -> Option<&Registration> {
+        match &self.route {
+            Route::Handler { handler, .. } => Some(handler),
+            _ => None,
+        }
     }
 
     /// The handler, of a message that may share a transaction with others: nothing about it is in doubt.

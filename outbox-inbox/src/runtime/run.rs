@@ -2,7 +2,7 @@
 //!
 //! Invariant: what says that a message took effect and the handler's effects commit together; every transaction that is begun here has an end, and its row
 //! locks with it. Run it in tasks that nobody aborts: a dropped `begin` poisons the pool. Absent here: what comes of it
-//! ([`super::attempt`]).
+//! ([`super::handle`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use std::time::Duration;
 use outbox_core::Message;
 use sea_orm::{DatabaseTransaction, DbErr};
 
-use super::call::Recorded;
 use super::consumer::{Consumer, Stop};
 use super::routed::RoutedMessage;
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
@@ -18,7 +17,7 @@ use crate::dead_letter::StoredDeadLetter;
 use crate::dead_letter::retry::{self, Taken};
 use crate::dedup::claim::{Claim, Claimant};
 use crate::dedup::sequence::Gaps;
-use crate::handler::{Effect, HandlerError, OnDuplicate, Registration, Strategy, describe};
+use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, Strategy, describe};
 use crate::panics::guard;
 
 /// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
@@ -79,15 +78,7 @@ impl Consumer {
         match handler.options.strategy {
             Strategy::External => self.run_externally(routed, input, handler, claimant, stop).await,
             Strategy::Natural if !runs_in_transaction(routed, handler) => {
-                let recorded = Recorded::default();
-                let attempt = routed.memory.counted.unwrap_or(1);
-                let messages = std::slice::from_ref(input);
-                match self.call(messages, handler, attempt, None, &recorded, stop).await {
-                    Ok(effect) => RunOutcome::Handled {
-                        result: effect.result,
-                    },
-                    Err(outcome) => outcome,
-                }
+                self.run_without_transaction(routed, input, handler, stop).await
             }
             _ => {
                 self.run_in_transaction(routed, input, handler, claimant, stop)
@@ -120,10 +111,8 @@ impl Consumer {
         let recorded = Recorded::default();
         let attempt = routed.memory.counted.unwrap_or(1);
         let messages = std::slice::from_ref(input);
-        let outcome = match self
-            .call(messages, handler, attempt, Some(&tx), &recorded, stop)
-            .await
-        {
+        let call = self.call(handler, attempt, stop);
+        let outcome = match call.inside(&tx, &recorded, messages).await {
             Ok(effect) => self.finish(&tx, handler, claimant, effect, &recorded).await,
             Err(outcome) => Err(outcome),
         };

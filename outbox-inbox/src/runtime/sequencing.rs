@@ -1,14 +1,13 @@
 //! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
 //!
 //! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed.
-//! Absent here: the sequences ([`crate::dedup::sequence`]).
+//! Not here: the sequences ([`crate::dedup::sequence`]).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Message;
 use tokio::time::Instant;
 
+use super::attempt::Attempt;
 use super::consumer::Consumer;
 use super::routed::{Early, Handling, RoutedMessage};
 use crate::database::roll_back;
@@ -20,56 +19,44 @@ use crate::telemetry;
 /// How often a message claims its turn again while those before it are missing. [`super::predecessors`] notices much earlier that they have come.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-impl Consumer {
-    /// The place of a message that no handler takes, or that is dead-lettered before one could.
-    pub(super) fn keeper_of_sequence<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+impl<'a> Attempt<'a> {
+    /// Claims the number of a message that no handler takes, or that is dead-lettered before a handler could take it. `None`: the consumer does not count
+    /// it.
+    pub(super) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
+        let (consumer, message) = (self.consumer, self.message);
         let strategy = Strategy::Sequence { gap: None };
-        (self.sequenced && message.sequence.is_some())
-            .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
+        (consumer.sequenced && message.sequence.is_some())
+            .then(|| consumer.claimant(message, strategy, message.event_id.as_uuid()))
     }
 
     /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
-    pub(super) async fn wait_for_turn(
-        &self,
-        routed: &mut RoutedMessage,
-        message: &Arc<Message>,
-        handler: Option<&Registration>,
-    ) -> Option<Handling> {
-        if routed.letter.is_some() {
+    pub(super) async fn wait_for_turn(&mut self) -> Option<Handling> {
+        if self.routed.letter.is_some() {
             return None;
         }
-        let keeper = self.keeper_of_sequence(message)?;
-        let gaps = self.gaps(routed, handler);
+        let keeper = self.keeper_of_sequence()?;
         let claimed = async {
-            let tx = self.shared.database.begin().await?;
-            let claim = keeper.claim(&tx, false, gaps).await;
+            let tx = self.consumer.shared.database.begin().await?;
+            let claim = keeper.claim(&tx, false, self.gaps()).await;
             roll_back(tx).await;
             claim
         };
         match claimed.await {
-            Ok(Claim::Early { expected, failing }) => {
-                Some(self.early(routed, message, handler, expected, failing))
-            }
-            Ok(Claim::Done) => Some(match self.end(routed, message).await {
+            Ok(Claim::Early { expected, failing }) => Some(self.early(expected, failing)),
+            Ok(Claim::Done) => Some(match self.end().await {
                 Ok(()) => Handling::Duplicate,
                 Err(handling) => handling,
             }),
             Ok(_) => None,
-            Err(error) => Some(self.later(routed, &describe(&error))),
+            Err(error) => Some(self.later(&describe(&error))),
         }
     }
 
-    /// A message that must wait for those before it.
-    pub(super) fn early(
-        &self,
-        routed: &mut RoutedMessage,
-        message: &Message,
-        handler: Option<&Registration>,
-        expected: u64,
-        failing: bool,
-    ) -> Handling {
+    /// The message must wait for those before it, from the number `expected` on. `failing`: one of them is being tried again.
+    pub(super) fn early(&mut self, expected: u64, failing: bool) -> Handling {
         let now = Instant::now();
-        let waits = &mut routed.memory.early;
+        let wait = self.consumer.gap_wait(self.routed.handler());
+        let waits = &mut self.routed.memory.early;
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
         if failing || waits.is_none_or(|early| early.expected != expected) {
             *waits = Some(Early {
@@ -78,7 +65,6 @@ impl Consumer {
                 expired: false,
             });
         }
-        let wait = self.gap_wait(handler);
         if let Some(early) = waits
             && !failing
             && !early.expired
@@ -86,13 +72,13 @@ impl Consumer {
         {
             early.expired = true;
             tracing::error!(
-                consumer = self.name,
-                aggregate = %message.aggregate,
+                consumer = self.consumer.name,
+                aggregate = %self.message.aggregate,
                 expected,
-                sequence = message.sequence,
+                sequence = self.message.sequence,
                 "messages of the aggregate are missing; they are not waited for any longer"
             );
-            telemetry::gap(self.name, &message.event_type);
+            telemetry::gap(self.consumer.name, &self.message.event_type);
             return Handling::Later {
                 retry_after: Duration::ZERO,
             };
@@ -106,11 +92,18 @@ impl Consumer {
         }
     }
 
+    /// What a claim does about numbers that are missing before the message.
+    pub(super) fn gaps(&self) -> Gaps {
+        self.consumer.gaps(self.routed, self.routed.handler())
+    }
+}
+
+impl Consumer {
     /// How long a gap is waited for.
-    pub(super) fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
+    fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
         match handler.map(|handler| handler.options.strategy) {
             Some(Strategy::Sequence { gap: Some(gap) }) => gap,
-            // Those of its handlers are zero.
+            // Its handlers say that gaps are normal.
             None if !self.keeps_sequences() => Duration::ZERO,
             _ => 2 * self.shared.config.ack_wait,
         }

@@ -15,19 +15,14 @@ use tokio::time::{Interval, sleep, timeout};
 
 use super::deliveries::{Deliveries, DeliveryOf};
 use super::dispatch::Dispatcher;
-use super::job::{Ended, InFlight, Origin};
+use super::fail::CORRECTIONS_MAX;
+use super::job::{ANSWERS_MAX, Ended, InFlight, Origin};
 use super::lanes::LaneKey;
 use super::routed::Handling;
 use crate::handler::describe;
 
 /// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than the inbox waits.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
-
-/// Longest wait for the database to take back attempts that did not happen, of all messages together.
-pub(super) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
-
-/// Longest wait for the connection to take the answers of all messages together.
-pub(super) const ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 /// What has no answer yet at the end.
 struct Rest<D> {

@@ -1,8 +1,8 @@
-//! Which of the slots of a consumer may run suspects: messages that have failed before, or whose handler fails for everybody.
+//! Decides when a slot of a consumer may run a suspect: a message that has failed before, or whose handler fails for everybody.
 //!
-//! Such runs are likely to fail again, and to take long: a handler that waits for another system fails after its whole timeout. While other messages wait,
-//! failing ones get one slot in eight and an eighth of the time; otherwise half of the slots if their runs are long, so that a message that comes finds one free. Invariant: they are
-//! never shut out, and never get more than that. Not here: which messages these are ([`super::lanes`]).
+//! A suspect is likely to fail again and to take long: a handler that waits for another system fails after its whole timeout. While other messages wait,
+//! suspects get one slot in eight and an eighth of the time. While none wait, suspects whose runs are long get half of the slots, so that a message that
+//! arrives finds a free one. Invariant: suspects are never shut out, and never get more than that. Not here: which messages are suspects ([`super::lanes`]).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 const SHARE: usize = 8;
 /// Runs longer than this, in seconds, leave half of the slots free.
 const LONG: f64 = 0.25;
-/// Most that is owed to others, in seconds: what was used while nobody waited is soon forgotten.
+/// Most time that is owed to others, in seconds, so that the time that suspects used while nobody waited is soon forgotten.
 const OWED_MAX: f64 = 60.0;
 /// Weight of the last run in a mean.
 pub(super) const MEAN_WEIGHT: f64 = 0.1;
@@ -20,9 +20,9 @@ pub(super) const MEAN_WEIGHT: f64 = 0.1;
 pub(super) struct Slots {
     concurrency: usize,
     suspects: usize,
-    /// How many have begun.
+    /// Suspects that have begun so far.
     begun: u64,
-    /// Time that messages which nothing is known against get before the next suspect begins while they wait, in seconds.
+    /// Time that is owed to others, in seconds: while they wait, no suspect begins before they have had it.
     owed: f64,
     /// Mean time of a suspect's run, in seconds.
     suspect_mean: f64,
@@ -72,15 +72,20 @@ impl Slots {
         self.owed = (self.owed - took.as_secs_f64()).max(0.0);
     }
 
-    /// Whether the next one is of the first of two kinds that take turns.
+    /// Two kinds of suspects take turns. Whether the first kind is next.
     pub(super) fn is_first_kind(&self) -> bool {
         self.begun.is_multiple_of(2)
     }
 
-    /// Mean time of such a run, in seconds.
+    /// Mean time of a suspect's run, in seconds.
     pub(super) fn suspect_mean(&self) -> f64 {
         self.suspect_mean
     }
+}
+
+/// A count for reckoning with times and means.
+pub(super) fn to_f64(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
         .config(slow())
 }
 
-/// The default settings: 10 attempts. The broker delivers more often than that, because it never hears that the message is done.
+/// The default settings: 12 attempts. The broker delivers more often than that, because it never hears that the message is done.
 async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));

@@ -1,6 +1,5 @@
 //! A nats-server of one test's own, which it may kill.
 
-use std::env;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::environment::SOON;
 
-const BINARY: &str = "OUTBOX_TEST_NATS_BIN";
+const BINARY: &str = "OUTBOX_TEST_NATS_OLD_BIN";
 
 /// Runs on a free port of the loopback interface; its store survives [`Self::kill`] and is deleted at the end.
 pub(crate) struct PrivateServer {
@@ -119,16 +118,7 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     listeners.iter().map(port).collect()
 }
 
-/// The binary of the variable, else of the PATH; else the test is skipped as if a server were missing.
+/// The oldest version that is supported; without the variable the test is skipped as if a server were missing.
 fn binary() -> Option<PathBuf> {
-    if env::var_os(BINARY).is_none_or(|path| path.is_empty()) {
-        let path = env::var_os("PATH").unwrap_or_default();
-        if let Some(found) = env::split_paths(&path)
-            .map(|folder| folder.join("nats-server"))
-            .find(|file| file.is_file())
-        {
-            return Some(found);
-        }
-    }
     backend_url(BINARY).map(PathBuf::from)
 }

@@ -20,12 +20,22 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(900);
 
 /// Installs a Debian package; the error says what to do where that is impossible.
 pub(super) fn debian_package(package: &str) -> Result<()> {
+    debian_package_unless(package, || false)
+}
+
+/// The same, for a package that two back ends need. `is_present` is asked after taking the lock: another thread may have
+/// installed the package while this one waited.
+pub(super) fn debian_package_unless(package: &str, is_present: impl FnOnce() -> bool) -> Result<()> {
     if !can_install_packages() {
         return Err(Failure::new(format!(
             "only root on a Debian system can have it installed; install it yourself (Debian: apt-get install {package})"
         )));
     }
-    debian_package_locked(package, &InstallLock::take()?)
+    let lock = InstallLock::take()?;
+    if is_present() {
+        return Ok(());
+    }
+    debian_package_locked(package, &lock)
 }
 
 pub(super) fn can_install_packages() -> bool {

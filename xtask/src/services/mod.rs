@@ -35,18 +35,21 @@ pub(crate) enum Backend {
     NatsProgram,
     /// The oldest nats-server version supported.
     NatsOld,
+    /// The program of that version, for tests that start, stop or configure a server of their own.
+    NatsOldProgram,
     Redis,
     /// Any nats-server at all, for the demo.
     NatsForDemo,
 }
 
 /// What the tests use.
-pub(crate) const FOR_TESTS: [Backend; 6] = [
+pub(crate) const FOR_TESTS: [Backend; 7] = [
     Backend::Postgres,
     Backend::MariaDb,
     Backend::Nats,
     Backend::NatsProgram,
     Backend::NatsOld,
+    Backend::NatsOldProgram,
     Backend::Redis,
 ];
 
@@ -59,6 +62,7 @@ impl Backend {
             Self::Nats => "OUTBOX_TEST_NATS_URL",
             Self::NatsProgram => "OUTBOX_TEST_NATS_CLUSTER_BIN",
             Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
+            Self::NatsOldProgram => "OUTBOX_TEST_NATS_OLD_BIN",
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::NatsForDemo => "NATS_URL",
         }
@@ -71,6 +75,7 @@ impl Backend {
             Self::Nats | Self::NatsForDemo => "nats-server",
             Self::NatsProgram => "nats-server for clusters",
             Self::NatsOld => "nats-server 2.9",
+            Self::NatsOldProgram => "nats-server 2.9 for private servers",
             Self::Redis => "Redis",
         }
     }
@@ -82,6 +87,7 @@ impl Backend {
             Self::Nats => nats::current(folder, tools),
             Self::NatsProgram => return nats::program(tools).map(Found::Program),
             Self::NatsOld => nats::old(folder),
+            Self::NatsOldProgram => return nats::old_program().map(Found::Program),
             Self::Redis => redis::launch(folder),
             Self::NatsForDemo => nats::for_demo(folder, tools),
         }

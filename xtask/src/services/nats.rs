@@ -48,22 +48,27 @@ pub(super) fn program(tools: &Path) -> Result<PathBuf> {
 
 /// Starts the oldest supported version.
 pub(super) fn old(folder: &Folder) -> Result<Server> {
+    launch(&old_program()?, folder, "nats-old")
+}
+
+/// Finds the oldest supported version, or installs Debian's package of it.
+pub(super) fn old_program() -> Result<PathBuf> {
     let is_old =
         |program: &PathBuf| version_of(program).is_some_and(|version| (version.major, version.minor) == OLD);
     if let Some(program) = find_all(PROGRAM).find(is_old) {
-        return launch(&program, folder, "nats-old");
+        return Ok(program);
     }
-    // Its package installed once and not old enough, installing it again would not change that.
-    if !is_executable(Path::new(PACKAGED)) {
-        install::debian_package(PROGRAM)?;
+    // If the package is installed and its version is not old enough, installing it again would not change that.
+    let is_packaged = || is_executable(Path::new(PACKAGED));
+    if !is_packaged() {
+        install::debian_package_unless(PROGRAM, is_packaged)?;
     }
     let missing = || {
         Failure::new(format!(
             "{PACKAGED} is not version 2.9, which Debian 12 ships; put a nats-server 2.9 on the PATH"
         ))
     };
-    let program = find_all(PROGRAM).find(is_old).ok_or_else(missing)?;
-    launch(&program, folder, "nats-old")
+    find_all(PROGRAM).find(is_old).ok_or_else(missing)
 }
 
 /// Starts whatever version is at hand, installing one only if there is none.

@@ -106,10 +106,11 @@ fn header(path: &str, text: &str) -> Option<String> {
 }
 
 fn length(path: &str, text: &str) -> Option<String> {
-    let is_checked = (path.starts_with("outbox") || path.starts_with("xtask/"))
-        && is_rust(path)
-        && path.contains("/src/")
-        && !is_test_material(path);
+    let is_checked =
+        (path.starts_with("outbox") || path.starts_with("stress/") || path.starts_with("xtask/"))
+            && is_rust(path)
+            && path.contains("/src/")
+            && !is_test_material(path);
     let lines = text.lines().count();
     (is_checked && lines > LINES_MAX).then(|| {
         format!("{path}: has {lines} lines, more than {LINES_MAX}; find its two subjects and split it")

@@ -51,9 +51,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
     pub(super) fn may_send(&self) -> bool {
-        let unsettled = self.in_flight.unsettled() + self.in_settlement.len();
         self.settle_after.is_none()
-            && unsettled < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
+            && self.in_flight.not_taken() < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
 
     /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
@@ -182,16 +181,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 return;
             }
         }
-        let unsettled = self.in_flight.begin_settle();
-        self.in_settlement.clone_from(&unsettled.settlements);
         let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
+        let settlements = self.in_flight.begin_settle(leases.clone());
         let bound = self.config.store_timeout;
         self.settling = Some(Box::pin(async move {
             let began = Instant::now();
-            let settled = store.settle(&leases, &unsettled.settlements);
+            let settled = store.settle(&leases, &settlements);
             let result = within(bound, "messages could not be settled", settled).await;
             SettleDone {
-                unsettled,
                 took: began.elapsed(),
                 result,
             }

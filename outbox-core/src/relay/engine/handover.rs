@@ -29,12 +29,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.mode == Mode::Drain {
             return;
         }
-        let work = WORK.map(|activity| self.store_failing_since[activity as usize]);
-        let failing_since = work
-            .into_iter()
-            .chain([self.breaker.failing_since()])
-            .flatten()
-            .min();
+        let since = [self.store_failing_since(), self.breaker.failing_since()];
+        let failing_since = since.into_iter().flatten().min();
         if self.ownership.relays().ailing == 0 {
             self.checkup.forget_probes();
         }
@@ -60,14 +56,26 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
+    /// Since when the store has failed at what this relay is for.
+    fn store_failing_since(&self) -> Option<Instant> {
+        let since = WORK.map(|activity| self.store_failing_since[activity as usize]);
+        since.into_iter().flatten().min()
+    }
+
+    /// If all that the store did not take was dropped: that settling failed says nothing more, and only the next verdict can show whether it still does.
+    pub(super) fn forget_settling(&mut self) {
+        if self.in_flight.not_taken() == 0 {
+            self.store_failing_since[Activity::Settling as usize] = None;
+            self.settle_after = self.settle_after.filter(|after| Instant::now() < *after);
+        }
+    }
+
     /// When the next probe is due, if one is wanted.
     pub(super) fn next_probe_at(&self) -> Option<Instant> {
         if self.probing.is_some() || self.mode == Mode::Drain {
             return None;
         }
-        let is_store_well = WORK
-            .iter()
-            .all(|work| self.store_failing_since[*work as usize].is_none());
+        let is_store_well = self.store_failing_since().is_none();
         let failed_at = self.breaker.failed_at().filter(|_| is_store_well);
         let owns = !self.ownership.leases().is_empty();
         self.checkup
@@ -137,7 +145,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.schedule = Default::default();
             self.in_flight.let_go();
             self.settling = None;
-            self.in_settlement.clear();
             self.settle_after = None;
             self.poller.restart();
         }

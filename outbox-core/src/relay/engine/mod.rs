@@ -7,10 +7,11 @@
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
 //! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
-//! [`results`], and when others take over in [`handover`].
+//! [`results`], what is told of it in [`recorded`], and when others take over in [`handover`].
 
 mod activities;
 mod handover;
+mod recorded;
 mod results;
 
 use std::pin::Pin;
@@ -23,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 use activities::send;
 use handover::Unfit;
+use recorded::Untold;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::in_flight::{InFlight, Unsettled};
+use super::in_flight::InFlight;
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
@@ -35,7 +37,7 @@ use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
-use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Settlement, StoreError, within};
+use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, within};
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
@@ -86,19 +88,19 @@ pub(super) struct Engine<'a, S, P> {
     store_failures: [u32; Activity::COUNT],
     /// The first of them.
     store_failing_since: [Option<Instant>; Activity::COUNT],
-    /// The store takes no verdicts: nothing is settled, and so nothing sent, before this.
+    /// The store takes no verdicts: nothing is settled before this, and nothing sent either until it has taken those that there are.
     settle_after: Option<Instant>,
     stopping: Option<Stopping>,
     fetching: Slot<'a, FetchDone>,
     settling: Slot<'a, SettleDone>,
-    /// What `settling` is about.
-    in_settlement: Vec<Settlement>,
     keeping: Slot<'a, Result<Upkeep, StoreError>>,
     releasing: Slot<'a, Result<(), StoreError>>,
     purging: Slot<'a, Result<Purged, StoreError>>,
     counting: Slot<'a, Result<Backlog, StoreError>>,
     probing: Slot<'a, Result<(), Unfit>>,
     report: RelayReport,
+    /// What the report does not say yet.
+    untold: Untold,
 }
 
 /// Until when a shutdown waits.
@@ -125,7 +127,6 @@ struct FetchDone {
 
 /// The result of a settlement.
 struct SettleDone {
-    unsettled: Unsettled,
     took: Duration,
     result: Result<usize, StoreError>,
 }
@@ -171,13 +172,13 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             stopping: None,
             fetching: None,
             settling: None,
-            in_settlement: Vec::new(),
             keeping: None,
             releasing: None,
             purging: None,
             counting: None,
             probing: None,
             report: RelayReport::default(),
+            untold: Untold::default(),
             rng,
         }
     }
@@ -321,7 +322,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut next = Instant::now() + self.config.poll_max;
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
-        if self.settling.is_none() && self.in_flight.unsettled() > 0 {
+        if self.settling.is_none() {
             at(self
                 .settle_after
                 .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
@@ -348,14 +349,16 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Starts what is due, but for sending and settling.
     fn start(&mut self) {
+        let now = Instant::now();
+        self.forget_settling();
         if self.stopping.is_some() {
             return;
         }
-        let now = Instant::now();
         let store = &self.relay.store;
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
             let upkeep = self.ownership.plan(self.checkup.fitness());
+            self.untold.begin_upkeep();
             self.keeping = Some(Box::pin(upkeep.run(store)));
         }
         self.give_up_surplus();

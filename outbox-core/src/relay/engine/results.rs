@@ -1,7 +1,6 @@
 //! Applies the result of each finished activity to the relay's state.
 
 use std::error::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -79,14 +78,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(receipt) => {
                 self.breaker.confirmed();
                 self.checkup.proved();
-                self.report.duplicates += u64::from(receipt.duplicate);
                 telemetry::published(
                     receipt.duplicate,
                     sent_at.elapsed(),
                     row.age + queued.fetched_at.elapsed(),
                 );
                 let keep = self.config.retention != Retention::Delete;
-                self.in_flight.settle(row, Verdict::Published { keep });
+                self.in_flight.published(row, keep, receipt.duplicate);
                 self.schedule.proceed(key);
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
@@ -148,10 +146,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// A message waits, or is dead-lettered; what is behind it waits with it, unless it goes on.
     fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
+        let mut dead = None;
         match &verdict {
             Verdict::Dead { error, halt } => {
                 tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
-                self.in_flight.dead(DeadMessage {
+                let message = DeadMessage {
                     row_id: row.row_id,
                     id: row.message.as_ref().ok().map(|message| message.id),
                     event_type: row
@@ -162,25 +161,21 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     aggregate: row.aggregate.clone(),
                     error: error.clone(),
                     halts: *halt,
-                });
+                };
                 if !halt {
-                    self.in_flight.settle(&row, verdict);
+                    self.in_flight.dead_letter(&row, verdict, message);
                     self.schedule.proceed(key);
                     return;
                 }
+                dead = Some(message);
             }
             Verdict::Blocked { delay, .. } => self.poller.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
-        self.in_flight.settle(&row, verdict);
-        self.close(key);
-    }
-
-    /// Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
-    fn close(&mut self, key: Key) {
-        self.in_flight.close(key);
+        self.in_flight.close(key, &row, verdict, dead);
+        // Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
         for row in self.schedule.close(key) {
-            self.in_flight.settle(&row, Verdict::Waits);
+            self.in_flight.wait(&row);
         }
     }
 
@@ -188,29 +183,24 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn set_rest_aside(&mut self, key: Key, rest: Vec<FetchedRow>) {
         let mut rest = rest.into_iter();
         let Some(first) = rest.next() else { return };
-        self.in_flight.close(key);
         self.poller.block(CROWDED_PAUSE);
         let due_at_once = Verdict::Blocked {
             delay: Duration::ZERO,
             error: None,
             attempt: false,
         };
-        self.in_flight.settle(&first, due_at_once);
+        self.in_flight.close(key, &first, due_at_once, None);
         for row in rest {
-            self.in_flight.settle(&row, Verdict::Waits);
+            self.in_flight.wait(&row);
         }
     }
 
     pub(super) fn settle_done(&mut self, settle: SettleDone) -> Result<(), RelayError> {
         telemetry::settle(settle.took);
-        self.in_settlement.clear();
-        let SettleDone {
-            unsettled, result, ..
-        } = settle;
-        let accepted = match result {
+        let accepted = match settle.result {
             Ok(accepted) => accepted,
             Err(error) => {
-                self.in_flight.not_settled(unsettled);
+                self.in_flight.not_settled(self.ownership.leases());
                 // A drain ends with this error, and settles what it can while it stops.
                 self.settle_after = Some(Instant::now() + self.config.backoff.min);
                 let pause = self.store_failed(Activity::Settling, error)?;
@@ -220,38 +210,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         self.store_answered(Activity::Settling);
         self.settle_after = None;
-        if accepted < unsettled.settlements.len() {
-            // Their partitions have a new owner, who sends them again and settles them itself.
-            let refused = unsettled.settlements.len() - accepted;
-            tracing::warn!(refused, "leases were lost before settling");
-            self.ownership.doubt();
-        }
-        self.in_flight.settled(&unsettled);
-        let published = unsettled
-            .settlements
-            .iter()
-            .filter(|settlement| matches!(settlement.verdict, Verdict::Published { .. }))
-            .count();
-        self.report.published += published.min(accepted) as u64;
-        if published > 0 && accepted > 0 {
-            self.checkup.delivered();
-        }
-        for dead in &unsettled.dead {
-            self.report.dead_letters += 1;
-            telemetry::dead_letter();
-            if self.ownership.keeps(retention::PARTITION) {
-                // Until the backlog is counted again, which this relay does.
-                self.relay
-                    .health
-                    .update(|vitals| vitals.halted += u64::from(dead.halts));
-            }
-            if let Some(hook) = &self.relay.on_dead_letter
-                // It is the application's, and told of what is written down already; nothing of it is used afterwards.
-                && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
-            {
-                tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");
-            }
-        }
+        let (settled, leases) = self.in_flight.settled();
+        self.recorded(settled, &leases, accepted);
         Ok(())
     }
 
@@ -272,6 +232,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 Duration::ZERO
             }
         };
+        let has_renewed = upkeep.renews();
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
@@ -293,14 +254,19 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.in_flight.drop_row(row.row_id);
             }
         }
-        if change.lost == 0 {
+        if has_renewed {
+            self.leases_proved();
+        }
+        if change.lost.is_empty() {
             return Ok(false);
         }
-        telemetry::leases_lost(change.lost);
+        let lost = change.lost.len();
+        telemetry::leases_lost(lost);
         tracing::warn!(
-            lost = change.lost,
+            lost,
             "leases were lost; the relay was paused or the database away"
         );
+        self.in_flight.lose(&change.lost);
         self.forget();
         Ok(true)
     }
@@ -314,9 +280,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .ownership
             .leaving()
             .filter(|partition| {
-                !self.schedule.has_out(*partition)
-                    && !self.in_flight.has_unsettled(*partition)
-                    && !self.in_settlement.iter().any(|s| s.partition == *partition)
+                !self.schedule.has_out(*partition) && !self.in_flight.has_unsettled(*partition)
             })
             .collect();
         if free.is_empty() {
@@ -398,7 +362,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     fn forget(&mut self) {
         self.generation += 1;
         self.schedule = Default::default();
-        self.in_flight.forget(&self.in_settlement);
+        self.in_flight.forget();
         // Whoever owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
         self.poller.restart();

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use self::state::State;
 use crate::codec::{self, DecodeError};
 use crate::message::{Message, MessageId};
-use crate::publisher::{FailureClass, PublishError, StreamLog};
+use crate::publisher::{FailureClass, PublishError, Receipt, StreamLog};
 
 pub use publisher::MemoryPublisher;
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
@@ -214,6 +214,20 @@ impl MemoryBroker {
     pub fn delete_consumer(&self, consumer: &str) {
         self.lock().delete_consumer(consumer);
         self.notify();
+    }
+
+    /// Puts a message onto the log at once, past the broker's own delays and faults; for the simulation in `stress`, which plans them itself. Not
+    /// public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn store_message(&self, message: &Message) -> Receipt {
+        self.lock().store(message)
+    }
+
+    /// Deletes these entries of the log, and, if `forgets_ids`, the ids of their messages too; for the simulation in `stress`. Not public API: it
+    /// may change in any release.
+    #[doc(hidden)]
+    pub fn lose_stream_sequences(&self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.lock().lose(stream_sequences, forgets_ids);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

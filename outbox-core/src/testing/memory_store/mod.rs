@@ -187,13 +187,17 @@ impl MemoryStore {
         self.lock().corrupt(id)
     }
 
-    /// The id of the message with this key, readable or not; for a simulation's books.
-    pub(super) fn id_of(&self, row_id: i64) -> Option<MessageId> {
+    /// The id of the message with this key, readable or not; for the simulation in `stress`. Not public API: it may change in any release.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
         self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
-    /// The leases as they stand, live or not; for stores that ignore the fence on purpose.
-    pub(super) fn current_leases(&self) -> Vec<Lease> {
+    /// The leases as they stand, live or not; for stores that ignore the fence on purpose. Not public API: it may change in any release.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn current_leases(&self) -> Vec<Lease> {
         self.lock().leases.current()
     }
 
@@ -202,8 +206,9 @@ impl MemoryStore {
         self.lock().use_up_number(aggregate);
     }
 
-    /// Deletes a row, whatever became of it; for purges that take too much on purpose.
-    pub(super) fn discard(&self, row_id: i64) {
+    /// Deletes a row, whatever became of it; for purges that take too much on purpose. Not public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn discard(&self, row_id: i64) {
         self.lock().delete(row_id);
     }
 

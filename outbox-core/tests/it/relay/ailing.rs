@@ -2,10 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use outbox_core::message::PARTITIONS;
 use outbox_core::store::Fitness;
 use outbox_core::testing::Ledger;
 use outbox_core::wake;
-use outbox_core::{FailureClass, Health, HealthCheck, Message, PublishError, Publisher, Receipt};
+use outbox_core::{
+    FailureClass, Health, HealthCheck, Message, OutboxStore, OwnerId, PublishError, Publisher, Receipt,
+    Settlement, Verdict,
+};
 use tokio::time::Instant;
 
 use super::watched::Watched;
@@ -223,6 +227,58 @@ async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
         group.drained_within(quick().lease_ttl * 6, call).await;
         group.end().await;
     }
+}
+
+/// One settlement failed, and its verdicts ended with their leases: nothing is left that could show that settling works.
+#[tokio::test(start_paused = true)]
+async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
+    let group = Group::of(2).await;
+    group.ways[0].set(Way::Refused(FailureClass::Permanent));
+    group.watched[0].silence_one("settle", 0);
+    (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 1 }]).unwrap());
+    until("a settlement without an answer", || {
+        group.watched[0].unanswered() == 1
+    })
+    .await;
+    // What the second relay has is published.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    group.store.expire_leases();
+    let other = OwnerId::fresh();
+    let leases = group
+        .store
+        .acquire(other, quick().lease_ttl, PARTITIONS)
+        .await
+        .unwrap();
+    for row in group
+        .store
+        .rows()
+        .into_iter()
+        .filter(|row| row.status != Published)
+    {
+        group.broker.publisher().publish(&row.message).await.unwrap();
+        let settlement = Settlement {
+            row_id: row.row_id,
+            partition: row.aggregate().partition(),
+            waited: false,
+            verdict: Verdict::Published { keep: true },
+        };
+        assert_eq!(group.store.settle(&leases, &[settlement]).await.unwrap(), 1);
+    }
+    group.store.release(other, &leases).await.unwrap();
+    let moved = group.granted();
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
+    }
+    // Nor is it when there is something to settle again.
+    group.ways[0].set(Way::Open);
+    (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 2 }]).unwrap());
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
+    }
+    assert_eq!((group.shares(), group.granted()), (vec![32, 32], moved + 64));
+    group.end().await;
 }
 
 /// Half an hour, with and without traffic, and with relays that restart meanwhile: nobody is better off with a partition than who has it.

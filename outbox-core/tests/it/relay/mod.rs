@@ -10,6 +10,7 @@ mod reconcile;
 mod sharing;
 mod shutdown;
 mod silent;
+mod stale;
 mod start;
 mod watched;
 mod work;

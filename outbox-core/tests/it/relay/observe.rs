@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_core::telemetry::METRICS;
-use outbox_core::{EventPolicy, FailureClass, Health, MessageContext, PoisonPolicy, Retention};
+use outbox_core::{
+    EventPolicy, FailureClass, Health, MessageContext, OutboxAdmin, PoisonPolicy, Retention, Selection,
+};
 
 use super::*;
 
@@ -72,6 +74,43 @@ async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
     let told = told.lock().unwrap();
     assert_eq!(told.len(), 1);
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
+}
+
+/// Of two messages of an aggregate that are refused, one halts it; the other waits for its turn, and is no dead letter before. An operator who retries an
+/// older one while its successor is on its way gives the relay both at once.
+#[tokio::test(start_paused = true)]
+async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
+    let latency = Duration::from_millis(200);
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new().with_latency(latency));
+    credit(&store, 1, 3);
+    broker.fail_matching(|message| message.sequence < Some(3), FailureClass::Permanent);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (notes, rows) = (told.clone(), store.clone());
+    let relay = relay_of(&store, &broker, quick()).on_dead_letter(move |dead| {
+        let row = rows
+            .rows()
+            .into_iter()
+            .find(|row| row.row_id == dead.row_id)
+            .unwrap();
+        assert_eq!((row.status, row.halts), (Dead, true), "recorded first");
+        notes.lock().unwrap().push(row.message.sequence.unwrap());
+    });
+    let (first, second) = (store.rows()[0].message.id, store.rows()[1].message.id);
+    let report = run_during(&relay, async {
+        until("the first refusal", || statuses(&store, 1)[0] == Dead).await;
+        assert_eq!(store.skip(&Selection::id(first)).await.unwrap(), 1);
+        until("a second publish", || broker.publishes() == 2).await;
+        assert_eq!(store.retry(&Selection::id(first)).await.unwrap(), 1);
+        until("the second refusal", || statuses(&store, 1)[1] == Dead).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(statuses(&store, 1), [Waiting, Dead, Waiting]);
+        assert_eq!(store.retry(&Selection::id(second)).await.unwrap(), 1);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(statuses(&store, 1), [Dead, Waiting, Waiting]);
+    })
+    .await;
+    assert_eq!(*told.lock().unwrap(), [1, 2, 1]);
+    assert_eq!((report.published, report.dead_letters), (0, 3));
 }
 
 /// The hook is the application's: that it panics is its own concern, and not that of the messages behind.

@@ -21,6 +21,8 @@ pub(crate) struct Watched {
     granted: Arc<AtomicUsize>,
     /// Calls that were not answered.
     unanswered: Arc<AtomicUsize>,
+    /// Partitions that somebody else takes before the next settlement; the next renewal finds out.
+    lost: Arc<Mutex<Vec<u16>>>,
     /// What was announced last.
     announced: Arc<Mutex<Option<Fitness>>>,
 }
@@ -39,6 +41,7 @@ impl Watched {
             silent_at_all: Arc::default(),
             granted: Arc::default(),
             unanswered: Arc::default(),
+            lost: Arc::default(),
             announced: Arc::default(),
         }
     }
@@ -61,6 +64,17 @@ impl Watched {
     /// How many partitions were taken over, by all that share this.
     pub(crate) fn granted(&self) -> usize {
         self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Somebody else takes these partitions before the next settlement; the next renewal finds out.
+    pub(crate) fn lose(&self, partitions: &[u16]) {
+        self.lost.lock().unwrap().extend_from_slice(partitions);
+    }
+
+    fn left_of(&self, leases: &[Lease]) -> Vec<Lease> {
+        let lost = self.lost.lock().unwrap();
+        let is_left = |lease: &&Lease| !lost.contains(&lease.partition);
+        leases.iter().filter(is_left).copied().collect()
     }
 
     /// What the relay said of itself last.
@@ -108,7 +122,17 @@ impl OutboxStore for Watched {
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
-        self.call("renew").await.renew(owner, leases, ttl).await
+        let store = self.call("renew").await;
+        let left = self.left_of(leases);
+        let lost: Vec<Lease> = leases
+            .iter()
+            .filter(|lease| !left.contains(lease))
+            .copied()
+            .collect();
+        // It is free again at once, under a new epoch.
+        store.release(owner, &lost).await?;
+        self.lost.lock().unwrap().clear();
+        store.renew(owner, &left, ttl).await
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
@@ -128,7 +152,8 @@ impl OutboxStore for Watched {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        self.call("settle").await.settle(leases, settlements).await
+        let store = self.call("settle").await;
+        store.settle(&self.left_of(leases), settlements).await
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {

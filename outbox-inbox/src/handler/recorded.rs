@@ -1,0 +1,55 @@
+//! What a handler has done with its transaction and in its outbox.
+//!
+//! Invariant: it can only be set, never taken back, so that the runtime asks once too often rather than once too seldom. Not here: what follows from it after the
+//! handler has returned ([`crate::runtime`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use outbox_core::{MessageId, wake};
+
+/// What a handler has done with its transaction and in its outbox.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    /// Set as soon as something may have been recorded, by whichever way.
+    any: AtomicBool,
+    /// Ids of the messages that went through [`Outbox`](crate::Outbox) or were returned.
+    ids: Mutex<Vec<MessageId>>,
+    /// Set as soon as the transaction may be gone although the handler succeeds: a statement failed or was dropped, or somebody had the
+    /// transaction itself, where nobody sees what becomes of it.
+    in_doubt: AtomicBool,
+}
+
+impl Recorded {
+    /// Somebody is about to record something.
+    pub(super) fn note_any(&self) {
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// These messages were recorded.
+    pub(super) fn note_ids(&self, ids: &[MessageId]) {
+        let mut recorded = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.extend(ids);
+    }
+
+    /// The runtime must ask before the commit whether the transaction is still there.
+    pub(super) fn doubt(&self) {
+        self.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ids(&self) -> Vec<MessageId> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the transaction must be asked before the commit if it is still there.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// After the commit: the relays of this process look for messages.
+    pub(crate) fn wake(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            wake::notify();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The settings of the layer, what is wrong with them, and what is known of the database once it was asked.
+//!
+//! Invariant: nothing is asked of a database whose settings are wrong, and a database that has answered is not asked again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use axum::http::{HeaderName, Method};
+use outbox_sea_orm::{OutboxConfig, TableNames};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use tokio::sync::OnceCell;
+
+use super::key::Scope;
+use super::running::Running;
+use super::sql::RequestSql;
+use crate::database::{Database, missing_feature};
+use crate::runtime::InboxError;
+use crate::start::{Problem, StartError};
+
+/// What happens to a request without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// It is answered with 400.
+    #[default]
+    Refuse,
+    /// It is handled, in a transaction as any other, so that handlers need not know; sent again it is handled again. No scope is asked for.
+    PassThrough,
+}
+
+/// Says whose a request is.
+pub(super) type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
+
+/// The settings of a layer, and what its clones share.
+#[derive(Clone)]
+pub(super) struct Settings {
+    db: DatabaseConnection,
+    pub(super) scope: Arc<ScopeOf>,
+    pub(super) header_name: HeaderName,
+    pub(super) methods: Vec<Method>,
+    pub(super) missing_key: MissingKey,
+    pub(super) keep: Duration,
+    pub(super) handler_timeout: Duration,
+    pub(super) request_bytes_max: usize,
+    pub(super) response_bytes_max: usize,
+    pub(super) omitted: Vec<HeaderName>,
+    pub(super) names: TableNames,
+    pub(super) outbox: Arc<OutboxConfig>,
+    pub(super) running: Running,
+    checked: OnceCell<Checked>,
+}
+
+/// What is known of the database once it was asked.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    pub(super) database: Database,
+    pub(super) sql: RequestSql,
+}
+
+impl Settings {
+    pub(super) fn new(db: DatabaseConnection, scope: Arc<ScopeOf>) -> Self {
+        Self {
+            db,
+            scope,
+            header_name: HeaderName::from_static("idempotency-key"),
+            methods: vec![Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
+            missing_key: MissingKey::default(),
+            keep: Duration::from_secs(24 * 3600),
+            handler_timeout: Duration::from_secs(30),
+            request_bytes_max: 1024 * 1024,
+            response_bytes_max: 1024 * 1024,
+            omitted: Vec::new(),
+            names: TableNames::default(),
+            outbox: Arc::default(),
+            running: Running::default(),
+            checked: OnceCell::new(),
+        }
+    }
+
+    /// What is known of the database. It is asked at the first call that finds the settings right, and again after it could not answer.
+    pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
+        self.checked
+            .get_or_try_init(|| async {
+                StartError::unless_empty(self.problems())?;
+                self.inspect().await.map_err(InboxError::Tables)
+            })
+            .await
+    }
+
+    async fn inspect(&self) -> Result<Checked, DbErr> {
+        let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.keep);
+        let database = Database::inspect(self.db.clone()).await?;
+        database.pool().query_one_raw(sql.probe()).await?;
+        Ok(Checked { database, sql })
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut fail = |text: String| problems.push(Problem::Config(text));
+        let keep = Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
+        if !keep.contains(&self.keep) {
+            fail(format!(
+                "keep is {:?}; use {:?} to {:?}",
+                self.keep,
+                keep.start(),
+                keep.end()
+            ));
+        }
+        if self.handler_timeout.is_zero() {
+            fail("handler_timeout is 0; use more".to_owned());
+        }
+        for (name, bytes) in [
+            ("request_bytes_max", self.request_bytes_max),
+            ("response_bytes_max", self.response_bytes_max),
+        ] {
+            if bytes == 0 {
+                fail(format!("{name} is 0; use at least 1"));
+            }
+        }
+        let backend = self.db.get_database_backend();
+        if let Some(feature) = missing_feature(backend) {
+            fail(format!(
+                "feature `{feature}` of outbox-inbox is not enabled; enable it in Cargo.toml"
+            ));
+        }
+        for names in [&self.names, &self.outbox.names] {
+            problems.extend(names.check(backend).err().map(Problem::Names));
+        }
+        problems
+    }
+}

@@ -1,0 +1,372 @@
+//! The judge of a simulated world: it watches every commit, grant, send, arrival and verdict, and knows nothing of the relay's insides.
+//!
+//! Invariant: it keeps its own account of leases and messages and compares; the first violation is
+//! kept. What must hold is listed at [`Invariant`]. Absent here: causing anything.
+
+mod accounts;
+mod leases;
+mod maintenance;
+mod stream;
+
+use std::collections::{BTreeMap, HashMap};
+
+use outbox_core::message::{MessageId, PARTITIONS};
+use outbox_core::publisher::FailureClass;
+use outbox_core::relay::PoisonPolicy;
+use outbox_core::store::{Lease, Settlement, Verdict};
+use tokio::time::Instant;
+
+use self::accounts::{Account, LifeAccount};
+pub(super) use self::accounts::{Draft, Poison};
+use self::leases::Granted;
+use super::history::{Event, History, Life, MessageNo};
+use super::{Invariant, Wrong};
+
+#[derive(Debug)]
+pub(super) struct Checker {
+    wrong: Wrong,
+    attempts_max: u32,
+    on_poison: PoisonPolicy,
+    pub(super) history: History,
+    pub(super) violation: Option<(Invariant, String)>,
+    pub(super) messages: Vec<Account>,
+    by_id: HashMap<MessageId, MessageNo>,
+    by_row_id: HashMap<i64, MessageNo>,
+    /// Sequenced messages of each aggregate, in the order of commits, copies behind.
+    pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
+    sequences: BTreeMap<u32, u64>,
+    lives: Vec<LifeAccount>,
+    leases: Vec<Option<Granted>>,
+    /// Who was granted each partition last.
+    acquired_by: Vec<Option<Life>>,
+    /// What is on the stream, by stream sequence.
+    stream: BTreeMap<u64, MessageNo>,
+    /// The stream has lost something.
+    pub(super) has_lost: bool,
+}
+
+impl Checker {
+    pub(super) fn new(wrong: Wrong, attempts_max: u32, on_poison: PoisonPolicy) -> Self {
+        Self {
+            wrong,
+            attempts_max,
+            on_poison,
+            history: History::new(),
+            violation: None,
+            messages: Vec::new(),
+            by_id: HashMap::new(),
+            by_row_id: HashMap::new(),
+            order: BTreeMap::new(),
+            sequences: BTreeMap::new(),
+            lives: Vec::new(),
+            leases: vec![None; usize::from(PARTITIONS)],
+            acquired_by: vec![None; usize::from(PARTITIONS)],
+            stream: BTreeMap::new(),
+            has_lost: false,
+        }
+    }
+
+    pub(super) fn violate(&mut self, invariant: Invariant, what: String) {
+        if self.violation.is_none() {
+            self.violation = Some((invariant, what));
+        }
+    }
+
+    /// Only if `holds` does not.
+    fn demand(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violate(invariant, what());
+        }
+    }
+
+    // Writers and operators.
+
+    pub(super) fn committed(&mut self, draft: Draft) -> MessageNo {
+        let no = self.messages.len() as MessageNo;
+        let mut sequence = None;
+        if draft.sequenced {
+            if draft.copy_of.is_none() {
+                let last = self.sequences.entry(draft.aggregate).or_default();
+                *last += 1;
+                sequence = Some(*last);
+            }
+            self.order.entry(draft.aggregate).or_default().push(no);
+        }
+        self.by_id.insert(draft.id, no);
+        self.history.note(Event::Committed {
+            no,
+            aggregate: draft.aggregate,
+            sequence,
+            delayed: draft.available_at.is_some(),
+            poison: draft.poison != Poison::None,
+        });
+        let free = draft.poison == Poison::Unreadable && self.on_poison == PoisonPolicy::Continue;
+        self.messages.push(Account::new(draft, sequence, free));
+        no
+    }
+
+    pub(super) fn no_of(&self, id: MessageId) -> Option<MessageNo> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The ids of everything that was committed.
+    pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
+        self.messages.iter().map(|account| account.draft.id)
+    }
+
+    pub(super) fn account(&self, no: MessageNo) -> &Account {
+        &self.messages[no as usize]
+    }
+
+    fn account_mut(&mut self, no: MessageNo) -> &mut Account {
+        &mut self.messages[no as usize]
+    }
+
+    pub(super) fn skipped(&mut self, no: MessageNo) {
+        self.account_mut(no).free = true;
+    }
+
+    /// A dead letter begins anew, with no attempts used.
+    pub(super) fn retried(&mut self, no: MessageNo) {
+        let account = self.account_mut(no);
+        account.faults = (0, 0);
+        account.attempts = 0;
+    }
+
+    /// Broker and store take everything from now on, but what the store cannot read.
+    pub(super) fn heal(&mut self) {
+        for message in &mut self.messages {
+            if message.draft.poison != Poison::Unreadable {
+                message.draft.poison = Poison::None;
+            }
+        }
+    }
+
+    // Relays.
+
+    pub(super) fn started(&mut self, relay: u32) -> Life {
+        let life = self.lives.len() as Life;
+        self.lives.push(LifeAccount::default());
+        self.history.note(Event::Started { life, relay });
+        life
+    }
+
+    pub(super) fn resumed(&mut self, life: Life) {
+        self.history.note(Event::Resumed { life });
+        self.lives[life as usize].resumed_at = Some(Instant::now());
+    }
+
+    pub(super) fn stood_still_since(&self, life: Life, time: Instant) -> bool {
+        self.lives[life as usize].resumed_at.is_some_and(|at| at >= time)
+    }
+
+    /// Whatever it knew is gone.
+    pub(super) fn ended(&mut self, life: Life, how: &'static str) {
+        self.history.note(Event::Ended { life, how });
+        let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
+        for no in confirmed {
+            self.account_mut(no).excuses += 1;
+        }
+    }
+
+    pub(super) fn fetched(&mut self, life: Life, blocked: bool, due: &[i64], waits: &[i64]) {
+        if due.is_empty() && waits.is_empty() {
+            return;
+        }
+        let find = |row_id: &i64| self.by_row_id.get(row_id).copied();
+        let event = Event::Fetched {
+            life,
+            blocked,
+            due: due.iter().filter_map(find).collect(),
+            waits: waits.iter().filter_map(find).collect(),
+        };
+        self.history.note(event);
+    }
+
+    pub(super) fn knows_row(&self, row_id: i64) -> bool {
+        self.by_row_id.contains_key(&row_id)
+    }
+
+    pub(super) fn learn_row(&mut self, row_id: i64, id: MessageId) {
+        if let Some(no) = self.no_of(id) {
+            self.by_row_id.insert(row_id, no);
+        }
+    }
+
+    /// A publish begins. `None` if nothing like it was committed.
+    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<MessageNo> {
+        let Some(no) = self.no_of(id) else {
+            self.violate(
+                Invariant::NoGhost,
+                format!("relay run {life} sent a message that was never committed"),
+            );
+            return None;
+        };
+        self.history.note(Event::Sent { life, no });
+        if self.lives[life as usize].reconciles.is_some() {
+            self.sent_again(life, no);
+            return Some(no);
+        }
+        let account = self.account_mut(no);
+        account.sends += 1;
+        let (partition, aggregate, sequenced) = (
+            account.draft.partition,
+            account.draft.aggregate,
+            account.draft.sequenced,
+        );
+        let owner = self.granted(partition).map(|granted| granted.life);
+        let may_send = owner == Some(life) || !self.wrong.keeps_leases();
+        self.demand(Invariant::Exclusive, may_send, || {
+            format!("relay run {life} sent message {no} of partition {partition}, which {owner:?} holds")
+        });
+        if sequenced {
+            let alone = self.lives[life as usize].in_flight.insert(aggregate);
+            self.demand(Invariant::Order, alone, || {
+                format!("relay run {life} sent message {no} while another of aggregate {aggregate} was unconfirmed")
+            });
+        }
+        Some(no)
+    }
+
+    /// A publish is over: with its answer, or because nobody waits any more.
+    pub(super) fn publish_done(
+        &mut self,
+        life: Life,
+        no: MessageNo,
+        answer: Option<Result<(), FailureClass>>,
+    ) {
+        let aggregate = self.account(no).draft.aggregate;
+        if self.account(no).draft.sequenced {
+            self.lives[life as usize].in_flight.remove(&aggregate);
+        }
+        self.history.note(match answer {
+            Some(Ok(())) => Event::Confirmed { life, no },
+            Some(Err(class)) => Event::Failed { life, no, class },
+            None => Event::GaveUpWaiting { life, no },
+        });
+        if self.lives[life as usize].reconciles.is_some() {
+            return;
+        }
+        if answer == Some(Ok(())) {
+            self.lives[life as usize].confirmed.insert(no);
+        } else {
+            self.account_mut(no).excuses += 1;
+        }
+    }
+
+    // Verdicts.
+
+    /// A settlement begins, and will be answered or not.
+    pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
+        // One that is sent again, and is not answered yet, shows nothing: the relay may let go of it.
+        self.lives[life as usize].settles_in_vain |= !is_answered;
+    }
+
+    /// The relay hears that its verdicts reached the store.
+    pub(super) fn settlement_heard(&mut self, life: Life) {
+        self.lives[life as usize].settles_in_vain = false;
+    }
+
+    /// Verdicts reached the store, which says that it accepted so many. `answered` says that the answer is on its way to the relay, and in time.
+    pub(super) fn settled(
+        &mut self,
+        life: Life,
+        leases: &[Lease],
+        settlements: &[Settlement],
+        accepted: usize,
+        answered: bool,
+    ) {
+        let mut expected = 0;
+        for settlement in settlements {
+            let partition = settlement.partition;
+            let is_live = leases
+                .iter()
+                .any(|lease| lease.partition == partition && self.holds(partition, lease.epoch));
+            let is_live = is_live || !self.wrong.keeps_leases();
+            expected += usize::from(is_live);
+            if let Some(no) = self.by_row_id.get(&settlement.row_id).copied() {
+                self.settled_one(life, no, &settlement.verdict, is_live, answered);
+            }
+        }
+        self.demand(Invariant::Fence, accepted == expected, || {
+            format!(
+                "relay run {life}: {accepted} of {} verdicts were accepted, its leases cover {expected}",
+                settlements.len()
+            )
+        });
+    }
+
+    fn settled_one(&mut self, life: Life, no: MessageNo, verdict: &Verdict, accepted: bool, answered: bool) {
+        let name = match verdict {
+            Verdict::Published { .. } => "published",
+            Verdict::Waits => "waits",
+            Verdict::Blocked { attempt: true, .. } => "blocked, attempt used",
+            Verdict::Blocked { error: Some(_), .. } => "blocked",
+            Verdict::Blocked { .. } => "blocked, for no time",
+            Verdict::Dead { halt: true, .. } => "dead, halts",
+            Verdict::Dead { .. } => "dead, others go on",
+        };
+        self.history.note(Event::Settled {
+            life,
+            no,
+            verdict: name,
+            accepted,
+        });
+        let was_confirmed = self.lives[life as usize].confirmed.remove(&no);
+        let attempts_max = self.attempts_max;
+        let account = self.account_mut(no);
+        if !accepted {
+            account.excuses += u32::from(was_confirmed);
+            return;
+        }
+        match verdict {
+            Verdict::Published { .. } => {
+                account.settled_at.get_or_insert_with(Instant::now);
+                let appeared = account.appeared;
+                self.demand(Invariant::NoLoss, appeared, || {
+                    format!("message {no} was settled as published and was never on the stream")
+                });
+            }
+            Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
+                let dies = matches!(verdict, Verdict::Dead { .. });
+                account.attempts += 1;
+                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each time. The first of
+                // two calls may arrive last.
+                account.may_repeat += u32::from(!answered);
+                account.may_die_again |= !answered && dies;
+                let (permanent, unclassified) = account.faults;
+                let explained = permanent + unclassified + account.may_repeat;
+                let is_unreadable = account.draft.poison == Poison::Unreadable;
+                let fair = is_unreadable || account.attempts <= explained;
+                let may_die = is_unreadable
+                    || permanent > 0
+                    || account.may_die_again
+                    || unclassified + account.may_repeat >= attempts_max;
+                let fair = fair && (may_die || !dies);
+                let used = account.attempts;
+                self.demand(Invariant::Attempts, fair, || {
+                    format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
+                });
+            }
+            Verdict::Waits | Verdict::Blocked { .. } => {}
+        }
+    }
+
+    /// At the end: nothing was sent more often than the faults explain.
+    pub(super) fn check_sends(&mut self) {
+        let excess = self
+            .messages
+            .iter()
+            .position(|account| account.sends > 1 + account.excuses);
+        if let Some(no) = excess {
+            let Account { sends, excuses, .. } = self.messages[no];
+            self.violate(
+                Invariant::Duplicates,
+                format!(
+                    "message {no} was sent {sends} times; faults explain {}",
+                    1 + excuses
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The judge's own account of who owns which partition.
+//!
+//! Invariant: it follows what the store answers and when, by the same clock, and compares; it never asks the store who owns what. Absent here: what
+//! holders do.
+
+use std::time::Duration;
+
+use outbox_core::store::Lease;
+use tokio::time::Instant;
+
+use super::{Account, Checker};
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, Life};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Granted {
+    pub(super) life: Life,
+    epoch: i64,
+    expires_at: Instant,
+}
+
+impl Checker {
+    pub(super) fn holds(&self, partition: u16, epoch: i64) -> bool {
+        self.granted(partition)
+            .is_some_and(|granted| granted.epoch == epoch)
+    }
+
+    /// Whether anybody owns it.
+    pub(in super::super) fn is_owned(&self, partition: u16) -> bool {
+        self.granted(partition).is_some()
+    }
+
+    pub(super) fn granted(&self, partition: u16) -> Option<Granted> {
+        self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
+    }
+
+    pub(in super::super) fn acquired(&mut self, life: Life, leases: &[Lease], ttl: Duration) {
+        if leases.is_empty() {
+            return;
+        }
+        self.history.note(Event::Granted {
+            life,
+            partitions: leases.len() as u32,
+        });
+        let expires_at = Instant::now() + ttl;
+        for lease in leases {
+            if let Some(other) = self.granted(lease.partition)
+                && self.wrong.keeps_leases()
+            {
+                self.violate(
+                    Invariant::Exclusive,
+                    format!(
+                        "partition {} was granted to relay run {life} while {} owned it",
+                        lease.partition, other.life
+                    ),
+                );
+            }
+            self.excuse_unsettled(life, lease.partition);
+            // What it gave back may have come back to it, although the store did not hear of that, and the lease ran out.
+            self.excuse_unsettleable(life, lease.partition);
+            self.leave_to(life, lease.partition);
+            self.end_repeats(lease.partition);
+            self.acquired_by[usize::from(lease.partition)] = Some(life);
+            self.leases[usize::from(lease.partition)] = Some(Granted {
+                life,
+                epoch: lease.epoch,
+                expires_at,
+            });
+        }
+    }
+
+    /// A verdict lives as long as its lease: what was accepted without an answer is not repeated under a new one.
+    fn end_repeats(&mut self, partition: u16) {
+        let of_partition = |account: &&mut Account| account.draft.partition == partition;
+        for account in self.messages.iter_mut().filter(of_partition) {
+            let (permanent, unclassified) = account.faults;
+            let repeated = account.attempts.saturating_sub(permanent + unclassified);
+            account.may_repeat = account.may_repeat.min(repeated);
+            account.may_die_again = false;
+        }
+    }
+
+    /// What others had confirmed and could not settle in time is sent once more by the new owner.
+    fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
+        for (life, account) in (0..).zip(&mut self.lives) {
+            account.confirmed.retain(|no| {
+                let message = &mut self.messages[*no as usize];
+                let is_excused = life != new_owner && message.draft.partition == partition;
+                message.excuses += u32::from(is_excused);
+                !is_excused
+            });
+        }
+    }
+
+    /// What a relay had confirmed and could not settle is sent once more by whoever has the partition next, itself included. If it could, it has to.
+    fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
+        let account = &mut self.lives[life as usize];
+        if account.settles_in_vain {
+            account.confirmed.retain(|no| {
+                let message = &mut self.messages[*no as usize];
+                let is_excused = message.draft.partition == partition;
+                message.excuses += u32::from(is_excused);
+                !is_excused
+            });
+        }
+    }
+
+    pub(in super::super) fn renewed(&mut self, life: Life, asked: &[Lease], kept: &[Lease], ttl: Duration) {
+        let lost = asked.len().saturating_sub(kept.len()) as u32;
+        self.history.note(Event::Renewed {
+            life,
+            partitions: kept.len() as u32,
+            lost,
+        });
+        for lease in kept {
+            let owned = self.holds(lease.partition, lease.epoch) || !self.wrong.keeps_leases();
+            self.demand(Invariant::Exclusive, owned, || {
+                format!(
+                    "relay run {life} renewed partition {} that it did not hold",
+                    lease.partition
+                )
+            });
+            if let Some(granted) = &mut self.leases[usize::from(lease.partition)] {
+                granted.expires_at = Instant::now() + ttl;
+            }
+        }
+    }
+
+    pub(in super::super) fn released(&mut self, life: Life, leases: &[Lease]) {
+        self.history.note(Event::Released {
+            life,
+            partitions: leases.len() as u32,
+        });
+        for lease in leases {
+            if self.holds(lease.partition, lease.epoch) {
+                self.leases[usize::from(lease.partition)] = None;
+            }
+            self.excuse_unsettleable(life, lease.partition);
+        }
+    }
+
+    pub(in super::super) fn left(&mut self, life: Life) {
+        self.history.note(Event::Left { life });
+        for lease in &mut self.leases {
+            *lease = lease.filter(|granted| granted.life != life);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What the judge demands of those who do not run for ever: drains, reconciling, and purges.
+//!
+//! Invariant: what is due, lost or old enough is known from its own books. Absent here: relays that run until they are stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use outbox_core::message::MessageId;
+use tokio::time::Instant;
+
+use super::Checker;
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, Life, MessageNo};
+
+/// Beyond this, one reconciling reads several pages, and only each of them is in order.
+const PAGE: usize = 1000;
+
+/// What a drain has to bring out.
+#[derive(Debug)]
+pub(super) struct Drain {
+    due: Vec<MessageNo>,
+}
+
+/// What one reconciling has seen and done.
+#[derive(Debug, Default)]
+pub(super) struct Reconciling {
+    /// What it was told is on the stream.
+    listed: BTreeSet<MessageNo>,
+    /// The last number that it sent of each aggregate.
+    sent: BTreeMap<u32, u64>,
+}
+
+impl Checker {
+    // Drains.
+
+    /// `due` may be published now, and nobody else owns their partitions.
+    pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
+        for no in &due {
+            // Whoever had it before does not count.
+            self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
+        }
+        self.lives[life as usize].drains = Some(Drain { due });
+    }
+
+    /// What others take over meanwhile is theirs, and may be blocked when it comes back.
+    pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
+        for (life, account) in (0..).zip(&mut self.lives) {
+            if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
+                due.retain(|no| self.messages[*no as usize].draft.partition != partition);
+            }
+        }
+    }
+
+    /// It says that it brought out everything.
+    pub(in super::super) fn drained(&mut self, life: Life) {
+        let Some(Drain { due }) = self.lives[life as usize].drains.take() else {
+            return;
+        };
+        let left = due.into_iter().find(|no| {
+            let account = self.account(*no);
+            let owner = self.acquired_by[usize::from(account.draft.partition)];
+            owner == Some(life) && account.settled_at.is_none()
+        });
+        self.demand(Invariant::Progress, left.is_none(), || {
+            format!("relay run {life} drained its partitions and left message {left:?}, which was due")
+        });
+    }
+
+    // Reconciling.
+
+    pub(in super::super) fn reconciles(&mut self, life: Life) {
+        self.lives[life as usize].reconciles = Some(Reconciling::default());
+    }
+
+    /// It is told what is on the stream; returns the ids.
+    pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
+        let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
+        let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
+        if let Some(reconciling) = &mut self.lives[life as usize].reconciles {
+            reconciling.listed = listed;
+        }
+        ids
+    }
+
+    /// It sends what it takes for lost.
+    pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
+        let account = &self.messages[no as usize];
+        let (settled, aggregate) = (account.settled_at.is_some(), account.draft.aggregate);
+        let sequence = account.sequence.filter(|_| self.messages.len() <= PAGE);
+        let Some(reconciling) = &mut self.lives[life as usize].reconciles else {
+            return;
+        };
+        let was_there = reconciling.listed.contains(&no);
+        let last = sequence.and_then(|sequence| reconciling.sent.insert(aggregate, sequence));
+        self.demand(Invariant::Duplicates, settled && !was_there, || {
+            format!("reconciling sent message {no}; settled as published: {settled}, on the stream before: {was_there}")
+        });
+        self.demand(
+            Invariant::Order,
+            last.is_none_or(|last| Some(last) < sequence),
+            || format!("reconciling sent message {no} of aggregate {aggregate} behind a later one"),
+        );
+    }
+
+    /// Messages that were settled as published, can be read from the outbox, and are not on the stream.
+    pub(in super::super) fn missing(&self) -> u64 {
+        let is_missing = |account: &&super::Account| {
+            account.settled_at.is_some() && account.copies == 0 && !account.purged
+        };
+        self.messages.iter().filter(is_missing).count() as u64
+    }
+
+    // Purges.
+
+    /// These rows are gone, purged because they were older than that.
+    pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
+        for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {
+            self.history.note(Event::Purged { no });
+            let account = self.account_mut(no);
+            account.purged = true;
+            let settled_at = account.settled_at;
+            let is_old = settled_at.is_some_and(|at| Instant::now() > at + older_than);
+            self.demand(Invariant::NoLoss, is_old, || {
+                format!("message {no} was purged, settled as published at {settled_at:?}")
+            });
+        }
+    }
+}

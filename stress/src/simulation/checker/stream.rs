@@ -1,0 +1,122 @@
+//! The judge's own account of the stream: what is on it, what the broker remembers, and in which order it came.
+//!
+//! Invariant: it follows what the broker did, by stream sequence. Absent here: who sent it.
+
+use std::collections::HashSet;
+
+use outbox_core::publisher::{FailureClass, Receipt};
+use outbox_core::relay::PoisonPolicy;
+use time::OffsetDateTime;
+
+use super::{Checker, Poison};
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, MessageNo};
+
+impl Checker {
+    /// The broker refuses the message for its own fault, if it has one.
+    pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
+        let goes_on = self.on_poison == PoisonPolicy::Continue;
+        let original = self.account(no).draft.copy_of.unwrap_or(no);
+        let class = match &mut self.account_mut(original).draft.poison {
+            Poison::Permanent => FailureClass::Permanent,
+            Poison::Unclassified(left @ 1..) => {
+                *left -= 1;
+                FailureClass::Unclassified
+            }
+            _ => return None,
+        };
+        let attempts_max = self.attempts_max;
+        let account = self.account_mut(no);
+        match class {
+            FailureClass::Permanent => account.faults.0 += 1,
+            _ => account.faults.1 += 1,
+        }
+        // It may be dead-lettered for this; before that, nothing overtakes it.
+        let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
+        account.free |= goes_on && is_last;
+        Some(class)
+    }
+
+    /// The stream takes a message, with this stream sequence if it is none that the broker remembers.
+    pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
+        let Receipt {
+            stream_sequence,
+            duplicate,
+        } = receipt;
+        self.history.note(Event::Stored { no, duplicate });
+        if duplicate {
+            return;
+        }
+        self.stream.insert(stream_sequence, no);
+        let account = self.account_mut(no);
+        account.copies += 1;
+        let known = account.remembered.replace(stream_sequence);
+        let first = !std::mem::replace(&mut account.appeared, true);
+        let early = account.draft.available_at.is_some_and(|at| now < at);
+        self.demand(Invariant::Duplicates, known.is_none(), || {
+            format!("message {no} is on the stream once more, and the broker forgot nothing of it")
+        });
+        self.demand(Invariant::Order, !early, || {
+            format!("message {no} was published before its time")
+        });
+        if first {
+            self.check_order(no);
+        }
+    }
+
+    /// Everything that must come before it is on the log.
+    fn check_order(&mut self, no: MessageNo) {
+        let account = self.account(no);
+        if account.free || !account.draft.sequenced {
+            return;
+        }
+        let missing = self.order.get(&account.draft.aggregate).and_then(|order| {
+            let earlier = order.iter().take_while(|other| **other != no);
+            earlier.copied().find(|no_of_other| {
+                let (no_of_other, other) = (*no_of_other, self.account(*no_of_other));
+                // A copy stands behind what was recorded before it; what was recorded and not committed yet need not wait for it.
+                let is_behind = account.draft.copy_of.is_some()
+                    || other.draft.copy_of.is_none()
+                    || no_of_other < account.draft.known;
+                is_behind && !other.appeared && !other.free
+            })
+        });
+        if let Some(missing) = missing {
+            let aggregate = account.draft.aggregate;
+            self.violate(
+                Invariant::Order,
+                format!("message {no} of aggregate {aggregate} appeared before message {missing}"),
+            );
+        }
+    }
+
+    /// The broker forgets the ids of what it has.
+    pub(in super::super) fn forgot(&mut self) {
+        for account in &mut self.messages {
+            account.remembered = None;
+        }
+    }
+
+    /// Stream sequences of what is on the stream.
+    pub(in super::super) fn stream_sequences(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.stream.keys().copied()
+    }
+
+    /// The stream has lost what was there, with its ids or without.
+    pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.has_lost |= !stream_sequences.is_empty();
+        // In the order of the stream, not of the set: it is part of the history.
+        let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
+        stream_sequences.sort_unstable();
+        for stream_sequence in stream_sequences {
+            if let Some(no) = self.stream.remove(&stream_sequence) {
+                self.history.note(Event::Lost { no });
+                let account = self.account_mut(no);
+                account.copies -= 1;
+                account.remembered = account
+                    .remembered
+                    .filter(|known| *known != stream_sequence || !forgets_ids);
+            }
+        }
+    }
+}

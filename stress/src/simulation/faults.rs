@@ -1,0 +1,112 @@
+//! What goes wrong with store and broker as a whole, or for single relays: outages, refusals, forgetting and losing.
+//!
+//! Invariant: it ends with the calm, but for one relay that stays cut off; what single calls suffer is drawn where they are made. Absent here: relays and
+//! writers.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::broker::refusal;
+use super::history::Event;
+use super::plan::{self, Cut};
+use super::world::{Shared, World};
+
+pub(super) async fn change(world: Arc<World>, every: Duration) {
+    loop {
+        let (pause, lasts, kind) = {
+            let rng = &mut world.shared().rng;
+            let pause = every.mul_f64(rng.f64() * 2.0);
+            (pause, plan::ms(rng, 20..=1200), rng.u8(0..8))
+        };
+        sleep(pause).await;
+        let end = (Instant::now() + lasts).min(world.calm_at);
+        if world.shared().is_calm {
+            return;
+        }
+        match kind {
+            0 => {
+                note(&world, "store down");
+                world.shared().store_is_down = true;
+                sleep_until(end).await;
+                world.shared().store_is_down = false;
+                note(&world, "store up");
+            }
+            1 => {
+                note(&world, "broker down");
+                world.shared().broker_is_down = true;
+                sleep_until(end).await;
+                world.shared().broker_is_down = false;
+                note(&world, "broker up");
+            }
+            2 => {
+                note(&world, "broker refuses");
+                let class = refusal(&mut world.shared().rng);
+                world.shared().broker_refuses = Some(class);
+                sleep_until(end).await;
+                world.shared().broker_refuses = None;
+                note(&world, "broker accepts");
+            }
+            3 => {
+                note(&world, "both down");
+                world.shared().broker_is_down = true;
+                world.shared().store_is_down = true;
+                sleep_until(end).await;
+                let mut shared = world.shared();
+                shared.broker_is_down = false;
+                shared.store_is_down = false;
+            }
+            4 if world.plan.loses => lose(&world),
+            5 if world.plan.forgets => {
+                note(&world, "broker forgets");
+                world.broker.forget_ids();
+                world.shared().checker.forgot();
+            }
+            6 | 7 => cut_off_until(&world, end).await,
+            _ => {}
+        }
+    }
+}
+
+/// The first relay is cut off, for good.
+pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
+    sleep(from).await;
+    let mut shared = world.shared();
+    shared.cut_off.insert(0, cut);
+    shared.checker.history.note(Event::CutOff { relay: 0 });
+}
+
+/// Another relay is cut off, for a while.
+async fn cut_off_until(world: &World, end: Instant) {
+    let relay = {
+        let mut shared = world.shared();
+        let relay = shared.rng.u32(1..=world.plan.relays);
+        let cut = Cut::draw(&mut shared.rng);
+        shared.cut_off.insert(relay, cut);
+        shared.checker.history.note(Event::CutOff { relay });
+        relay
+    };
+    sleep_until(end).await;
+    world.shared().cut_off.remove(&relay);
+    note(world, "reaches all again");
+}
+
+/// The stream loses its end, as with the power; or a part of what it has is deleted, which leaves the ids.
+fn lose(world: &World) {
+    let mut shared = world.shared();
+    let Shared { rng, checker, .. } = &mut *shared;
+    let is_tail = rng.bool();
+    let stream_sequences: HashSet<u64> = if is_tail {
+        checker.stream_sequences().rev().take(rng.usize(1..=20)).collect()
+    } else {
+        checker.stream_sequences().filter(|_| rng.u8(..) < 30).collect()
+    };
+    world.broker.lose_stream_sequences(&stream_sequences, is_tail);
+    checker.lost(&stream_sequences, is_tail);
+}
+
+fn note(world: &World, what: &'static str) {
+    world.shared().checker.history.note(Event::Fault { what });
+}

@@ -1,0 +1,160 @@
+//! What happened in a simulated world, in its order.
+//!
+//! Invariant: an entry names messages, relays and aggregates by small numbers, never by their random ids, so that the same seed gives the same
+//! history and the same digest. Absent here: judging it; see [`checker`](super::checker).
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use outbox_core::publisher::FailureClass;
+use tokio::time::Instant;
+
+/// A message, by the order of commits. Replayed copies have numbers of their own.
+pub(super) type MessageNo = u32;
+/// One run of a relay, by the order of starts.
+pub(super) type Life = u32;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    Committed {
+        no: MessageNo,
+        aggregate: u32,
+        sequence: Option<u64>,
+        delayed: bool,
+        poison: bool,
+    },
+    RolledBack {
+        messages: u32,
+    },
+    Started {
+        life: Life,
+        relay: u32,
+    },
+    Ended {
+        life: Life,
+        how: &'static str,
+    },
+    Paused {
+        life: Life,
+        for_ms: u64,
+    },
+    Resumed {
+        life: Life,
+    },
+    Granted {
+        life: Life,
+        partitions: u32,
+    },
+    Renewed {
+        life: Life,
+        partitions: u32,
+        lost: u32,
+    },
+    Released {
+        life: Life,
+        partitions: u32,
+    },
+    Left {
+        life: Life,
+    },
+    Fetched {
+        life: Life,
+        blocked: bool,
+        due: Vec<MessageNo>,
+        waits: Vec<MessageNo>,
+    },
+    Sent {
+        life: Life,
+        no: MessageNo,
+    },
+    GaveUpWaiting {
+        life: Life,
+        no: MessageNo,
+    },
+    Stored {
+        no: MessageNo,
+        duplicate: bool,
+    },
+    Confirmed {
+        life: Life,
+        no: MessageNo,
+    },
+    Failed {
+        life: Life,
+        no: MessageNo,
+        class: FailureClass,
+    },
+    Settled {
+        life: Life,
+        no: MessageNo,
+        verdict: &'static str,
+        accepted: bool,
+    },
+    StoreFailed {
+        life: Life,
+        call: &'static str,
+    },
+    /// It will never be answered.
+    Unanswered {
+        life: Life,
+        call: &'static str,
+    },
+    AnswerLost {
+        life: Life,
+        call: &'static str,
+    },
+    Fault {
+        what: &'static str,
+    },
+    /// A relay is cut off from something.
+    CutOff {
+        relay: u32,
+    },
+    /// The stream has it no more.
+    Lost {
+        no: MessageNo,
+    },
+    Purged {
+        no: MessageNo,
+    },
+    Operator {
+        what: &'static str,
+        no: MessageNo,
+    },
+    Phase {
+        name: &'static str,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct History {
+    started: Instant,
+    events: Vec<(Duration, Event)>,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            events: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, event: Event) {
+        self.events.push((self.started.elapsed(), event));
+    }
+
+    /// Equal for equal histories.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.events.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The last lines, for people.
+    pub(super) fn tail(&self, lines: usize) -> Vec<String> {
+        let from = self.events.len().saturating_sub(lines);
+        let line = |(at, event): &(Duration, Event)| format!("{:>9.3} {event:?}", at.as_secs_f64());
+        self.events[from..].iter().map(line).collect()
+    }
+}

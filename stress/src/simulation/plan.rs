@@ -1,0 +1,259 @@
+//! What kind of world a seed makes: its size, its settings and how many faults it has.
+//!
+//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that what one
+//! fault hides another world shows.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use fastrand::Rng;
+use outbox_core::publisher::FailureClass;
+use outbox_core::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
+use outbox_core::retry::Backoff;
+
+use super::broker::refusal;
+
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) relays: u32,
+    pub(super) writers: u32,
+    pub(super) aggregates: u32,
+    /// Transactions of each writer.
+    pub(super) transactions: u32,
+    pub(super) events_max: u32,
+    /// How long the faults last.
+    pub(super) chaos: Duration,
+    pub(super) lease_ttl: Duration,
+    /// How long relays wait for the store.
+    pub(super) store_timeout: Duration,
+    pub(super) backoff: Backoff,
+    pub(super) policy: EventPolicy,
+    pub(super) retention: Retention,
+    /// Commits wake no relay, as in another process.
+    pub(super) writers_are_remote: bool,
+    pub(super) store: StorePlan,
+    pub(super) broker: BrokerPlan,
+    pub(super) writer: WriterPlan,
+    pub(super) crashes: CrashPlan,
+    /// Time between two changes of the faults; `None` if they never change.
+    pub(super) faults_every: Option<Duration>,
+    /// From when on the first relay is cut off, and from what: to the end, also when everything else is well again.
+    pub(super) cut_off: Option<(Duration, Cut)>,
+    /// The broker may forget the ids it has seen.
+    pub(super) forgets: bool,
+    /// The stream may lose what it has confirmed.
+    pub(super) loses: bool,
+    /// Time between two attempts to publish again what was lost.
+    pub(super) reconcile_every: Option<Duration>,
+    /// How often a relay drains and ends, instead of running until it is stopped.
+    pub(super) drains: f64,
+    pub(super) operator_every: Option<Duration>,
+    /// In the end dead letters are skipped rather than retried.
+    pub(super) skips_in_the_end: bool,
+}
+
+/// Probabilities are per call.
+#[derive(Debug, Clone)]
+pub(super) struct StorePlan {
+    pub(super) latency_max: Duration,
+    pub(super) fails: f64,
+    pub(super) loses_answer: f64,
+    pub(super) is_slow: f64,
+    pub(super) never_answers: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct BrokerPlan {
+    pub(super) latency_max: Duration,
+    /// How long a publisher waits for a confirmation.
+    pub(super) timeout: Duration,
+    pub(super) loses_ack: f64,
+    pub(super) is_late: f64,
+    pub(super) ghosts: f64,
+    pub(super) vanishes: f64,
+    pub(super) refuses: f64,
+}
+
+/// Probabilities are per transaction or message.
+#[derive(Debug, Clone)]
+pub(super) struct WriterPlan {
+    pub(super) rolls_back: f64,
+    pub(super) delayed: f64,
+    pub(super) unsequenced: f64,
+    pub(super) poison: f64,
+}
+
+/// What a single relay does not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The broker says nothing.
+    Broker,
+    /// The broker answers questions, and says nothing to messages.
+    Messages,
+    /// The broker answers questions, and takes no message.
+    Refusals(FailureClass),
+    /// No call of the store is answered.
+    Store,
+    /// One kind of call is not.
+    Call(&'static str),
+}
+
+impl Cut {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        match rng.u8(0..6) {
+            0 => Self::Broker,
+            1 => Self::Messages,
+            2 => Self::Refusals(refusal(rng)),
+            3 => Self::Store,
+            4 => Self::Call("fetch"),
+            _ => Self::Call("settle"),
+        }
+    }
+}
+
+/// Weights of how a relay's run goes on.
+#[derive(Debug, Clone)]
+pub(super) struct CrashPlan {
+    pub(super) crash: f64,
+    pub(super) pause: f64,
+    pub(super) stop: f64,
+}
+
+pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(rng.u64(range))
+}
+
+/// With this probability.
+pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
+    probability > 0.0 && rng.f64() < probability
+}
+
+impl Plan {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let is_fair = chance(rng, 0.05);
+        let is_crowded = chance(rng, 0.01);
+        let mut bad = |likely: f64, max: f64| {
+            let is_on = chance(rng, likely) && !is_fair;
+            if is_on { rng.f64() * max } else { 0.0 }
+        };
+        let crashes = CrashPlan {
+            crash: bad(0.7, 1.0),
+            pause: bad(0.5, 1.0),
+            stop: bad(0.5, 0.7),
+        };
+        let store_faults = [bad(0.4, 0.08), bad(0.4, 0.08), bad(0.3, 0.03), bad(0.3, 0.03)];
+        let broker_faults = [
+            bad(0.4, 0.15),
+            bad(0.3, 0.1),
+            bad(0.4, 0.15),
+            bad(0.3, 0.1),
+            bad(0.3, 0.2),
+        ];
+        let writer = WriterPlan {
+            rolls_back: bad(0.5, 0.3),
+            delayed: bad(0.4, 0.3),
+            unsequenced: bad(0.3, 0.4),
+            poison: bad(0.5, 0.15),
+        };
+        let faults_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
+        let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
+        let is_cut_off = bad(0.4, 1.0) > 0.0;
+        let forgets = bad(0.2, 1.0) > 0.0;
+        let loses = bad(0.3, 1.0) > 0.0;
+        let reconcile_every = (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500));
+        let drains = bad(0.2, 1.0);
+        let retention = match rng.u8(0..5) {
+            0 | 1 => Retention::Keep,
+            2 => Retention::KeepFor(ms(rng, 100..=3000)),
+            // Nothing is left to publish again.
+            _ if loses => Retention::Keep,
+            _ => Retention::Delete,
+        };
+        let latency = |rng: &mut Rng| Duration::from_micros(1 << rng.u64(0..=13));
+        let policy = EventPolicy::default()
+            .attempts_max(rng.u32(1..=4))
+            .on_poison(if rng.bool() {
+                PoisonPolicy::HaltAggregate
+            } else {
+                PoisonPolicy::Continue
+            })
+            .backoff(Backoff {
+                min: ms(rng, 5..=50),
+                max: ms(rng, 50..=500),
+            });
+        let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
+        let chaos = ms(rng, 1000..=3000);
+        // Somebody must be left to do its work.
+        let cut_off = (is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
+        Self {
+            relays,
+            writers: rng.u32(1..=3),
+            aggregates: if is_crowded { 2 } else { rng.u32(3..=12) },
+            transactions: rng.u32(2..=8),
+            events_max: if is_crowded { 150 } else { rng.u32(1..=5) },
+            chaos,
+            lease_ttl: ms(rng, 300..=900),
+            store_timeout: ms(rng, 100..=2000),
+            backoff: Backoff {
+                min: ms(rng, 5..=50),
+                max: ms(rng, 50..=400),
+            },
+            policy,
+            retention,
+            writers_are_remote: rng.bool(),
+            store: StorePlan {
+                latency_max: latency(rng),
+                fails: store_faults[0],
+                loses_answer: store_faults[1],
+                is_slow: store_faults[2],
+                never_answers: store_faults[3],
+            },
+            broker: BrokerPlan {
+                latency_max: latency(rng),
+                timeout: ms(rng, 20..=800),
+                loses_ack: broker_faults[0],
+                is_late: broker_faults[1],
+                ghosts: broker_faults[2],
+                vanishes: broker_faults[3],
+                refuses: broker_faults[4],
+            },
+            writer,
+            crashes,
+            faults_every,
+            cut_off,
+            forgets,
+            loses,
+            reconcile_every,
+            drains,
+            operator_every,
+            skips_in_the_end: rng.bool(),
+        }
+    }
+
+    /// The settings of one run of a relay.
+    pub(super) fn config(&self, rng: &mut Rng) -> RelayConfig {
+        let batch = if self.events_max > 100 {
+            rng.u32(200..=500)
+        } else {
+            1 << rng.u32(0..=6)
+        };
+        let poll_max = ms(rng, 20..=300);
+        RelayConfig::default()
+            .lease_ttl(self.lease_ttl)
+            .store_timeout(self.store_timeout)
+            .batch(NonZeroU32::new(batch).unwrap_or(NonZeroU32::MIN))
+            .buffer_bytes(if chance(rng, 0.2) { 200 } else { 1 << 20 })
+            .window(1 << rng.usize(0..=5))
+            .poll_min(ms(rng, 5..=20))
+            .poll_max(poll_max)
+            .backoff(self.backoff)
+            .policy(self.policy.clone())
+            .retention(match self.retention {
+                // No relay accepts what a world keeps; see the store's `purge`.
+                Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
+                retention => retention,
+            })
+            .shutdown_timeout(ms(rng, 0..=1000))
+            .seed(Some(rng.u64(..)))
+    }
+}

@@ -1,0 +1,364 @@
+//! The store as a relay of the simulation reaches it: through a network that delays, fails, loses answers and delivers late.
+//!
+//! Invariant: the work of a call is one step, done at the call's arrival, when the checker takes note of it; a call whose caller is gone may still
+//! arrive. Absent here: what the store does; see [`Backend`](super::wrong::Backend).
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::message::{Aggregate, Message, MessageId};
+use outbox_core::relay::Retention;
+use outbox_core::store::{
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+};
+use time::OffsetDateTime;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::history::{Event, Life};
+use super::plan::{self, Cut};
+use super::world::{Shared, World, spawn_unless_dropped};
+use super::{maintenance, wrong};
+
+#[derive(Debug, Clone)]
+pub(super) struct SimStore {
+    pub(super) world: Arc<World>,
+    pub(super) life: Life,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy)]
+struct CallFault {
+    before: Duration,
+    after: Duration,
+    end: End,
+    /// Arrives even if nobody waits any more.
+    survives: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Answered,
+    /// Nothing is done.
+    Failed,
+    /// The work is done, and nobody hears of it.
+    AnswerLost,
+    /// Done or not, nothing is ever heard of it.
+    Silent {
+        arrives: bool,
+    },
+}
+
+impl CallFault {
+    fn draw(shared: &mut Shared, world: &World) -> Self {
+        let plan = &world.plan.store;
+        let (is_bad, rng) = (!shared.is_calm, &mut shared.rng);
+        let mut latency = || {
+            if rng.bool() {
+                return Duration::ZERO;
+            }
+            let max = plan.latency_max.as_micros() as u64;
+            Duration::from_micros(rng.u64(0..=max))
+        };
+        let (mut before, mut after) = (latency(), latency());
+        let mut end = End::Answered;
+        if is_bad {
+            if plan::chance(rng, plan.is_slow) {
+                let slow = plan::ms(rng, 50..=1500);
+                *(if rng.bool() { &mut before } else { &mut after }) += slow;
+            }
+            if plan::chance(rng, plan.fails) {
+                end = End::Failed;
+            } else if plan::chance(rng, plan.loses_answer) {
+                end = End::AnswerLost;
+            } else if plan::chance(rng, plan.never_answers) {
+                end = End::Silent { arrives: rng.bool() };
+            }
+        }
+        Self {
+            before,
+            after,
+            end,
+            survives: rng.bool(),
+        }
+    }
+}
+
+fn failed(context: &'static str) -> StoreError {
+    StoreError::Database {
+        context,
+        source: Box::from("simulated fault"),
+    }
+}
+
+async fn travel_back(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+impl SimStore {
+    /// Makes a call; `work` is done when it arrives, if it does, and hears whether the caller will be told.
+    async fn call<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (world, life) = (self.world.clone(), self.life);
+        let bound = world.plan.store_timeout;
+        // What comes later than the relay waits for is done, and nobody hears of it. The clock rounds each way up.
+        let in_time = move |fault: CallFault| fault.before + fault.after + Duration::from_millis(4) < bound;
+        let fault = {
+            let mut shared = world.shared();
+            let mut fault = CallFault::draw(&mut shared, &world);
+            if let Some(Cut::Store) = shared.cut_of(life) {
+                fault.end = End::Silent { arrives: false };
+            }
+            if shared.cut_of(life) == Some(Cut::Call(name)) {
+                fault.end = End::Silent {
+                    arrives: shared.rng.bool(),
+                };
+            }
+            if name == "settle" {
+                shared
+                    .checker
+                    .settling(life, fault.end == End::Answered && in_time(fault));
+            }
+            fault
+        };
+        if fault.end == (End::Silent { arrives: false }) {
+            let unanswered = Event::Unanswered { life, call: name };
+            world.shared().checker.history.note(unanswered);
+            return std::future::pending().await;
+        }
+        let arrive = move |world: &World| {
+            let mut shared = world.shared();
+            let end = if shared.store_is_down {
+                End::Failed
+            } else {
+                fault.end
+            };
+            if end == End::Failed {
+                if name == "settle" {
+                    shared.checker.settling(life, false);
+                }
+                shared
+                    .checker
+                    .history
+                    .note(Event::StoreFailed { life, call: name });
+                return Err(failed(name));
+            }
+            let result = work(world, &mut shared, end == End::Answered && in_time(fault))?;
+            if end == End::Answered {
+                return Ok(result);
+            }
+            shared
+                .checker
+                .history
+                .note(Event::AnswerLost { life, call: name });
+            Err(failed(name))
+        };
+        let result = if fault.before.is_zero() {
+            let result = arrive(&self.world);
+            travel_back(fault.after).await;
+            result
+        } else {
+            let (answer, answered) = oneshot::channel();
+            // The answer travels by itself: whoever stands still meanwhile finds it when going on.
+            let travel = async move {
+                sleep(fault.before).await;
+                let result = arrive(&world);
+                travel_back(fault.after).await;
+                // Whoever waited may be gone.
+                let _ = answer.send(result);
+            };
+            let _guard = spawn_unless_dropped(travel, fault.survives);
+            answered.await.unwrap_or_else(|_| Err(failed(name)))
+        };
+        if let End::Silent { .. } = fault.end {
+            return std::future::pending().await;
+        }
+        result
+    }
+
+    fn note_fetched(shared: &mut Shared, world: &World, life: Life, is_blocked: bool, fetched: &Fetched) {
+        let row_ids = fetched.due.iter().map(|row| row.row_id);
+        for row_id in row_ids.chain(fetched.waits.iter().map(|wait| wait.row_id)) {
+            if !shared.checker.knows_row(row_id)
+                && let Some(id) = world.store.id_of(row_id)
+            {
+                shared.checker.learn_row(row_id, id);
+            }
+        }
+        let due: Vec<_> = fetched.due.iter().map(|row| row.row_id).collect();
+        let waits: Vec<_> = fetched.waits.iter().map(|wait| wait.row_id).collect();
+        shared.checker.fetched(life, is_blocked, &due, &waits);
+    }
+}
+
+impl OutboxStore for SimStore {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        self.call("preflight", |_, _, _| Ok(Vec::new())).await
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        self.call("announce", move |_, shared, _| {
+            shared.backend.announce(owner, ttl, fitness)
+        })
+        .await
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        let life = self.life;
+        self.call("acquire", move |_, shared, _| {
+            let leases = shared.backend.acquire(owner, ttl, max)?;
+            let ttl = shared.wrong.ttl(ttl);
+            shared.checker.acquired(life, &leases, ttl);
+            Ok(leases)
+        })
+        .await
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        let (life, leases) = (self.life, leases.to_vec());
+        self.call("renew", move |_, shared, _| {
+            let kept = shared.backend.renew(owner, &leases, ttl)?;
+            let ttl = shared.wrong.ttl(ttl);
+            shared.checker.renewed(life, &leases, &kept, ttl);
+            Ok(kept)
+        })
+        .await
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        let (life, leases) = (self.life, leases.to_vec());
+        self.call("release", move |_, shared, _| {
+            shared.backend.release(owner, &leases)?;
+            shared.checker.released(life, &leases);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        let life = self.life;
+        self.call("leave", move |_, shared, _| {
+            shared.backend.leave(owner)?;
+            shared.checker.left(life);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let life = self.life;
+        let (limit, bytes) = (request.limit, request.bytes);
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
+        self.call("fetch", move |world, shared, _| {
+            let request = FetchRequest {
+                leases: &leases,
+                limit,
+                bytes,
+                in_flight: &in_flight,
+            };
+            let fetched = shared.backend.fetch(life, request)?;
+            Self::note_fetched(shared, world, life, false, &fetched);
+            Ok(fetched)
+        })
+        .await
+    }
+
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        let life = self.life;
+        let (limit, bytes, per_aggregate) = (request.limit, request.bytes, request.per_aggregate);
+        let (leases, in_flight) = (request.leases.to_vec(), request.in_flight.to_vec());
+        let excluding: Vec<Aggregate> = request.excluding.to_vec();
+        self.call("fetch waiting", move |world, shared, _| {
+            let request = WaitingRequest {
+                leases: &leases,
+                limit,
+                per_aggregate,
+                bytes,
+                in_flight: &in_flight,
+                excluding: &excluding,
+            };
+            let fetched = shared.backend.fetch_waiting(life, request)?;
+            Self::note_fetched(shared, world, life, true, &fetched);
+            Ok(fetched)
+        })
+        .await
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let (life, leases, settlements) = (self.life, leases.to_vec(), settlements.to_vec());
+        let settled = self.call("settle", move |_, shared, answered| {
+            let accepted = shared.backend.settle(&leases, &settlements)?;
+            shared
+                .checker
+                .settled(life, &leases, &settlements, accepted, answered);
+            Ok(accepted)
+        });
+        let accepted = settled.await?;
+        // Only now: a relay may let go of its verdicts while the answer is on its way.
+        self.world.shared().checker.settlement_heard(life);
+        Ok(accepted)
+    }
+
+    /// A world lasts for seconds, so what is kept for an hour is old after as much as the plan says.
+    async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
+        if let Retention::KeepFor(time) = self.world.plan.retention {
+            request.older_than = time;
+        }
+        self.call("purge", move |world, shared, _| {
+            maintenance::purge_once(world, shared, request)
+        })
+        .await
+    }
+
+    /// Whether it is called depends on features: it disturbs nothing.
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        wrong::now(self.world.store.backlog())
+    }
+}
+
+/// Operators of the simulation act in one step; only whoever reconciles reads through the network.
+impl OutboxAdmin for SimStore {
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
+        wrong::now(self.world.store.list(selection, limit))
+    }
+
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.retry(selection))
+    }
+
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.skip(selection))
+    }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.replay(selection))
+    }
+
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        wrong::now(self.world.store.blocked(limit))
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        wrong::now(self.world.store.resume(aggregate))
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        self.call("published", move |world, _, _| {
+            wrong::now(world.store.published(recorded_from, recorded_until, after, limit))
+        })
+        .await
+    }
+}

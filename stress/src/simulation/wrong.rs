@@ -1,0 +1,359 @@
+//! Mistakes that real relays made, planted between the relay and its surroundings: the test of the simulation.
+//!
+//! Each stands for a design that was found in the field and that this one avoids. Invariant: [`Wrong::None`] changes nothing. Absent here: the
+//! expectations; they are in the tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::message::PARTITIONS;
+use outbox_core::publisher::FailureClass;
+use outbox_core::store::{
+    FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
+    Settlement, StoreError, Verdict, WaitingRequest,
+};
+use outbox_core::testing::MemoryStore;
+use tokio::time::Instant;
+
+use super::history::Life;
+
+/// A planted mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wrong {
+    /// Nothing is wrong.
+    None,
+    /// Relays own no partitions; each fetch takes rows that no other relay has taken, as `SKIP LOCKED` on rows does.
+    SkipLockedRows,
+    /// Rows are marked as published when they are fetched, before they are sent.
+    MarkBeforePublish,
+    /// Verdicts are accepted under any epoch.
+    NoEpochCheck,
+    /// A failed message waits by itself, and its successors go on.
+    PerRowBackoff,
+    /// Whatever the broker does counts as the message's fault.
+    AttemptsBurntByOutages,
+    /// The relay remembers how far it came, and looks only behind that.
+    CursorInsteadOfState,
+    /// Leases run out earlier than the relay was told.
+    LeasesRunOutEarly,
+    /// What a delayed message holds back goes on.
+    OvertakesDelayed,
+    /// Whatever is old is purged, also what was not published yet.
+    PurgesUnpublished,
+    /// Whatever is old is purged, also dead letters.
+    PurgesDeadLetters,
+    /// Relays keep it to themselves that they cannot do their work.
+    HidesAilments,
+    /// Reconciling takes for stored what was once confirmed.
+    TrustsConfirmations,
+}
+
+impl Wrong {
+    /// All mistakes.
+    pub const ALL: [Self; 12] = [
+        Self::SkipLockedRows,
+        Self::MarkBeforePublish,
+        Self::NoEpochCheck,
+        Self::PerRowBackoff,
+        Self::AttemptsBurntByOutages,
+        Self::CursorInsteadOfState,
+        Self::LeasesRunOutEarly,
+        Self::OvertakesDelayed,
+        Self::PurgesUnpublished,
+        Self::PurgesDeadLetters,
+        Self::HidesAilments,
+        Self::TrustsConfirmations,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SkipLockedRows => "skip-locked-rows",
+            Self::MarkBeforePublish => "mark-before-publish",
+            Self::NoEpochCheck => "no-epoch-check",
+            Self::PerRowBackoff => "per-row-backoff",
+            Self::AttemptsBurntByOutages => "attempts-burnt-by-outages",
+            Self::CursorInsteadOfState => "cursor-instead-of-state",
+            Self::LeasesRunOutEarly => "leases-run-out-early",
+            Self::OvertakesDelayed => "overtakes-delayed",
+            Self::PurgesUnpublished => "purges-unpublished",
+            Self::PurgesDeadLetters => "purges-parked",
+            Self::HidesAilments => "hides-ailments",
+            Self::TrustsConfirmations => "trusts-confirmations",
+        }
+    }
+
+    /// Whether there are leases at all.
+    pub(super) fn keeps_leases(self) -> bool {
+        self != Self::SkipLockedRows
+    }
+
+    /// How the relay hears of a refusal.
+    pub(super) fn class(self, class: FailureClass) -> FailureClass {
+        match self {
+            Self::AttemptsBurntByOutages => FailureClass::Unclassified,
+            _ => class,
+        }
+    }
+
+    /// For how long leases are really granted.
+    pub(super) fn ttl(self, ttl: Duration) -> Duration {
+        match self {
+            Self::LeasesRunOutEarly => ttl / 4,
+            _ => ttl,
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Wrong {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = || std::iter::once(Self::None).chain(Self::ALL);
+        known().find(|wrong| wrong.name() == name).ok_or_else(|| {
+            let names: Vec<_> = known().map(Self::name).collect();
+            format!("no mistake is called `{name}`; use one of {}", names.join(", "))
+        })
+    }
+}
+
+/// The store as the relays find it: right, or with one mistake.
+#[derive(Debug)]
+pub(super) struct Backend {
+    store: MemoryStore,
+    wrong: Wrong,
+    /// Owns all leases where relays hold none.
+    nobody: OwnerId,
+    /// Rows that a run of a relay has taken, and until when.
+    locked: BTreeMap<i64, (Life, Instant)>,
+    /// Rows that wait by themselves.
+    waiting: BTreeMap<i64, Instant>,
+    /// Rows that are to wait because the store said so.
+    set_aside: BTreeSet<i64>,
+    cursor: i64,
+}
+
+/// Long enough for any world.
+const FOR_EVER: Duration = Duration::from_secs(1 << 20);
+
+impl Backend {
+    pub(super) fn new(store: MemoryStore, wrong: Wrong) -> Self {
+        let nobody = OwnerId::fresh();
+        if !wrong.keeps_leases() {
+            let _leases = now(store.acquire(nobody, FOR_EVER, PARTITIONS));
+        }
+        Self {
+            store,
+            wrong,
+            nobody,
+            locked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            set_aside: BTreeSet::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        fitness: Fitness,
+    ) -> Result<Relays, StoreError> {
+        let fitness = match self.wrong {
+            Wrong::HidesAilments => Fitness::Unproven,
+            _ => fitness,
+        };
+        let relays = now(self.store.announce(owner, ttl, fitness))?;
+        let alone = Relays {
+            fit: 1,
+            ..Relays::default()
+        };
+        Ok(if self.wrong.keeps_leases() { relays } else { alone })
+    }
+
+    pub(super) fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        if self.wrong.keeps_leases() {
+            now(self.store.acquire(owner, self.wrong.ttl(ttl), max))
+        } else {
+            Ok(self.store.current_leases())
+        }
+    }
+
+    pub(super) fn renew(
+        &self,
+        owner: OwnerId,
+        leases: &[Lease],
+        ttl: Duration,
+    ) -> Result<Vec<Lease>, StoreError> {
+        if self.wrong.keeps_leases() {
+            now(self.store.renew(owner, leases, self.wrong.ttl(ttl)))
+        } else {
+            Ok(leases.to_vec())
+        }
+    }
+
+    pub(super) fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        now(self.store.release(owner, leases))
+    }
+
+    pub(super) fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        debug_assert!(owner != self.nobody);
+        now(self.store.leave(owner))
+    }
+
+    pub(super) fn fetch(&mut self, life: Life, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let passed: Vec<i64> = match self.wrong {
+            Wrong::CursorInsteadOfState => {
+                let rows = self.store.rows().into_iter().map(|row| row.row_id);
+                let passed = rows.filter(|row_id| *row_id <= self.cursor);
+                passed.chain(request.in_flight.iter().copied()).collect()
+            }
+            _ => request.in_flight.to_vec(),
+        };
+        let request = FetchRequest {
+            in_flight: &passed,
+            ..request
+        };
+        let mut fetched = now(self.store.fetch(request))?;
+        let found = fetched.due.iter().map(|row| row.row_id);
+        self.cursor = found.fold(self.cursor, i64::max);
+        self.spoil(life, &mut fetched);
+        Ok(fetched)
+    }
+
+    pub(super) fn fetch_waiting(
+        &mut self,
+        life: Life,
+        request: WaitingRequest<'_>,
+    ) -> Result<Fetched, StoreError> {
+        let mut fetched = now(self.store.fetch_waiting(request))?;
+        self.spoil(life, &mut fetched);
+        Ok(fetched)
+    }
+
+    fn spoil(&mut self, life: Life, fetched: &mut Fetched) {
+        let time = Instant::now();
+        match self.wrong {
+            Wrong::SkipLockedRows => {
+                let is_free = |locked: &BTreeMap<_, (Life, Instant)>, row_id| {
+                    locked
+                        .get(&row_id)
+                        .is_none_or(|(owner, until): &(Life, Instant)| *owner == life || *until < time)
+                };
+                fetched.due.retain(|row| is_free(&self.locked, row.row_id));
+                for row in &fetched.due {
+                    self.locked
+                        .insert(row.row_id, (life, time + Duration::from_secs(1)));
+                }
+            }
+            Wrong::MarkBeforePublish => {
+                let marks: Vec<_> = fetched
+                    .due
+                    .iter()
+                    .map(|row| Settlement {
+                        row_id: row.row_id,
+                        partition: row.partition,
+                        waited: row.waited,
+                        verdict: Verdict::Published { keep: true },
+                    })
+                    .collect();
+                let _marked = now(self.store.settle(&self.store.current_leases(), &marks));
+            }
+            Wrong::PerRowBackoff => {
+                fetched
+                    .due
+                    .retain(|row| self.waiting.get(&row.row_id).is_none_or(|until| *until <= time));
+                self.set_aside
+                    .extend(fetched.waits.iter().map(|wait| wait.row_id));
+            }
+            Wrong::OvertakesDelayed => {
+                let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.row_id).collect();
+                let now = self.store.now();
+                let rows = self.store.rows().into_iter();
+                let overtaking = rows
+                    .filter(|row| waits.contains(&row.row_id) && row.status == MessageStatus::Pending)
+                    .filter(|row| row.available_at.is_none_or(|at| at <= now))
+                    .map(|row| outbox_core::store::FetchedRow {
+                        row_id: row.row_id,
+                        partition: row.message.aggregate.partition(),
+                        aggregate: row.message.aggregate.clone(),
+                        sequenced: row.message.sequence.is_some(),
+                        attempts: row.attempts,
+                        failures: row.failures,
+                        waited: false,
+                        age: Duration::ZERO,
+                        message: Ok(row.message),
+                    });
+                let overtaking: Vec<_> = overtaking.collect();
+                fetched
+                    .waits
+                    .retain(|wait| !overtaking.iter().any(|row| row.row_id == wait.row_id));
+                fetched.due.extend(overtaking);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        leases: &[Lease],
+        settlements: &[Settlement],
+    ) -> Result<usize, StoreError> {
+        match self.wrong {
+            Wrong::NoEpochCheck | Wrong::SkipLockedRows => {
+                now(self.store.settle(&self.store.current_leases(), settlements))
+            }
+            Wrong::PerRowBackoff => {
+                let mut kept = Vec::new();
+                for settlement in settlements {
+                    match &settlement.verdict {
+                        Verdict::Blocked { delay, .. } => {
+                            self.waiting.insert(settlement.row_id, Instant::now() + *delay);
+                        }
+                        Verdict::Waits if !self.set_aside.remove(&settlement.row_id) => {}
+                        _ => kept.push(settlement.clone()),
+                    }
+                }
+                let accepted = now(self.store.settle(leases, &kept))?;
+                Ok(accepted + settlements.len() - kept.len())
+            }
+            _ => now(self.store.settle(leases, settlements)),
+        }
+    }
+}
+
+impl Backend {
+    pub(super) fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        let is_wrong = |status| match self.wrong {
+            Wrong::PurgesUnpublished => matches!(status, MessageStatus::Pending | MessageStatus::Waiting),
+            Wrong::PurgesDeadLetters => status == MessageStatus::Dead,
+            _ => false,
+        };
+        let bound = self.store.now() - request.older_than;
+        let rows = self.store.rows().into_iter();
+        for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
+            self.store.discard(row.row_id);
+        }
+        now(self.store.purge(request))
+    }
+}
+
+/// The store in memory never waits.
+pub(super) fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    call.now_or_never().unwrap_or_else(|| {
+        Err(StoreError::Setup {
+            context: "the store in memory waited".to_owned(),
+        })
+    })
+}

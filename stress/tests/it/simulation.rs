@@ -1,0 +1,121 @@
+//! The relay in ten thousand simulated worlds, and the mistakes that must not survive there.
+//!
+//! The seeds are fixed, so a failure here is the same everywhere; `cargo xtask simulate` looks at others.
+
+use outbox_stress::simulation::{Invariant, TAIL, Wrong, simulate};
+
+/// Mistakes must be found within so many seeds.
+const FOUND_WITHIN: u64 = 2_000;
+
+fn all_hold(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let outcome = simulate(seed, Wrong::None, TAIL);
+        assert!(outcome.violation.is_none(), "{outcome}");
+    }
+}
+
+// Four tests, so that the cores of small machines share them.
+
+#[test]
+fn no_promise_breaks_in_the_first_2500_worlds() {
+    all_hold(0..2_500);
+}
+
+#[test]
+fn no_promise_breaks_in_the_second_2500_worlds() {
+    all_hold(2_500..5_000);
+}
+
+#[test]
+fn no_promise_breaks_in_the_third_2500_worlds() {
+    all_hold(5_000..7_500);
+}
+
+#[test]
+fn no_promise_breaks_in_the_fourth_2500_worlds() {
+    all_hold(7_500..10_000);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in 20_000..20_100 {
+        let [first, again] = [(); 2].map(|()| simulate(seed, Wrong::None, 0));
+        assert_eq!(first.digest, again.digest, "seed {seed}");
+        assert_eq!(first.drained_ms, again.drained_ms, "seed {seed}");
+    }
+}
+
+/// The invariant that a mistake breaks first, by seed, must at some seed be the one that it is known for.
+fn is_found(wrong: Wrong, expected: &[Invariant]) {
+    let found = (0..FOUND_WITHIN).find(|seed| {
+        let violation = simulate(*seed, wrong, 0).violation;
+        violation.is_some_and(|(invariant, _)| expected.contains(&invariant))
+    });
+    match found {
+        Some(seed) => println!("{wrong}: found by seed {seed}"),
+        None => panic!("{wrong} breaks none of {expected:?} in {FOUND_WITHIN} worlds"),
+    }
+}
+
+#[test]
+fn locking_rows_instead_of_partitions_is_found() {
+    is_found(Wrong::SkipLockedRows, &[Invariant::Order]);
+}
+
+#[test]
+fn marking_before_publishing_is_found() {
+    is_found(Wrong::MarkBeforePublish, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn a_missing_epoch_check_is_found() {
+    is_found(Wrong::NoEpochCheck, &[Invariant::Fence]);
+}
+
+#[test]
+fn backing_off_by_row_is_found() {
+    is_found(Wrong::PerRowBackoff, &[Invariant::Order]);
+}
+
+#[test]
+fn attempts_burnt_by_outages_are_found() {
+    is_found(Wrong::AttemptsBurntByOutages, &[Invariant::Attempts]);
+}
+
+#[test]
+fn a_cursor_instead_of_state_is_found() {
+    is_found(
+        Wrong::CursorInsteadOfState,
+        &[Invariant::Progress, Invariant::NoLoss],
+    );
+}
+
+#[test]
+fn leases_that_run_out_early_are_found() {
+    is_found(Wrong::LeasesRunOutEarly, &[Invariant::Exclusive]);
+}
+
+#[test]
+fn overtaking_a_delayed_message_is_found() {
+    is_found(Wrong::OvertakesDelayed, &[Invariant::Order]);
+}
+
+#[test]
+fn purging_what_was_not_published_is_found() {
+    is_found(Wrong::PurgesUnpublished, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn purging_dead_letters_is_found() {
+    is_found(Wrong::PurgesDeadLetters, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn keeping_what_one_cannot_send_is_found() {
+    is_found(Wrong::HidesAilments, &[Invariant::Progress]);
+}
+
+#[test]
+fn reconciling_with_what_was_once_confirmed_is_found() {
+    is_found(Wrong::TrustsConfirmations, &[Invariant::NoLoss]);
+}
