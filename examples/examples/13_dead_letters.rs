@@ -7,13 +7,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{Aggregate, DomainEvent, Relay};
-use outbox_inbox::{DeadLetters, Event, HandlerError, Inbox, Selection, State, Tx, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use outbox::core::Aggregate;
+use outbox::inbox::{DeadLetterSelection, DeadLetters};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::{Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+mod invoice {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "bills")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub order_id: u32,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -39,20 +54,19 @@ async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: State<PriceList>) -
         // It cannot help: dead-lettered at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
-    tx.execute_unprepared(&format!("INSERT INTO bills VALUES ({})", event.order_id))
-        .await?;
+    let invoice = invoice::ActiveModel {
+        order_id: Set(event.order_id),
+        ..Default::default()
+    };
+    invoice.insert(&tx).await?;
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared("CREATE TABLE bills (order_id INTEGER NOT NULL)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(invoice::Entity).apply(&db).await?;
 
     let tx = db.begin().await?;
     let orders = [(1, "caviar"), (1, "chai"), (1, "unicorn")];
@@ -66,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
 
@@ -74,7 +88,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (prices, shutdown) = (PriceList::default(), CancellationToken::new());
     let handled = shutdown.clone();
     let inbox = Inbox::new(db.clone(), broker.subscriber())
-        .state(prices.clone())
+        .with_state(prices.clone())
         .on_dead_letter(|lost| println!("dead letter after {} attempts: {}", lost.attempts, lost.error))
         .on_handled(move |done| {
             println!("billed number {}", done.message.sequence.unwrap_or_default());
@@ -82,23 +96,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 handled.cancel();
             }
         });
-    inbox.drain_until_idle().await?;
+    inbox.drain().await?;
 
     // What an operator does; any process that reaches the database can.
     let letters = DeadLetters::new(db);
-    let of_order = Selection::consumer("billing").aggregate(Aggregate::new("order", "1"));
+    let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;
     for letter in &open {
         println!("{} {}", letter.consumer, String::from_utf8_lossy(&letter.payload));
     }
     let unicorn = open.iter().find(|letter| letter.error.contains("unicorn"));
-    let unicorn = Selection::ids(unicorn.map(|letter| letter.id));
+    let unicorn = DeadLetterSelection::ids(unicorn.map(|letter| letter.id));
     println!("discarded {}", letters.discard(&unicorn).await?);
 
     // The cause is removed, and the letter marked. A running inbox takes it up within 5 s, one that starts at once.
     prices.complete.store(true, Ordering::SeqCst);
     println!("to be tried again: {}", letters.retry(&of_order).await?);
     inbox.run(shutdown).await?;
-    println!("left: {}", letters.count(&Selection::all()).await?);
+    println!("left: {}", letters.count(&DeadLetterSelection::all()).await?);
     Ok(())
 }
