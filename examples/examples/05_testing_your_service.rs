@@ -3,12 +3,12 @@
 //! What a service's own tests look like: which events did a save record, what happens when the broker is away, what did
 //! the consumer do in the end. No server, no sleep, no mock of the database.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay, RelayError};
-use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
-use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, idempotent_handler};
-use outbox_sea_orm::{SqlStore, testing};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, TransactionTrait};
+use outbox::core::RelayError;
+use outbox::prelude::*;
+use outbox::testing::{
+    Harness, MemoryBroker, Outcome, TestDatabase, dead_letters, handled, recorded_events,
+};
+use sea_orm::{DatabaseConnection, TransactionTrait};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, DomainEvent, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ async fn place_order(
     units: i64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let tx = db.begin().await?;
-    outbox_sea_orm::record(&tx, [OrderPlaced { order_id, units }]).await?;
+    record(&tx, [OrderPlaced { order_id, units }]).await?;
     if units > 10 {
         return Err("too many units".into()); // Dropping the transaction rolls it back.
     }
@@ -47,24 +47,16 @@ async fn pack(event: Event<OrderPlaced>, warehouse: HandlerState<Warehouse>) -> 
     Ok(())
 }
 
-async fn database() -> Result<DatabaseConnection, DbErr> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
-    Ok(db)
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let db = database().await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
 
     // Capture what was recorded. A refused order leaves nothing.
     place_order(&db, 1, 2).await?;
     assert!(place_order(&db, 2, 11).await.is_err());
     assert_eq!(
-        testing::recorded_events::<OrderPlaced>(&db).await?,
+        recorded_events::<OrderPlaced>(&db).await?,
         [OrderPlaced {
             order_id: 1,
             units: 2
@@ -75,7 +67,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Make the broker fail. Nothing is lost, and nothing becomes a dead letter.
     let broker = MemoryBroker::new();
     broker.set_down(true);
-    let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     assert!(matches!(relay.drain().await, Err(RelayError::Broker(_))));
     broker.set_down(false);
     assert_eq!(relay.drain().await?.published, 1);
@@ -91,9 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("handled one order, one dead letter: {}", dead[0].error);
 
     // A handler alone, with its real deduplication and without a broker.
-    let harness = Harness::new(database().await?)
-        .with_state(Warehouse { capacity: 5 })
-        .with_config(InboxConfig::default());
+    let harness = Harness::new(db).with_state(Warehouse { capacity: 5 });
     let message = harness.message(&OrderPlaced {
         order_id: 4,
         units: 1,

@@ -6,12 +6,28 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox_core::{DomainEvent, Message, NewMessage};
-use outbox_inbox::testing::Harness;
-use outbox_inbox::{Event, HandlerError, HandlerState, Tx, idempotent_handler};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement};
+use outbox::core::{EventError, Message, NewMessage};
+use outbox::prelude::*;
+use outbox::testing::{Harness, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::{ExprTrait as _, Set, Statement};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+
+mod balance {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "balances")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub account: u32,
+        pub cents: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "account", name = "moved")]
@@ -35,39 +51,34 @@ impl Ledger {
 
 /// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. One that comes even later becomes a dead letter.
 #[idempotent_handler(consumer = "balances", strategy = sequence(gap = "2m"))]
-async fn book(
-    event: Event<MoneyMoved>,
-    tx: Tx<'_>,
-    ledger: HandlerState<Ledger>,
-) -> Result<(), HandlerError> {
+async fn book(event: Event<MoneyMoved>, tx: Tx<'_>, ledger: HandlerState<Ledger>) -> Result<(), HandlerError> {
     if !ledger.open.load(Ordering::SeqCst) {
         return Err(HandlerError::retry("the ledger is closed"));
     }
-    let sql = format!(
-        "UPDATE balances SET cents = cents + {} WHERE account = {}",
-        event.cents, event.account
-    );
-    tx.execute_unprepared(&sql).await?;
+    balance::Entity::update_many()
+        .col_expr(balance::Column::Cents, Expr::col(balance::Column::Cents).add(event.cents))
+        .filter(balance::Column::Account.eq(event.account))
+        .exec(&tx)
+        .await?;
     Ok(())
 }
 
 /// The message as a relay sends it. The outbox numbers the events of an aggregate 1, 2, 3 … without holes.
-fn moved(sequence: u64, cents: i64) -> Result<Message, outbox_core::EventError> {
+fn moved(sequence: u64, cents: i64) -> Result<Message, EventError> {
     let event = MoneyMoved { account: 7, cents };
     Ok(NewMessage::from_event(&event)?.into_message(Some(sequence), OffsetDateTime::now_utc()))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared(
-        "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER NOT NULL);
-         INSERT INTO balances VALUES (7, 0)",
-    )
-    .await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let db = database.connect().await?;
+    db.get_schema_builder().register(balance::Entity).apply(&db).await?;
+    let empty = balance::ActiveModel {
+        account: Set(7),
+        cents: Set(0),
+    };
+    empty.insert(&db).await?;
 
     // The harness stands for the broker, which keeps the order; here it does not, as after a crash of a process that had one of the messages.
     let closed = Harness::new(db.clone()).with_state(Ledger::new(false));
@@ -86,19 +97,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let outcome = harness.deliver_message::<book>(message).await?;
         println!("{what:<20} {outcome:?}");
     }
-    println!(
-        "balance: {}",
-        number(&db, "SELECT cents AS n FROM balances").await?
-    );
-    println!(
-        "rows that remember it: {}",
-        number(&db, "SELECT count(*) AS n FROM inbox_sequences").await?
-    );
+    let balance = balance::Entity::find_by_id(7u32).one(&db).await?;
+    println!("balance: {}", balance.map_or(0, |balance| balance.cents));
+    println!("rows that remember it: {}", rows_of_inbox(&db).await?);
     Ok(())
 }
 
-async fn number(db: &DatabaseConnection, sql: &str) -> Result<i64, DbErr> {
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    let row = db.query_one_raw(statement).await?;
+async fn rows_of_inbox(db: &DatabaseConnection) -> Result<i64, DbErr> {
+    let sql = "SELECT count(*) AS n FROM inbox_sequences";
+    let row = db
+        .query_one_raw(Statement::from_string(db.get_database_backend(), sql))
+        .await?;
     row.map_or(Ok(0), |row| row.try_get("", "n"))
 }

@@ -4,12 +4,29 @@
 //! rather than add: a projection that holds the last state. The fastest strategy, and the only one whose promise is the handler's own:
 //! here a statement that compares versions. No server is needed.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, MessageId, Publisher, Relay};
-use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, Statement, TransactionTrait};
+use outbox::core::{MessageId, Publisher as _};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{ExprTrait as _, QueryOrder as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+mod price {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "prices")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub product: u32,
+        pub cents: i64,
+        pub version: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 /// Says what is, not what has changed: that makes a natural handler possible.
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -24,27 +41,28 @@ struct ProductPriced {
 #[idempotent_handler(consumer = "price_list", strategy = natural)]
 async fn project(event: Event<ProductPriced>, metadata: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     let version = metadata.sequence().unwrap_or_default();
-    let sql = format!(
-        "INSERT INTO prices (product, cents, version) VALUES ({}, {}, {version})
-         ON CONFLICT (product) DO UPDATE SET cents = excluded.cents, version = excluded.version
-         WHERE prices.version < excluded.version",
-        event.product, event.cents
-    );
-    tx.execute_unprepared(&sql).await?;
+    let version = i64::try_from(version).map_err(HandlerError::fatal)?;
+    let row = price::ActiveModel {
+        product: Set(event.product),
+        cents: Set(event.cents),
+        version: Set(version),
+    };
+    let newer = OnConflict::column(price::Column::Product)
+        .update_columns([price::Column::Cents, price::Column::Version])
+        .action_and_where(Expr::col((price::Entity, price::Column::Version)).lt(version))
+        .to_owned();
+    price::Entity::insert(row)
+        .on_conflict(newer)
+        .exec_without_returning(&tx)
+        .await?;
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared(
-        "CREATE TABLE prices (product INTEGER PRIMARY KEY, cents INTEGER NOT NULL, version INTEGER NOT NULL)",
-    )
-    .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(price::Entity).apply(&db).await?;
 
     let tx = db.begin().await?;
     let prices = [(1, 1999), (2, 450), (1, 1799)];
@@ -55,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
 
@@ -79,12 +97,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn print(db: &DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
-    let sql = "SELECT product, cents, version FROM prices ORDER BY product";
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    for row in db.query_all_raw(statement).await? {
-        let number = |column| row.try_get::<i64>("", column);
-        let (product, cents, version) = (number("product")?, number("cents")?, number("version")?);
-        println!("product {product}: {cents} (version {version})");
+    let prices = price::Entity::find().order_by_asc(price::Column::Product);
+    for price in prices.all(db).await? {
+        println!(
+            "product {}: {} (version {})",
+            price.product, price.cents, price.version
+        );
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `cargo run -p examples --example 08_http_idempotency`
 //!
 //! A client that hears nothing sends its order again. With an `Idempotency-Key` it is placed once: key, order, event and response
-//! commit together, and the retry is answered with the stored response. No server is needed: the database is SQLite in memory, and the
+//! commit together, and the retry is answered with the stored response. No server is needed: the database is a SQLite file, and the
 //! service listens on a port of its own.
 
 use std::sync::Arc;
@@ -12,11 +12,10 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::post;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::http::{IdempotencyLayer, RequestTx, Scope};
-use outbox_sea_orm::{SaveWithEvents, SqlStore};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, Set};
+use outbox::inbox::http::{IdempotencyLayer, RequestTx, Scope};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::{ConnectionTrait as _, Set};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -87,13 +86,9 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared("CREATE TABLE orders (id INTEGER PRIMARY KEY, product TEXT NOT NULL)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(order::Entity).apply(&db).await?;
 
     // A key belongs to a tenant and a principal: another user's `k-1` is another key.
     let idempotency = IdempotencyLayer::new(db.clone(), |request| {
@@ -127,7 +122,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.abort();
 
     // What was committed is published: as many events as there are orders.
-    let relay = Relay::new(SqlStore::new(db), MemoryBroker::new().publisher());
+    let relay = Relay::new(SqlStore::new(relay_db), MemoryBroker::new().publisher());
     println!("published {} events", relay.drain().await?.published);
     Ok(())
 }

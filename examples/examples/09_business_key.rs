@@ -4,14 +4,28 @@
 //! twice; the order number says that they mean the same. The first event with a number takes effect, later ones are duplicates. Costs what
 //! the default costs: a row per key, kept for 15 days. No server is needed.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{
-    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement, TransactionTrait,
-};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::{Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+/// No unique order number: what counts is that the handler does not run again.
+mod invoice {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "bills")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub order_number: String,
+        pub cents: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "report", name = "received")]
@@ -28,8 +42,12 @@ async fn bill(event: Event<OrderReported>, metadata: Metadata, tx: Tx<'_>) -> Re
     let OrderReported {
         order_number, cents, ..
     } = &*event;
-    let sql = format!("INSERT INTO bills (order_number, cents) VALUES ('{order_number}', {cents})");
-    tx.execute_unprepared(&sql).await?;
+    let invoice = invoice::ActiveModel {
+        order_number: Set(order_number.clone()),
+        cents: Set(*cents),
+        ..Default::default()
+    };
+    invoice.insert(&tx).await?;
     // A failure rolls back the bill and the key with it, so the number is still free for the next attempt.
     if order_number == "N-2" && metadata.attempt() == 1 {
         return Err(HandlerError::retry("the printer is out of paper"));
@@ -40,15 +58,11 @@ async fn bill(event: Event<OrderReported>, metadata: Metadata, tx: Tx<'_>) -> Re
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    // No unique key: what counts is that the handler does not run again.
-    db.execute_unprepared("CREATE TABLE bills (order_number TEXT NOT NULL, cents INTEGER NOT NULL)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(invoice::Entity).apply(&db).await?;
     let broker = MemoryBroker::new();
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let inbox = Inbox::new(db.clone(), broker.subscriber());
 
     for (report, order_number, remark) in [
@@ -66,21 +80,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         record(&tx, [event]).await?;
         tx.commit().await?;
-        Relay::new(SqlStore::new(db.clone()), broker.publisher())
-            .drain()
-            .await?;
+        relay.drain().await?;
         let done = inbox.drain().await?;
         println!(
             "  handled {}, failed {}, duplicates {}",
             done.handled, done.failed, done.duplicates
         );
     }
-    println!("bills: {}", bills(&db).await?);
+    println!("bills: {}", invoice::Entity::find().count(&db).await?);
     Ok(())
-}
-
-async fn bills(db: &DatabaseConnection) -> Result<i64, DbErr> {
-    let statement = Statement::from_string(db.get_database_backend(), "SELECT count(*) AS n FROM bills");
-    let row = db.query_one_raw(statement).await?;
-    row.map_or(Ok(0), |row| row.try_get("", "n"))
 }

@@ -5,15 +5,44 @@
 //! long as the handler's row exists. The inbox writes no row for a message that is delivered once. A repeated delivery is counted before the handler runs,
 //! and that row stays until it expires. No server is needed.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, HandlerError, Inbox, Tx, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{
-    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement, TransactionTrait,
-};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase, dead_letters, handled};
+use sea_orm::entity::prelude::*;
+use sea_orm::{ExprTrait as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+mod reservation {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "reservations")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        #[sea_orm(unique)]
+        pub order_id: u32,
+        pub units: u32,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+mod stock {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "stock")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub product: String,
+        #[sea_orm(extra = "CHECK (units >= 0)")]
+        pub units: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -27,39 +56,37 @@ struct OrderPlaced {
 /// `PRIMARY` in every table, so give the table a unique key with a name of its own there.
 #[idempotent_handler(
     consumer = "inventory",
-    strategy = constraint("reservations_order", "reservations.order_id"),
+    strategy = constraint("reservations_order_id_key", "reservations.order_id"),
     attempts = 2,
     backoff = "10ms..20ms"
 )]
 async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    let sql = format!(
-        "INSERT INTO reservations (order_id, units) VALUES ({}, {})",
-        event.order_id, event.units
-    );
     // First of all: what else a duplicate runs into would count as a failure. Whatever it did before is rolled back.
-    tx.execute_unprepared(&sql).await?;
-    let sql = format!("UPDATE stock SET units = units - {}", event.units);
-    tx.execute_unprepared(&sql).await?;
+    let reservation = reservation::ActiveModel {
+        order_id: Set(event.order_id),
+        units: Set(event.units),
+        ..Default::default()
+    };
+    reservation.insert(&tx).await?;
+    stock::Entity::update_many()
+        .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.units))
+        .exec(&tx)
+        .await?;
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared(
-        "CREATE TABLE stock (units INTEGER NOT NULL CHECK (units >= 0));
-         INSERT INTO stock VALUES (10);
-         CREATE TABLE reservations (
-             order_id INTEGER NOT NULL,
-             units INTEGER NOT NULL,
-             CONSTRAINT reservations_order UNIQUE (order_id)
-         )",
-    )
-    .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    let tables = db.get_schema_builder();
+    let tables = tables.register(reservation::Entity).register(stock::Entity);
+    tables.apply(&db).await?;
+    let chai = stock::ActiveModel {
+        product: Set("chai".to_owned()),
+        units: Set(10),
+    };
+    chai.insert(&db).await?;
 
     let tx = db.begin().await?;
     record(
@@ -69,7 +96,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
 
@@ -85,23 +112,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             letter.attempts
         );
     }
-    println!(
-        "reservations: {}",
-        number(&db, "SELECT count(*) AS n FROM reservations").await?
-    );
-    println!(
-        "units left: {}",
-        number(&db, "SELECT units AS n FROM stock").await?
-    );
-    println!(
-        "inbox rows of repeated deliveries: {}",
-        outbox_inbox::testing::handled(&db, "inventory").await?.len()
-    );
+    println!("reservations: {}", reservation::Entity::find().count(&db).await?);
+    let left = stock::Entity::find_by_id("chai").one(&db).await?;
+    println!("units left: {}", left.map_or(0, |chai| chai.units));
+    let rows = handled(&db, "inventory").await?;
+    println!("inbox rows of repeated deliveries: {}", rows.len());
     Ok(())
-}
-
-async fn number(db: &DatabaseConnection, sql: &str) -> Result<i64, DbErr> {
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    let row = db.query_one_raw(statement).await?;
-    row.map_or(Ok(0), |row| row.try_get("", "n"))
 }

@@ -3,16 +3,16 @@
 //! Strategy `external`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
 //! store remembers what was done; if the process dies between the effect and the record, the effect happens again. Hence the second line: a
 //! stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
-//! use `outbox_inbox::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox_nats::KvDedupStore`; both expire what they keep.
+//! use `outbox::inbox::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox::nats::KvDedupStore`; both expire what they keep.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
-use outbox_core::{DomainEvent, MessageId, Publisher, Relay};
-use outbox_inbox::{DedupKey, Event, HandlerError, HandlerState, Inbox, StableKey, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, Database, TransactionTrait};
+use outbox::core::{MessageId, Publisher as _};
+use outbox::inbox::DedupKey;
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, MemoryDedupStore, TestDatabase};
+use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -55,11 +55,9 @@ async fn charge(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?; // Failures and dead letters are kept there in any case.
+    // Failures and dead letters are kept there in any case.
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
 
     let tx = db.begin().await?;
     record(
@@ -72,7 +70,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
     let store = MemoryDedupStore::new();

@@ -7,15 +7,42 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Tx, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{
-    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbErr, Statement, TransactionTrait,
-};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase, dead_letters};
+use sea_orm::entity::prelude::*;
+use sea_orm::{ExprTrait as _, Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+mod total {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "totals")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: i32,
+        pub units: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+mod sale {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "sales")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub product: u32,
+        pub units: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "product", name = "sold")]
@@ -33,43 +60,45 @@ struct Runs {
 
 /// The events stand in the order of their aggregates. `Vec<Metadata>`, if asked for, stands in the same order.
 #[idempotent_handler(consumer = "statistics", batch = 100)]
-async fn count(
-    events: Vec<Event<ProductSold>>,
-    tx: Tx<'_>,
-    runs: HandlerState<Runs>,
-) -> Result<(), HandlerError> {
+async fn count(events: Vec<Event<ProductSold>>, tx: Tx<'_>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     runs.count.fetch_add(1, Ordering::SeqCst);
     if events.iter().any(|event| event.units < 0) {
         return Err(HandlerError::fatal("less than nothing was sold"));
     }
     let units: i64 = events.iter().map(|event| event.units).sum();
-    tx.execute_unprepared(&format!("UPDATE totals SET units = units + {units}"))
+    total::Entity::update_many()
+        .col_expr(total::Column::Units, Expr::col(total::Column::Units).add(units))
+        .exec(&tx)
         .await?;
     Ok(())
 }
 
 #[idempotent_handler(consumer = "audit", batch = 50)]
 async fn note(event: Event<ProductSold>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    let sql = format!("INSERT INTO sales VALUES ({}, {})", event.product, event.units);
-    tx.execute_unprepared(&sql).await?;
+    let sale = sale::ActiveModel {
+        product: Set(event.product),
+        units: Set(event.units),
+        ..Default::default()
+    };
+    sale.insert(&tx).await?;
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared(
-        "CREATE TABLE totals (units INTEGER NOT NULL);
-         INSERT INTO totals VALUES (0);
-         CREATE TABLE sales (product INTEGER NOT NULL, units INTEGER NOT NULL)",
-    )
-    .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    let tables = db.get_schema_builder();
+    let tables = tables.register(total::Entity).register(sale::Entity);
+    tables.apply(&db).await?;
+    let nothing = total::ActiveModel {
+        id: Set(1),
+        units: Set(0),
+    };
+    nothing.insert(&db).await?;
     let broker = MemoryBroker::new();
     broker.duplicate_deliveries(usize::MAX); // Every message comes twice.
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
 
     for (what, bad) in [("100 sales", None), ("100 sales, one of them bad", Some(42))] {
         let tx = db.begin().await?;
@@ -79,14 +108,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
         record(&tx, sales.collect::<Vec<_>>()).await?;
         tx.commit().await?;
-        Relay::new(SqlStore::new(db.clone()), broker.publisher())
-            .drain()
-            .await?;
+        relay.drain().await?;
 
         let runs = Runs::default();
         let inbox = Inbox::new(db.clone(), broker.subscriber()).with_state(runs.clone());
         let report = inbox.drain().await?;
-        let counted = number(&db, "SELECT units AS n FROM totals").await?;
+        let total = total::Entity::find_by_id(1).one(&db).await?;
+        let counted = total.map_or(0, |total| total.units);
         println!(
             "{what}: dead letters {}, counted so far {counted}",
             report.dead_letters
@@ -100,15 +128,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let product = letter.aggregate.map_or_else(String::new, |product| product.id);
         println!("dead letter of product {product}: {}", letter.error);
     }
-    println!(
-        "audited: {}",
-        number(&db, "SELECT count(*) AS n FROM sales").await?
-    );
+    println!("audited: {}", sale::Entity::find().count(&db).await?);
     Ok(())
-}
-
-async fn number(db: &DatabaseConnection, sql: &str) -> Result<i64, DbErr> {
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    let row = db.query_one_raw(statement).await?;
-    row.map_or(Ok(0), |row| row.try_get("", "n"))
 }

@@ -7,15 +7,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{Aggregate, DomainEvent, Relay};
-use outbox_inbox::{
-    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Tx, idempotent_handler,
-};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use outbox::core::Aggregate;
+use outbox::inbox::{DeadLetterSelection, DeadLetters};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::{Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
+
+mod invoice {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "bills")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub order_id: u32,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -32,11 +45,7 @@ struct PriceList {
 }
 
 #[idempotent_handler(consumer = "billing", attempts = 3, backoff = "10ms..20ms")]
-async fn bill(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    prices: HandlerState<PriceList>,
-) -> Result<(), HandlerError> {
+async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: HandlerState<PriceList>) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
         // Trying again may help. `?` makes such errors too.
         return Err(HandlerError::retry("caviar has no price"));
@@ -45,20 +54,19 @@ async fn bill(
         // It cannot help: dead-lettered at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
-    tx.execute_unprepared(&format!("INSERT INTO bills VALUES ({})", event.order_id))
-        .await?;
+    let invoice = invoice::ActiveModel {
+        order_id: Set(event.order_id),
+        ..Default::default()
+    };
+    invoice.insert(&tx).await?;
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared("CREATE TABLE bills (order_id INTEGER NOT NULL)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(invoice::Entity).apply(&db).await?;
 
     let tx = db.begin().await?;
     let orders = [(1, "caviar"), (1, "chai"), (1, "unicorn")];
@@ -72,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
 

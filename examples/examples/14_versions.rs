@@ -3,11 +3,10 @@
 //! An event has changed twice, and the stream still holds every version of it. The handler knows the last one only: upcasters bring older payloads
 //! to it, one version at a time. A step that is missing is found at the start, not by the first old message. No server is needed.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Upcasters, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, TransactionTrait};
+use outbox::inbox::Upcasters;
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase, dead_letters};
+use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 
 /// What producers of three years have recorded. A consumer needs none of the first.
@@ -58,13 +57,10 @@ fn one_to_two(upcasters: Upcasters) -> Upcasters {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
     let broker = MemoryBroker::new();
-    publish(&db, &broker).await?;
+    publish(&database, &broker).await?;
+    let db = database.connect().await?;
 
     let incomplete = one_to_two(Upcasters::new());
     let complete = incomplete.clone().step(|old: past::OrderPlacedV2| OrderPlaced {
@@ -84,13 +80,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     inbox.drain().await?;
 
     // It is kept as it came, in version 1.
-    for letter in outbox_inbox::testing::dead_letters(&db, "billing").await? {
+    for letter in dead_letters(&db, "billing").await? {
         println!("dead letter: {}", String::from_utf8_lossy(&letter.payload));
     }
     Ok(())
 }
 
-async fn publish(db: &DatabaseConnection, broker: &MemoryBroker) -> Result<(), Box<dyn std::error::Error>> {
+async fn publish(database: &TestDatabase, broker: &MemoryBroker) -> Result<(), Box<dyn std::error::Error>> {
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
     let tx = db.begin().await?;
     let old = [(1, Some(19)), (2, None)];
     record(
@@ -117,7 +114,7 @@ async fn publish(db: &DatabaseConnection, broker: &MemoryBroker) -> Result<(), B
     )
     .await?;
     tx.commit().await?;
-    Relay::new(SqlStore::new(db.clone()), broker.publisher())
+    Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
         .await?;
     Ok(())

@@ -6,11 +6,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::{Emit, Event, HandlerError, HandlerState, Inbox, Metadata, Reply, idempotent_handler};
-use outbox_sea_orm::{SqlStore, record};
-use sea_orm::{ConnectOptions, Database, TransactionTrait};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -59,18 +57,15 @@ async fn book(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
 
     let tx = db.begin().await?;
     let guest = "ann".to_owned();
     record(&tx, [RoomRequested { guest }]).await?;
     tx.commit().await?;
     let broker = MemoryBroker::new();
-    let relay = Relay::new(SqlStore::new(db.clone()), broker.publisher());
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     relay.drain().await?;
 
     // Where the answer goes to is the application's: an HTTP callback, a reply subject. The hook is called after the commit; a crash in between

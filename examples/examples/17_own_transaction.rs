@@ -4,12 +4,11 @@
 //! ended: a deduplication key makes the second try find the first one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` adds
 //! nothing there; on PostgreSQL, MySQL and MariaDB it locks the row.)
 
-use outbox_core::DomainEvent;
-use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SaveError, SaveWithEvents, testing};
-use sea_orm::{
-    ActiveModelTrait, ConnectOptions, ConnectionTrait, Database, EntityTrait, IntoActiveModel, QuerySelect,
-    Schema, Set,
-};
+use outbox::prelude::*;
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, RecordError, SaveError};
+use outbox::testing::{TestDatabase, recorded_events};
+use sea_orm::entity::prelude::*;
+use sea_orm::{IntoActiveModel as _, QuerySelect as _, Set};
 use serde::{Deserialize, Serialize};
 
 mod account {
@@ -77,13 +76,9 @@ async fn withdraw(
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let pool = Database::connect(options).await?;
-    let schema = Schema::new(pool.get_database_backend());
-    pool.execute(&schema.create_table_from_entity(account::Entity))
-        .await?;
-    outbox_sea_orm::migrate(&pool).await?;
+    let database = TestDatabase::create().await?;
+    let pool = database.connect().await?;
+    pool.get_schema_builder().register(account::Entity).apply(&pool).await?;
     let account = account::ActiveModel {
         id: Set(7),
         cents: Set(100),
@@ -97,7 +92,7 @@ async fn main() -> Result<(), Failure> {
             withdraw(&db, 7, cents, request).await?
         );
     }
-    let events = testing::recorded_events::<MoneyWithdrawn>(&db).await?;
+    let events = recorded_events::<MoneyWithdrawn>(&db).await?;
     println!("events recorded: {}", events.len());
     Ok(())
 }

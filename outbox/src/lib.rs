@@ -84,7 +84,7 @@
 //! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
 //! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::RedisDedupStore` |
 //! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
-//! | `testing` | an in-memory broker and a harness for handlers: `core::testing`, `sea_orm::testing`, `inbox::testing` |
+//! | `testing` | a database in a file, a broker in memory, and a harness for handlers: module `testing` |
 //!
 //! No database is on by default, so that nobody builds a driver without using it. The TLS and runtime of the database are chosen where
 //! you depend on SeaORM, for example with its feature `runtime-tokio-rustls`.
@@ -102,6 +102,8 @@ mod health;
 pub mod prelude;
 mod runner;
 mod tables;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use health::RunnerHealth;
 pub use runner::{RunError, RunReport, Runner};
