@@ -170,14 +170,14 @@ async fn a_handler_that_hangs_beyond_its_limit_is_stuck() {
     let text = now.to_string();
     assert!(
         text.starts_with(
-            "stuck: consumer `hangs`: handler `hang` has been running for 6s, its limit is 800ms"
+            "stuck: consumer `hangs`: handler `it::health::hang` has been running for 6s, its limit is 800ms"
         ),
         "{text}"
     );
     assert!(!now.is_alive(), "a restart helps");
     let handler = consumer.oldest_handler.unwrap();
     assert!(
-        handler.handler == "hang" && handler.is_over_limit(),
+        handler.handler == "it::health::hang" && handler.is_over_limit(),
         "{handler:?}"
     );
     until(&health, |now| {
