@@ -97,7 +97,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // 3. The consumer. The broker delivers the message twice; it takes effect once.
     broker.duplicate_deliveries(1);
     let report = Inbox::new(db.clone(), broker.subscriber())
-        .drain_until_idle()
+        .drain()
         .await?;
     println!(
         "handled {}, dropped {} duplicate",

@@ -3,11 +3,10 @@
 //! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events, the relay
 //! publishes, and the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
 
-use outbox_core::{DomainEvent, Relay};
-use outbox_nats::async_nats::jetstream;
-use outbox_nats::{EventStream, PublisherConfig, connect, connect_options};
-use outbox_sea_orm::{SaveWithEvents, SqlStore};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, IntoActiveModel, Set};
+use outbox::nats;
+use outbox::prelude::*;
+use outbox::testing::TestDatabase;
+use sea_orm::{IntoActiveModel, Set};
 use serde::{Deserialize, Serialize};
 
 mod order {
@@ -47,12 +46,9 @@ enum OrderEvent {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared("CREATE TABLE orders (id TEXT PRIMARY KEY, total_cents BIGINT, shipped BOOLEAN)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(order::Entity).apply(&db).await?;
 
     for id in ["A-1", "B.2", "Ü"] {
         let order = order::ActiveModel {
@@ -81,19 +77,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = connect(url, connect_options()).await?;
+    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_02").with_prefix("example02")?;
-    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
     stream.provision(&client).await?;
 
     let config = PublisherConfig::default().source("order-service");
     let publisher = stream.publisher(client.clone()).with_config(config);
-    let report = Relay::new(SqlStore::new(db), publisher).drain().await?;
+    let report = Relay::new(SqlStore::new(relay_db), publisher).drain().await?;
     println!("published {} messages", report.published);
 
     let mut lines = Vec::new();
-    let stored = jetstream::new(client).get_stream(stream.name()).await?;
+    let stored = nats::async_nats::jetstream::new(client).get_stream(stream.name()).await?;
     for stream_sequence in 1..=report.published {
         let message = stored.get_raw_message(stream_sequence).await?;
         let header = |name| {

@@ -6,34 +6,48 @@
 
 use std::sync::Mutex;
 
-use outbox_core::shutdown::CancellationToken;
-use outbox_core::{DomainEvent, Relay};
-use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Outbox, StableKey, HandlerState, Tx, idempotent_handler};
-use outbox_nats::async_nats::jetstream;
-use outbox_nats::{EventStream, connect, connect_options};
-use outbox_sea_orm::SqlStore;
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
+use outbox::nats;
+use outbox::prelude::*;
+use outbox::testing::TestDatabase;
+use sea_orm::entity::prelude::*;
+use sea_orm::{Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+
+mod shipment {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "shipments")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub order_id: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
 struct OrderPlaced {
     #[domain_event(aggregate_id)]
-    order_id: u64,
+    order_id: i64,
 }
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched")]
 struct ShipmentDispatched {
     #[domain_event(aggregate_id)]
-    order_id: u64,
+    order_id: i64,
 }
 
 #[idempotent_handler(consumer = "shipping")]
 async fn ship(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
-    tx.execute_unprepared(&format!("INSERT INTO shipments VALUES ({})", event.order_id))
-        .await?;
+    let shipment = shipment::ActiveModel {
+        order_id: Set(event.order_id),
+    };
+    shipment.insert(&tx).await?;
     outbox
         .record([ShipmentDispatched {
             order_id: event.order_id,
@@ -80,16 +94,12 @@ async fn notify(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared("CREATE TABLE shipments (order_id BIGINT)")
-        .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(shipment::Entity).apply(&db).await?;
 
     let tx = db.begin().await?;
-    outbox_sea_orm::record(
+    record(
         &tx,
         (1..=3)
             .map(|order_id| OrderPlaced { order_id })
@@ -99,13 +109,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tx.commit().await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = connect(url, connect_options()).await?;
+    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_03").with_prefix("example03")?;
-    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
     stream.provision(&client).await?;
 
-    let relay = Relay::new(SqlStore::new(db.clone()), stream.publisher(client.clone()));
+    let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));
     let (sent, mut mails) = mpsc::unbounded_channel();
     let inbox = Inbox::new(db, stream.subscriber(client)).with_state(Mailer {
         seen: Mutex::default(),
@@ -115,24 +125,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
     let all_sent = async {
         let mut texts = Vec::new();
-        while texts.len() < 3 {
-            texts.extend(mails.recv().await);
+        while texts.len() < 3
+            && let Some(mail) = shutdown.run_until_cancelled(mails.recv()).await
+        {
+            texts.extend(mail);
         }
-        shutdown.cancel(); // In a service: `outbox_core::shutdown::on_signals()`.
+        shutdown.cancel();
         texts.sort();
         texts
     };
-    // What cannot start ends the others too. Nothing is lost by that, as in a crash.
-    type Failure = Box<dyn std::error::Error>;
-    let (relay, inbox, texts) = tokio::try_join!(
-        async { Ok::<_, Failure>(relay.run(shutdown.clone()).await?) },
-        async { Ok::<_, Failure>(inbox.run(shutdown.clone()).await?) },
-        async { Ok::<_, Failure>(all_sent.await) },
-    )?;
+    // In a service: `run`, which ends with Ctrl-C or SIGTERM. The failure of relay or inbox ends the other one too.
+    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
+    let (report, texts) = tokio::join!(runner.run_until(shutdown.clone()), all_sent);
+    let report = report?;
     println!("{}", texts.join("\n"));
     println!(
         "relay published {}, inbox handled {}",
-        relay.published, inbox.handled
+        report.relays[0].published, report.inboxes[0].handled
     );
     Ok(())
 }

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use axum::extract::{Path, State as AppState};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
-use outbox::Runner;
-use outbox_core::{DomainEvent, MessageContext, Relay, shutdown};
-use outbox_inbox::{Event, HandlerError, Inbox, Metadata, Tx, idempotent_handler};
-use outbox_nats::async_nats::jetstream;
-use outbox_nats::{EventStream, PublisherConfig, connect, connect_options};
-use outbox_sea_orm::{SaveWithEvents, SqlStore};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, Set, Statement};
+use outbox::core::shutdown;
+use outbox::nats;
+use outbox::prelude::*;
+use outbox::testing::TestDatabase;
+use sea_orm::entity::prelude::*;
+use sea_orm::{ExprTrait as _, Set};
 use serde::{Deserialize, Serialize};
 
 mod order {
@@ -27,6 +26,21 @@ mod order {
     pub struct Model {
         #[sea_orm(primary_key)]
         pub id: i32,
+        pub product: String,
+        pub units: i32,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+mod stock {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "stock")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
         pub product: String,
         pub units: i32,
     }
@@ -85,17 +99,10 @@ fn internal(error: &(dyn std::error::Error + 'static)) -> (StatusCode, String) {
     (StatusCode::INTERNAL_SERVER_ERROR, "try again\n".to_owned())
 }
 
-async fn stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<String, (StatusCode, String)> {
-    let failed = |error: sea_orm::DbErr| internal(&error);
-    let sql = Statement::from_string(
-        db.get_database_backend(),
-        "SELECT units FROM stock WHERE product = 'chai'",
-    );
-    let row = db.query_one_raw(sql).await.map_err(failed)?;
-    let units = row
-        .map_or(Ok(0), |row| row.try_get::<i32>("", "units"))
-        .map_err(failed)?;
-    Ok(format!("chai: {units}\n"))
+async fn show_stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<String, (StatusCode, String)> {
+    let chai = stock::Entity::find_by_id("chai").one(&*db).await;
+    let chai = chai.map_err(|error| internal(&error))?;
+    Ok(format!("chai: {}\n", chai.map_or(0, |chai| chai.units)))
 }
 
 #[idempotent_handler(consumer = "example04-inventory")]
@@ -104,14 +111,11 @@ async fn reserve_stock(
     metadata: Metadata,
     tx: Tx<'_>,
 ) -> Result<(), HandlerError> {
-    let sql = "UPDATE stock SET units = units - $1 WHERE product = $2";
-    let values = [event.units.into(), event.product.clone().into()];
-    tx.execute_raw(Statement::from_sql_and_values(
-        tx.get_database_backend(),
-        sql,
-        values,
-    ))
-    .await?;
+    stock::Entity::update_many()
+        .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.units))
+        .filter(stock::Column::Product.eq(&event.product))
+        .exec(&tx)
+        .await?;
     let request = metadata.context().correlation_id.unwrap_or_default();
     println!(
         "reserved {} {} for order {} (request {request})",
@@ -122,35 +126,28 @@ async fn reserve_stock(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut options = ConnectOptions::new("sqlite::memory:");
-    options.max_connections(1); // Each connection to `:memory:` is a database of its own.
-    let db = Database::connect(options).await?;
-    db.execute_unprepared(
-        "CREATE TABLE orders (id INTEGER PRIMARY KEY, product TEXT NOT NULL, units INTEGER NOT NULL);
-         CREATE TABLE stock (product TEXT PRIMARY KEY, units INTEGER NOT NULL);
-         INSERT INTO stock VALUES ('chai', 39)",
-    )
-    .await?;
-    outbox_sea_orm::migrate(&db).await?;
-    outbox_inbox::migrate(&db).await?;
+    // A service connects to its own database, and calls `outbox::migrate` at each start.
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    create_tables(&db).await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = connect(url, connect_options()).await?;
+    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_04").with_prefix("example04")?;
-    let _ = jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
     stream.provision(&client).await?;
 
     // One token ends everything: ctrl-c or SIGTERM.
     let shutdown = shutdown::on_signals();
     let config = PublisherConfig::default().source("order-service");
     let publisher = stream.publisher(client.clone()).with_config(config);
-    let relay = Relay::new(SqlStore::new(db.clone()), publisher);
+    let relay = Relay::new(SqlStore::new(relay_db), publisher);
     let inbox = Inbox::new(db.clone(), stream.subscriber(client));
 
     let app = axum::Router::new()
         .route("/orders/{product}/{units}", post(place_order))
-        .route("/stock", get(stock))
+        .route("/stock", get(show_stock))
         .with_state(Arc::new(db));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
@@ -165,5 +162,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "relay published {}, inbox handled {}",
         report.relays[0].published, report.inboxes[0].handled
     );
+    Ok(())
+}
+
+async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
+    let tables = db.get_schema_builder();
+    let tables = tables.register(order::Entity).register(stock::Entity);
+    tables.apply(db).await?;
+    let chai = stock::ActiveModel {
+        product: Set("chai".to_owned()),
+        units: Set(39),
+    };
+    chai.insert(db).await?;
     Ok(())
 }

@@ -15,7 +15,7 @@ use axum::routing::post;
 use outbox::inbox::http::{IdempotencyLayer, RequestTx, Scope};
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};
-use sea_orm::{ConnectionTrait as _, Set};
+use sea_orm::Set;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -87,6 +87,7 @@
 //! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
 //! | effects outside the database | [`StableKey`], [`DedupStore`]: `RedisDedupStore` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
+//! | probes for liveness and readiness | [`Inbox::health`] |
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
 //! | to be told | [`Inbox::on_handled`], [`Inbox::on_dead_letter`], [`Inbox::with_dead_letter_sink`] |
 //! | the tables | [`migrate`], [`migration`] |

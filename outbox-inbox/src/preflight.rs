@@ -1,8 +1,8 @@
-//! Finds what would silently not work: options that contradict each other, the configuration or the stream.
+//! Finds settings that would silently not work: options that contradict each other, the configuration or the stream.
 //!
-//! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Absent here: what handlers
-//! exist and need ([`crate::router`]), the configuration alone ([`crate::config`]), and what the broker checks itself: streams with retention
-//! `WorkQueue` or `Interest` are refused by the subscriber at its subscription.
+//! Invariant: pure functions over what is known before the first message, each complaint with its place and what to type. Not here: the handlers that
+//! exist and what they need, see [`crate::router`]; the configuration alone, see [`crate::config`]; streams of policy `WorkQueue` or `Interest`, which the
+//! subscriber refuses when it subscribes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::InboxConfig;
 use crate::handler::{OnDuplicate, Registration, Strategy};
 use crate::start::Problem;
 
-/// Time by which the inbox must remember longer than the stream keeps: the clocks of the two servers are not one.
+/// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
 const MARGIN: Duration = Duration::from_secs(3600);
 
 /// Messages per transaction, at most.

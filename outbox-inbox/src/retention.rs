@@ -1,8 +1,9 @@
-//! Deletes what has expired.
+//! Deletes inbox rows that have expired.
 //!
-//! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only while nobody holds it: a claim that has the row keeps it, one
-//! that comes later finds none and takes effect, as for a message that was never seen. Failed rows move their expiry with each attempt, so only what is
-//! tried no more is lost. Dead rows stay as long as their dead letter. Sequences are never deleted. Absent here: how long rows are kept.
+//! Invariants: a row is deleted only after its `expires_at`, by the database's clock, and only while nobody holds it. A claim that has the row keeps it; one
+//! that comes later finds no row and takes effect, as for a message that was never seen. Each attempt moves the expiry of a failed row, so a row is deleted only if its
+//! message is no longer tried. Dead rows stay as long as their dead letter. Sequences are never deleted. Not here: the retention, see
+//! [`InboxConfig::retention`](crate::InboxConfig#structfield.retention).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const BATCH: u32 = 1_000;
 /// By how much the expiry of a dead row is put off while its dead letter exists, so that it does not stand first among the expired ones.
 const PUT_OFF: &str = "86400";
 
-/// What a purge deleted.
+/// What a purge of the inbox deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgedInbox {
@@ -31,17 +32,17 @@ pub struct PurgedInbox {
     pub messages: u64,
 }
 
-/// Deletes everything that has expired, for a cron job beside [`InboxConfig::purge_every`](crate::InboxConfig::purge_every)` = None`.
+/// Deletes all rows that have expired, for a cron job beside [`InboxConfig::purge_every`](crate::InboxConfig::purge_every)` = None`.
 ///
-/// Takes 1,000 rows per transaction and passes over rows that a handler holds, so running inboxes do not wait for it, except on SQLite, which has one writer.
+/// It takes 1,000 rows per transaction and passes over rows that a handler holds, so running inboxes do not wait for it. Only on SQLite they do, which has one writer.
 ///
 /// # Errors
 ///
-/// The database's error. What was deleted stays deleted; call again.
+/// The database's error. The rows that were deleted before stay deleted; call again.
 ///
 /// # Cancellation
 ///
-/// The transaction that runs is finished in the background.
+/// Dropping the future is safe: the transaction that runs ends in the background, and no other begins.
 pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<PurgedInbox, DbErr> {
     let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
     let mut total = PurgedInbox::default();
@@ -122,7 +123,7 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
 }
 
 /// Reads and locks rows that have expired, the oldest first: a range of the index on `expires_at`, which ends at the first row that has not. Row locks
-/// without waiting; a row that somebody is claiming is his, and its expiry moves. SQLite's transaction has the only write lock.
+/// without waiting: whoever is claiming a row moves its expiry. SQLite's transaction has the only write lock.
 pub(crate) fn expired(sql: &InboxSql, batch: u32) -> Statement {
     let mut expired = sql.sql(format!(
         "SELECT consumer, id, status FROM {}{} WHERE expires_at < {} ORDER BY expires_at LIMIT {batch}",

@@ -1,7 +1,7 @@
-//! What can be known to fail before the first message is taken.
+//! The reasons why an inbox cannot start, as far as they can be known before the first message.
 //!
-//! Invariant: all problems are reported at once, each with what to type. Absent here: finding them ([`crate::router`],
-//! [`crate::config`], [`crate::preflight`], [`crate::upcast`]).
+//! Invariant: all problems are reported at once, each with the next step. Not here: finding them, see [`crate::router`],
+//! [`crate::config`], [`crate::preflight`] and [`crate::upcast`].
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use outbox_sea_orm::NameError;
 
 use crate::handler::Registration;
 
-/// Why an inbox cannot start: everything that is wrong, not just the first of it.
+/// Why an inbox cannot start: all problems, not only the first.
 ///
-/// `Debug` shows the same text as `Display`: it is what a `main` that returns the error prints.
+/// `Debug` shows the same text as `Display`, because a `main` that returns the error prints it by `Debug`.
 pub struct StartError {
     problems: Vec<Problem>,
 }
@@ -95,7 +95,7 @@ pub enum Problem {
         /// The handler.
         handler: Registration,
     },
-    /// A consumer that shall run here has no handlers.
+    /// A consumer that is to run here has no handlers.
     #[error(
         "consumer `{name}` has no handlers in this program; there are {}",
         list(available)

@@ -2,7 +2,8 @@
 //!
 //! [`Harness`] runs one handler against one event, with the real deduplication and the real database, and without a broker.
 //! [`handled`] and [`dead_letters`] look at what an inbox left behind. For tests with a broker see
-//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Absent here: production use.
+//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
+//! [`Inbox::run`](crate::Inbox::run).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,35 +162,35 @@ impl Harness {
         self
     }
 
-    /// Replaces the configuration.
+    /// Replaces the configuration. Default: [`InboxConfig::default`].
     #[must_use]
     pub fn with_config(mut self, config: InboxConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Sets where handlers record follow-up events.
+    /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
     #[must_use]
     pub fn with_outbox(mut self, config: OutboxConfig) -> Self {
         self.outbox = config;
         self
     }
 
-    /// Sets the names of the inbox tables.
+    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {
         self.names = names;
         self
     }
 
-    /// Sets how older versions of events become those that the handler knows.
+    /// Sets how older versions of events become those that the handler knows. Default: not at all.
     #[must_use]
     pub fn with_upcasters(mut self, upcasters: Upcasters) -> Self {
         self.upcasters = upcasters;
         self
     }
 
-    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated. Only they need it.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
@@ -249,7 +250,7 @@ impl Harness {
         .await
     }
 
-    /// Delivers anything, for example what no outbox has sent.
+    /// Delivers anything, for example something that no outbox has sent.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! What operators see and do: list, count, retry, discard.
+//! The operations on dead letters: list, count, retry, discard.
 //!
 //! Invariant: nothing here runs a handler; it changes what an inbox finds, in transactions of at most 1,000 rows, and works while inboxes run.
 //! Rows that somebody else has locked are passed over (`SKIP LOCKED`): an inbox that is trying them again, or another operator. So nobody
-//! waits for a handler, and two operators never wait for each other. Absent: who may do it.
+//! waits for a handler, and two operators never wait for each other. Not here: who may do it; the database's rights decide.
 
 use outbox_core::{Aggregate, EventId};
 use outbox_sea_orm::TableNames;
@@ -23,7 +23,7 @@ const ROWS_MAX: usize = 1_000;
 /// Values in the list of a statement that writes: MariaDB turns 1,000 and more into a join, which need not use the primary key.
 pub(crate) const LIST_MAX: usize = 500;
 
-/// The dead letters of a database: what consumers could not handle, and what becomes of it.
+/// The dead letters of a database: the messages that consumers could not handle. Operators look at them and decide about them here.
 ///
 /// Works in any process that reaches the database, with inboxes running or not. Operations on a [`DeadLetterSelection`] take its rows in the order in which
 /// they were dead-lettered, in transactions of at most 1,000 rows: after an error, what was done stays done, and calling again continues.
@@ -63,7 +63,7 @@ impl DeadLetters {
         }
     }
 
-    /// Sets the names of the inbox tables.
+    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {
         self.names = names;
@@ -124,8 +124,8 @@ impl DeadLetters {
     ///
     /// Later messages of the aggregate have usually been handled by then: a handler that must not see them in another order has to look.
     ///
-    /// What is no message is decided anew: it may be one after a bug in decoding was fixed. What was handled meanwhile, because a copy came
-    /// after the inbox had forgotten it, is deleted without a second effect.
+    /// A dead letter that is no message is decoded again: it may be one after a bug in decoding was fixed. If a copy of the message was handled meanwhile, because it came
+    /// after the inbox had forgotten the message, the dead letter is deleted without a second effect.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl DeadLetters {
             let work = async move { change_batch(&database, &inbox, &batch, change).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;
-            // Behind the last one, so that what fails again meanwhile is not taken twice.
+            // Behind the last one, so that a letter that fails again meanwhile is not taken twice.
             selection.after = last;
             if selection.after.is_none() {
                 return Ok(changed);

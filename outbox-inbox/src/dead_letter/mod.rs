@@ -1,9 +1,9 @@
 //! Dead letters: messages that a consumer could not handle, with everything needed to understand them and to try again.
 //!
 //! Invariant: one row per message and consumer, also if a crash makes the broker deliver it again before it was acknowledged. The key is
-//! derived: from consumer and event id, or, for what is no message, from everything that was delivered (consumer,
+//! derived from consumer and event id. For a delivery that is no message it is derived from everything that was delivered (consumer,
 //! subject, stream sequence, headers, payload; the stream sequence alone would collide after a stream is created anew, and the bytes would be lost).
-//! For messages the inbox row (status dead) is written in the same transaction. Absent here: deciding what is dead-lettered.
+//! For messages the inbox row (status dead) is written in the same transaction. Not here: the decision that a message is dead-lettered, see `runtime::fail`.
 //!
 //! ```text
 //!               retry (operator)
@@ -46,11 +46,11 @@ pub struct DeadLetter {
     pub id: Uuid,
     /// The consumer that could not handle it.
     pub consumer: String,
-    /// The event's id; `None` for what is no message of an outbox.
+    /// The event's id; `None` if it is no message of an outbox.
     pub event_id: Option<EventId>,
-    /// Its event type; `None` for what is no message.
+    /// Its event type; `None` if it is no message.
     pub event_type: Option<String>,
-    /// Its aggregate; `None` for what is no message.
+    /// Its aggregate; `None` if it is no message.
     pub aggregate: Option<Aggregate>,
     /// Its number within the aggregate, if it has one.
     pub sequence: Option<u64>,
@@ -108,7 +108,7 @@ const OPEN: i16 = 0;
 /// [`DeadLetterStatus::Retry`].
 const RETRY: i16 = 1;
 
-/// What becomes a dead letter.
+/// A delivery that becomes a dead letter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewDeadLetter<'a> {
     pub(crate) consumer: &'a str,
@@ -121,7 +121,7 @@ pub(crate) struct NewDeadLetter<'a> {
 }
 
 impl<'a> NewDeadLetter<'a> {
-    /// With what fits into the database, if that is less.
+    /// The same with the parts that fit into the database, if not all of it does.
     fn shortened<'b>(self, short: Option<&'b (Incoming, String)>) -> NewDeadLetter<'b>
     where
         'a: 'b,
@@ -148,8 +148,8 @@ fn headers_json(incoming: &Incoming) -> Result<String, DbErr> {
 
 /// Writes a dead letter, unless it is there already; returns whether it did. Primary key: waits for an open transaction with the same one.
 ///
-/// What the database refuses for its contents is written once more, [`Form::Plain`]: a dead letter must be kept, whatever it holds, or it would
-/// be dead-lettered again without end.
+/// If the database refuses a dead letter for its contents, it is written once more as [`Form::Plain`]: a dead letter must be kept, whatever it holds, or its message
+/// would be dead-lettered again without end.
 pub(crate) async fn insert(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -206,7 +206,7 @@ fn refused(letter: &NewDeadLetter<'_>, error: &DbErr) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
-    /// What was delivered, in ASCII, and nothing that was read from it. Headers and payload say everything still.
+    /// The delivery in ASCII, without the names that were read from it. Headers and payload still say everything.
     Plain,
 }
 

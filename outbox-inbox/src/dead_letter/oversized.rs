@@ -1,8 +1,8 @@
-//! Letters that are larger than what the database takes at a time: they are kept without their payload.
+//! Dead letters that are larger than the database takes at a time: they are kept without their payload.
 //!
 //! MySQL and MariaDB close the connection of whoever sends them more than `max_allowed_packet`. Their answer (1153, `08S01`) is of the class of lost connections,
 //! and gets lost itself if the client is still sending. So they are asked before.
-//! Invariant: what was dead-lettered is kept and says what is missing; it is not tried again, because there is nothing to be tried. Absent here: other refusals.
+//! Invariant: such a dead letter is kept and says what is missing; it is not tried again, because its payload is gone. Not here: other refusals, see [`super`].
 
 use bytes::Bytes;
 use outbox_core::Incoming;
@@ -17,7 +17,7 @@ const OMITTED: &str = "outbox-payload-omitted";
 /// More than everything else in the statement takes: names, key, subject and error.
 const REST_MAX: usize = 16 * 1024;
 
-/// What was delivered, without what does not fit, and an error that says so. `None`: all of it fits.
+/// The delivery without the parts that do not fit, and an error that says so. `None`: all of it fits.
 pub(super) async fn shortened<C: ConnectionTrait>(
     db: &C,
     letter: &NewDeadLetter<'_>,

@@ -1,8 +1,9 @@
-//! The runtime's side of [`retry`](super::DeadLetters::retry): what is to be tried again, and how that ends.
+//! The runtime's side of [`retry`](super::DeadLetters::retry): which dead letters are tried again, and how that ends.
 //!
 //! Invariant: a dead letter is tried by one process at a time, and it is gone if and only if its message is handled. Its lock is taken first in
 //! the handler's transaction, then the inbox row's; nobody else who holds both takes them the other way round, because whoever gives a message up
-//! finds its row failed, which it is not while its dead letter exists. Absent here: decoding and running.
+//! finds its row failed, which it is not while its dead letter exists. Not here: decoding and running, see
+//! `runtime::retries`.
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};

@@ -1,6 +1,6 @@
 //! Which dead letters, as a value and as SQL.
 //!
-//! Invariant: an empty list of ids selects nothing, not everything. Absent here: what is done with them ([`super::admin`]).
+//! Invariant: an empty list of ids selects nothing, not everything. Not here: the operations on them, see [`super::admin`].
 
 use outbox_core::Aggregate;
 use outbox_sea_orm::Sql;
@@ -119,7 +119,7 @@ impl DeadLetterSelection {
 /// Time, stream sequence and key of a dead letter: its place in the [`ORDER`].
 pub(super) type After = (OffsetDateTime, u64, Uuid);
 
-/// Oldest first. Index on (consumer, created_at); what is equal in it is sorted.
+/// Oldest first. Index on (consumer, created_at); rows that are equal in it are sorted.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
 pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLetterSelection) {

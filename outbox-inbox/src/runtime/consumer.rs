@@ -1,4 +1,4 @@
-//! One consumer of a running inbox: what it handles, and what all its deliveries share.
+//! One consumer of a running inbox: its handlers, and the state that all its deliveries share.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
-/// What all consumers of an inbox share.
+/// The state that all consumers of an inbox share.
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
@@ -47,16 +47,16 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// How far a shutdown is.
+/// The two steps of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
-    /// Start nothing any more.
+    /// Cancelled when nothing may start any more.
     pub(crate) soft: CancellationToken,
-    /// Cancel what is running.
+    /// Cancelled when running handlers must end.
     pub(crate) hard: CancellationToken,
 }
 
-/// How a handler fares: whether it fails for everybody.
+/// Whether a handler fails for all messages.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerHealth {
     /// Runs that failed since the last one that did not.
@@ -159,23 +159,23 @@ impl Consumer {
         }
     }
 
-    /// Most deliveries that wait in the driver.
+    /// The largest number of deliveries that wait in the driver.
     pub(super) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // Little, because what the driver holds is not kept alive: it waits for four handlers at most.
+            // Few, because nobody keeps deliveries alive that the driver holds: they wait for four handlers at most.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),
         }
     }
 
-    /// Most deliveries in memory: enough for two batches beside each other.
+    /// The largest number of deliveries in memory: enough for two batches beside each other.
     pub(super) fn in_flight_max(&self) -> usize {
         self.shared.config.in_flight_max.max(2 * self.batch_max)
     }
 
-    /// Finds out what a delivery is, and whose.
+    /// Decodes a delivery and finds its handler.
     pub(crate) fn routed(&self, incoming: &Incoming) -> RoutedMessage {
         match codec::decode(&incoming.headers, incoming.payload.clone()) {
             Ok(message) => {
@@ -186,7 +186,7 @@ impl Consumer {
         }
     }
 
-    /// How the handler of a message fares.
+    /// The health of the handler of a message.
     pub(super) fn health_of(&self, routed: &RoutedMessage) -> Option<Arc<HandlerHealth>> {
         match &routed.route {
             Route::Handler { handler, .. } => self.health.get(handler.handler).cloned(),
@@ -194,7 +194,7 @@ impl Consumer {
         }
     }
 
-    /// What a dead letter is, decoded again.
+    /// Decodes a dead letter again and finds its handler.
     pub(super) fn routed_letter(&self, letter: Arc<StoredDeadLetter>) -> RoutedMessage {
         let mut routed = self.routed(&letter.incoming);
         routed.letter = Some(letter);

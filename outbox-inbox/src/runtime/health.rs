@@ -72,7 +72,7 @@ pub enum SubscriptionState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunningHandler {
-    /// Its name.
+    /// The path of its function (`my_service::handlers::reserve_stock`).
     pub handler: &'static str,
     /// For how long it has been running, for this message or this batch.
     pub running_for: Duration,

@@ -1,4 +1,4 @@
-//! Counts what became of deliveries.
+//! Counts the deliveries of an inbox by what happened to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ pub struct InboxReport {
     pub failed: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and what the configuration says to ignore.
+    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and deliveries that the configuration says to ignore.
     pub skipped: u64,
     /// Deliveries sent back to the broker because another version of the program is to handle them.
     pub sent_back: u64,

@@ -1,8 +1,8 @@
 //! One run of a handler: begin, claim, run, commit; or roll back.
 //!
-//! Invariant: what says that a message took effect and the handler's effects commit together; every transaction that is begun here has an end, and its row
-//! locks with it. Run it in tasks that nobody aborts: a dropped `begin` poisons the pool. Absent here: what comes of it
-//! ([`super::handle`]).
+//! Invariants: the record that a message took effect and the handler's effects commit together; every transaction that is begun here ends, and so do its row
+//! locks. It must run in tasks that nobody aborts, because a dropped `begin` poisons the pool. Not here: the consequences of an outcome, see
+//! [`super::handle`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, Strategy, describe};
 use crate::panics::guard;
 
-/// Longest wait for a copy of the message that is being handled elsewhere, so that a process that stands still does not hold a connection here.
+/// Longest wait for another process that is handling a copy of the message. A process that stands still must not hold a connection here.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// What an error that a handler returned is called if it panics itself.
+/// The name of a handler's error in the report about a panic of that error.
 pub(super) const ERROR: &str = "error of the handler";
 
 /// How one run of a handler ended.
@@ -35,7 +35,7 @@ pub(super) enum RunOutcome {
     Duplicate,
     /// It was dead-lettered before.
     Dead,
-    /// It has no attempt left, and the last one left no word.
+    /// It has no attempt left, and the last one reported no result.
     Exhausted {
         attempts: u32,
         error: String,
@@ -131,7 +131,7 @@ impl Consumer {
         }
     }
 
-    /// Claims the message; `None`: it is ours.
+    /// Claims the message. `None` says that it is ours.
     pub(super) async fn claim(
         &self,
         tx: &DatabaseTransaction,
@@ -145,7 +145,7 @@ impl Consumer {
         }
         let counted = routed.memory.counted.is_some();
         let claimed = async {
-            // Only what has been delivered before can be running elsewhere.
+            // Only a message that has been delivered before can be running elsewhere.
             if routed.memory.count_first {
                 self.shared.database.limit_lock_wait(tx, LOCK_WAIT).await?;
             }
@@ -160,7 +160,7 @@ impl Consumer {
         unclaimed(claimed.await)
     }
 
-    /// Claims the message of a dead letter, which goes with the commit.
+    /// Claims the message of a dead letter. The commit deletes the dead letter.
     pub(super) async fn claim_letter(
         &self,
         tx: &DatabaseTransaction,
@@ -177,7 +177,7 @@ impl Consumer {
         }
     }
 
-    /// Writes what the handler returned, and makes sure that the transaction still is what it was.
+    /// Writes the result of the handler, and makes sure that the transaction and its claim still exist.
     pub(super) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -196,7 +196,7 @@ impl Consumer {
         } else if recorded.in_doubt() {
             claimant.still_holds(tx).await
         } else {
-            // Every statement has succeeded, so the transaction is what it was.
+            // Every statement has succeeded, so the transaction still exists.
             Ok(true)
         };
         match holds {
@@ -229,7 +229,7 @@ impl Consumer {
     }
 }
 
-/// What a claim that is not ours comes to.
+/// The outcome of a claim that is not ours.
 fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
     match claim {
         Ok(Claim::Mine) => None,
@@ -246,7 +246,7 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
     }
 }
 
-/// Whether the handler runs in a transaction of ours, which says what became of the message.
+/// Whether the handler runs in a transaction of ours, which records whether the message took effect.
 pub(super) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
     let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
     !may_do_without || needs_transaction(handler) || routed.letter.is_some()

@@ -1,8 +1,8 @@
-//! The end of a consumer: what it has not handled goes back to the broker, in order, and nothing stays on its way.
+//! The end of a consumer: unhandled deliveries go back to the broker in order, and no answer is left on its way.
 //!
-//! Invariants: nothing of an aggregate goes back while a message of it still runs here, or another process would overtake that one; what goes back, goes in the
-//! order of the stream, and without a delay; at the end the broker has every answer. All of it is bounded, whatever database and broker do: what could not be
-//! given back comes again after `ack_wait`. Absent here: cancelling what runs ([`super::inbox`]).
+//! Invariants: no delivery of an aggregate goes back while a message of it still runs here, or another process would overtake that message; deliveries go back in the
+//! order of the stream, and without a delay; at the end the broker has every answer. All waits are bounded, whatever database and broker do: a delivery that could not be
+//! given back comes again after `ack_wait`. Not here: cancelling running handlers, see [`super::lifecycle`].
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -24,16 +24,16 @@ use crate::handler::describe;
 /// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than the inbox waits.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// What has no answer yet at the end.
+/// The deliveries without an answer at the end.
 struct Rest<D> {
     /// Not begun, or ended without an effect.
     unstarted: Vec<InFlight<D>>,
-    /// Tickets of what runs, and their lanes.
+    /// The lanes of running messages, by local id.
     running: HashMap<u64, LaneKey>,
 }
 
 impl<S: Subscriber> Dispatcher<S> {
-    /// Waits for what runs, and gives back the rest.
+    /// Waits for running jobs, and gives back the rest.
     pub(super) async fn shut_down(mut self, mut progress: Interval) {
         let deliveries = std::mem::replace(
             &mut self.deliveries,
@@ -42,7 +42,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut rest = self.rest();
         let mut subscription = None;
         {
-            // What is on its way back comes first: it may stand before what is here.
+            // Deliveries on their way back come first: they may stand before those that are here.
             let returned = self.returning.done();
             let mut stopping = pin!(async { join!(deliveries.stop(), returned).0 });
             let hard = self.stop.hard.clone();
@@ -53,7 +53,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let mut is_stopped = false;
             loop {
                 if is_stopped {
-                    // Not earlier: what the subscription had fetched may come before what is here.
+                    // Not earlier: the deliveries that the subscription had fetched may come before those that are here.
                     self.give_back_what_is_free(&mut rest).await;
                     if self.jobs == 0 {
                         break;
@@ -76,7 +76,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 }
             }
         }
-        // Those that still run, too: their transactions are cancelled, and whoever is given the message waits for the end of its claim.
+        // Running messages go back too: their transactions are cancelled, and the process that gets the message waits for the end of its claim.
         self.give_back_all(rest).await;
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
@@ -86,7 +86,7 @@ impl<S: Subscriber> Dispatcher<S> {
         tracing::debug!(consumer = self.consumer.name, "consumer stopped");
     }
 
-    /// What waits here, and what runs.
+    /// The messages that wait, and those that run.
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
         let unstarted = self.lanes.drain();
         for _ in &unstarted {
@@ -131,7 +131,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Gives back what waits for nothing that runs here.
+    /// Gives back the deliveries that wait for no running message.
     async fn give_back_what_is_free(&mut self, rest: &mut Rest<DeliveryOf<S>>) {
         let busy: HashSet<&LaneKey> = rest.running.values().collect();
         let (wait, free) = std::mem::take(&mut rest.unstarted)

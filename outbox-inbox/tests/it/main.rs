@@ -12,6 +12,7 @@ mod doubt;
 mod effect;
 mod failure;
 mod follow_up;
+mod health;
 mod hostile;
 mod http;
 mod isolation;
