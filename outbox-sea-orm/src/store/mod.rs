@@ -1,9 +1,8 @@
-//! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, as the relay sees it.
+//! The outbox in PostgreSQL, MySQL/MariaDB or SQLite, for the relay and for operators.
 //!
-//! Invariants: every operation runs in a task and on a connection of its own (`session`), so dropping a future never leaves a transaction open; transactions are
-//! short and READ
-//! COMMITTED (SQLite: IMMEDIATE); the database's clock decides. Absent: retries (the relay's), and settings of the pool
-//! (its owner's).
+//! Invariants: each operation runs in a task and on a connection of its own (`session`), so dropping its future never leaves a transaction
+//! open. Transactions are short and READ COMMITTED (SQLite: IMMEDIATE). All times are the database's. Nothing is retried here but
+//! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
 mod blocks;
@@ -29,6 +28,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
     OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
@@ -36,11 +36,12 @@ use outbox_core::{
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
+#[cfg(feature = "postgres")]
 use tokio::sync::OnceCell;
 
 use self::admin::Decision;
 use self::fetch::Bounds;
-use self::session::call;
+use self::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -48,20 +49,22 @@ use crate::names::{NameError, TableNames};
 
 /// The outbox of a database, for the relay and for operators.
 ///
-/// Give it a pool of its own with two or three connections, so that neither a busy service nor a busy relay starves the other.
-/// A call that is not waited for any more has a second to end; then its connection is closed, because a connection that has fallen silent would never
-/// come back to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background, and waits for them for five minutes.
+/// Give it a pool of its own with two or three connections, so that a busy service and a busy relay do not starve each other. If a caller
+/// drops a call, the call has one more second to end; then its connection is closed, because a connection that no longer answers would
+/// never return to the pool. Leave the pool's `min_connections` at 0: sqlx 0.9 opens such connections in the background and waits for
+/// them for five minutes.
 ///
-/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), and not `binlog_format = STATEMENT` (READ COMMITTED). With Galera, write to one node: on several, `row_id` is not in
-///   the order of commits.
-/// * **PostgreSQL**: works with both layouts, the ordinary one and [the one by day](crate::migration::partitioned).
-/// * **SQLite**: use WAL and a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
+/// * **MySQL, MariaDB**: MySQL 8.0.1 or MariaDB 10.6 (`SKIP LOCKED`), without `binlog_format = STATEMENT`, which forbids READ COMMITTED.
+///   With Galera, write to one node only: across nodes, `row_id` is not in the order of commits.
+/// * **PostgreSQL**: both layouts, the ordinary one and [the one with daily tables](crate::migration::partitioned).
+/// * **SQLite**: use WAL, a `busy_timeout` (SeaORM's default is 5 s), and one process per file. `SQLITE_BUSY` is reported as
 ///   [`StoreError::Database`], which the relay retries.
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     db: DatabaseConnection,
     dialect: Arc<Dialect>,
-    /// Whether messages are partitioned by day, once it is known.
+    /// Whether the messages are in daily tables, once it is known.
+    #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
 }
 
@@ -69,24 +72,27 @@ impl SqlStore {
     /// The outbox with the default table names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
-        let dialect = Dialect::new(db.get_database_backend(), &TableNames::new());
-        Self {
-            db,
-            dialect: Arc::new(dialect),
-            by_day: Arc::default(),
-        }
+        Self::over(db, &TableNames::new())
     }
 
-    /// Sets other table names; the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
+    /// Sets other table names: the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
     ///
     /// # Errors
     ///
     /// [`NameError`] if the database cannot hold such names.
-    pub fn with_names(mut self, names: &TableNames) -> Result<Self, NameError> {
+    pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
-        self.dialect = Arc::new(Dialect::new(self.dialect.backend, names));
-        self.by_day = Arc::default();
-        Ok(self)
+        Ok(Self::over(self.db, names))
+    }
+
+    fn over(db: DatabaseConnection, names: &TableNames) -> Self {
+        let dialect = Dialect::new(db.get_database_backend(), names);
+        Self {
+            db,
+            dialect: Arc::new(dialect),
+            #[cfg(feature = "postgres")]
+            by_day: Arc::default(),
+        }
     }
 
     /// The pool.
@@ -102,10 +108,10 @@ impl SqlStore {
         names: &TableNames,
     ) -> Result<Vec<outbox_core::Message>, StoreError> {
         let dialect = Dialect::new(db.get_database_backend(), names);
-        let read = move |db: Arc<session::Session>| async move {
+        let read = move |db: Arc<Session>| async move {
             fetch::read_all(&db, dialect.recorded(), false, usize::MAX).await
         };
-        let rows = call(db, read).await?;
+        let rows = session::call(db, read).await?;
         rows.into_iter()
             .map(|(scanned, _)| {
                 scanned
@@ -116,69 +122,79 @@ impl SqlStore {
             .collect()
     }
 
-    fn parts(&self) -> (DatabaseConnection, Arc<Dialect>) {
-        (self.db.clone(), self.dialect.clone())
+    /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
+    async fn run<T, F>(
+        &self,
+        context: &'static str,
+        work: impl FnOnce(Arc<Session>, Arc<Dialect>) -> F + Send + 'static,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, DbErr>> + Send + 'static,
+    {
+        self.call(work).await.map_err(failed(context))
+    }
+
+    /// As [`Self::run`], for work that says itself what failed. Boxed, because otherwise the nested types of callers' futures reach the
+    /// compiler's recursion limit.
+    fn call<T, E, F>(
+        &self,
+        work: impl FnOnce(Arc<Session>, Arc<Dialect>) -> F + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let (db, dialect) = (self.db.clone(), self.dialect.clone());
+        Box::pin(async move { session::call(&db, |db| work(db, dialect)).await })
     }
 }
 
 impl OutboxStore for SqlStore {
     async fn preflight(&self) -> Result<Vec<String>, StoreError> {
-        let (db, dialect) = self.parts();
-        call(
-            &db,
-            move |db| async move { preflight::preflight(&db, &dialect).await },
-        )
-        .await
+        self.call(|db, dialect| async move { preflight::preflight(&db, &dialect).await })
+            .await
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        let (db, dialect) = self.parts();
-        call(&db, move |db| async move {
+        let context = "the relay could not be announced";
+        self.run(context, move |db, dialect| async move {
             leases::announce(&db, &dialect, owner, ttl, fitness).await
         })
         .await
-        .map_err(failed("the relay could not be announced"))
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        let (db, dialect) = self.parts();
-        call(&db, move |db| async move {
+        let context =
+            "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm";
+        self.run(context, move |db, dialect| async move {
             leases::acquire(&db, &dialect, owner, ttl, max).await
         })
         .await
-        .map_err(failed(
-            "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm",
-        ))
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
-        let (db, dialect) = self.parts();
         let leases = leases.to_vec();
-        call(&db, move |db| async move {
+        self.run("leases could not be renewed", move |db, dialect| async move {
             leases::renew(&db, &dialect, owner, &leases, ttl).await
         })
         .await
-        .map_err(failed("leases could not be renewed"))
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        let (db, dialect) = self.parts();
         let leases = leases.to_vec();
-        call(&db, move |db| async move {
+        self.run("leases could not be released", move |db, dialect| async move {
             leases::release(&db, &dialect, owner, &leases).await
         })
         .await
-        .map_err(failed("leases could not be released"))
     }
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        let (db, dialect) = self.parts();
-        call(
-            &db,
-            move |db| async move { leases::leave(&db, &dialect, owner).await },
-        )
+        self.run("leases could not be given back", move |db, dialect| async move {
+            leases::leave(&db, &dialect, owner).await
+        })
         .await
-        .map_err(failed("leases could not be given back"))
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
@@ -189,10 +205,9 @@ impl OutboxStore for SqlStore {
             rows: request.limit.get() as usize,
             bytes: request.bytes,
         };
-        let (db, dialect) = self.parts();
         let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
-        call(&db, move |db| async move {
+        self.call(move |db, dialect| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
@@ -207,7 +222,6 @@ impl OutboxStore for SqlStore {
         if request.leases.is_empty() {
             return Ok(Fetched::default());
         }
-        let (db, dialect) = self.parts();
         let request = waiting::Request {
             partitions: leases::partitions(request.leases),
             in_flight: request.in_flight.to_vec(),
@@ -218,103 +232,90 @@ impl OutboxStore for SqlStore {
                 bytes: request.bytes,
             },
         };
-        call(&db, move |db| async move {
-            waiting::fetch(&db, &dialect, request).await
-        })
-        .await
+        self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await })
+            .await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         if settlements.is_empty() {
             return Ok(0);
         }
-        let (db, dialect) = self.parts();
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        call(&db, move |db| async move {
+        self.run("messages could not be settled", move |db, dialect| async move {
             settle::settle(&db, &dialect, &leases, &settlements).await
         })
         .await
-        .map_err(failed("messages could not be settled"))
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        let (db, dialect) = self.parts();
+        #[cfg(feature = "postgres")]
         let by_day = self.by_day.clone();
-        call(&db, move |db| async move {
-            purge::purge(&db, &dialect, &by_day, request).await
+        let context = "published messages could not be purged";
+        self.run(context, move |db, dialect| async move {
+            #[cfg(feature = "postgres")]
+            if days::is_by_day(&db, &dialect, &by_day).await? {
+                return days::purge(&db, &dialect, request).await;
+            }
+            purge::purge(&db, &dialect, request).await
         })
         .await
-        .map_err(failed("published messages could not be purged"))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        let (db, dialect) = self.parts();
-        call(&db, move |db| async move { admin::backlog(&db, &dialect).await })
-            .await
-            .map_err(failed("the backlog could not be counted"))
+        self.run("the backlog could not be counted", |db, dialect| async move {
+            admin::backlog(&db, &dialect).await
+        })
+        .await
     }
 }
 
 impl OutboxAdmin for SqlStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
-        let (db, dialect) = self.parts();
         let selection = selection.clone();
-        call(&db, move |db| async move {
+        self.run("messages could not be listed", move |db, dialect| async move {
             admin::list(&db, &dialect, &selection, limit).await
         })
         .await
-        .map_err(failed("messages could not be listed"))
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let (db, dialect) = self.parts();
         let selection = selection.clone();
-        call(&db, move |db| async move {
+        self.run("dead letters could not be retried", |db, dialect| async move {
             admin::decide(&db, &dialect, selection, Decision::Retry).await
         })
         .await
-        .map_err(failed("dead letters could not be retried"))
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let (db, dialect) = self.parts();
         let selection = selection.clone();
-        call(&db, move |db| async move {
+        self.run("dead letters could not be skipped", |db, dialect| async move {
             admin::decide(&db, &dialect, selection, Decision::Skip).await
         })
         .await
-        .map_err(failed("dead letters could not be skipped"))
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let (db, dialect) = self.parts();
         let selection = selection.clone();
-        call(
-            &db,
-            |db| async move { admin::replay(&db, &dialect, selection).await },
-        )
+        self.run("messages could not be replayed", |db, dialect| async move {
+            admin::replay(&db, &dialect, selection).await
+        })
         .await
-        .map_err(failed("messages could not be replayed"))
     }
 
     async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
-        let (db, dialect) = self.parts();
-        call(&db, move |db| async move {
+        let context = "blocked aggregates could not be listed";
+        self.run(context, move |db, dialect| async move {
             admin::blocked(&db, &dialect, limit).await
         })
         .await
-        .map_err(failed("blocked aggregates could not be listed"))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
-        let (db, dialect) = self.parts();
         let aggregate = aggregate.clone();
-        call(
-            &db,
-            |db| async move { admin::resume(&db, &dialect, &aggregate).await },
-        )
+        self.run("the aggregate could not be resumed", |db, dialect| async move {
+            admin::resume(&db, &dialect, &aggregate).await
+        })
         .await
-        .map_err(failed("the aggregate could not be resumed"))
     }
 
     async fn published(
@@ -324,17 +325,15 @@ impl OutboxAdmin for SqlStore {
         after: Option<MessageId>,
         limit: NonZeroU32,
     ) -> Result<Vec<Message>, StoreError> {
-        let (db, dialect) = self.parts();
         let recorded = (recorded_from, recorded_until);
-        call(&db, move |db| async move {
-            admin::published(&db, &dialect, recorded, after, limit).await
-        })
+        self.call(
+            move |db, dialect| async move { admin::published(&db, &dialect, recorded, after, limit).await },
+        )
         .await
     }
 }
 
-/// Repeats a transaction that the database has chosen as the victim of a deadlock: between operators and relays they can happen, and
-/// the whole transaction is undone then.
+/// Repeats a transaction that the database has undone to end a deadlock. Operators and relays can deadlock with each other.
 macro_rules! repeat_deadlocks {
     ($work:expr) => {{
         let mut repeats = 0;
@@ -355,11 +354,12 @@ use repeat_deadlocks;
 /// How often a transaction is repeated after deadlocks.
 const DEADLOCKS_MAX: u32 = 10;
 
-/// PostgreSQL's and InnoDB's answers to a deadlock; InnoDB's too to one with another writer of a cluster.
+/// How PostgreSQL and InnoDB report a deadlock; in a Galera cluster also one with a writer on another node.
 fn is_deadlock(error: &DbErr) -> bool {
     has_code(error, &["40P01", "40001"])
 }
 
+/// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     use sea_orm::RuntimeErr;
@@ -372,7 +372,7 @@ fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     code.is_some_and(|code| codes.contains(&&*code))
 }
 
-/// Without a driver there are no answers at all.
+/// Without a driver, no error has a code.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 fn has_code(_: &DbErr, _: &[&str]) -> bool {
     false

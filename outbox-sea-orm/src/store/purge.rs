@@ -1,12 +1,11 @@
-//! Deletes published messages that are old, row by row; where they are partitioned by day, whole days before that (`days`).
+//! Deletes old published messages row by row.
 //!
-//! Invariant: only published rows are deleted, and nothing makes one unpublished, so the rows that were read as old may be deleted by a second
-//! statement without a lock in between.
+//! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
+//! delete them, without a lock in between. Daily tables: see `days`.
 
 use outbox_core::{MessageId, PurgeRequest, Purged};
 use sea_orm::{DbErr, Statement};
 use time::OffsetDateTime;
-use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::fetch::time_of;
@@ -18,22 +17,11 @@ use crate::dialect::{Dialect, micros};
 /// Rows per statement.
 const ROWS_MAX: usize = 1024;
 
-/// Ids of rows that are old enough are at most so much later, because writers' clocks differ from the database's. More costs a longer scan, less
-/// leaves rows of fast clocks for a later round.
+/// Largest difference between a writer's clock, which makes the ids, and the database's. A larger value makes the scan longer; a smaller
+/// one leaves the rows of fast clocks to a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-pub(super) async fn purge(
-    db: &Session,
-    dialect: &Dialect,
-    by_day: &OnceCell<bool>,
-    request: PurgeRequest,
-) -> Result<Purged, DbErr> {
-    #[cfg(feature = "postgres")]
-    if super::days::is_by_day(db, dialect, by_day).await? {
-        return super::days::purge(db, dialect, request).await;
-    }
-    #[cfg(not(feature = "postgres"))]
-    let _ = by_day;
+pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest) -> Result<Purged, DbErr> {
     purge_rows(db, dialect, request, |below| {
         let limit = i64::from(request.limit.get());
         dialect.purgeable(request.after, below, request.older_than, limit)
@@ -41,7 +29,7 @@ pub(super) async fn purge(
     .await
 }
 
-/// Deletes rows. `purgeable` reads them, those with ids below a bound.
+/// Deletes the rows that `purgeable` selects. Its argument is an upper bound of their ids.
 pub(super) async fn purge_rows(
     db: &Session,
     dialect: &Dialect,
