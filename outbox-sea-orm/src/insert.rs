@@ -1,30 +1,26 @@
-//! Writes messages inside the caller's transaction and numbers them.
+//! Numbers messages and writes them in the caller's transaction.
 //!
-//! Each aggregate has a head row with its last sequence. Counting it up locks it until the transaction ends, so the next writer of the
-//! aggregate waits, and sequences are commit order without holes. Invariants: head rows are locked in one order everywhere (by aggregate
-//! type, then id), and a message's `row_id` is drawn after its head row is locked, so that `row_id` order within an aggregate is
-//! sequence order. Absent: beginning and ending the transaction, and checking the messages (`NewMessage::check`).
+//! Each aggregate has a head row with its last sequence. Raising it locks the row until the transaction ends. The next writer of the
+//! aggregate waits for the lock, so sequences are in commit order and have no holes. Invariants: head rows are locked in one order
+//! everywhere (by aggregate type, then id), and a message gets its `row_id` after its head row is locked, so that within an aggregate
+//! `row_id` order is sequence order. The caller begins and ends the transaction, and has checked the messages (`NewMessage::check`).
 //!
-//! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; rolling it back
-//! removes all of it.
+//! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use outbox_core::{Aggregate, NewMessage};
-use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, SqlErr};
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, SqlErr, Statement};
 
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, mysql, sqlite, unsupported};
 use crate::names::TableNames;
 
-/// Most bytes of payloads and headers in one statement. MySQL's smallest default of `max_allowed_packet` is 16 MiB (MariaDB). A single larger
-/// message goes alone.
+/// Most bytes of payloads and headers in one statement. A larger message is a statement of its own. The smallest default of
+/// `max_allowed_packet` is 16 MiB (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// 9999-12-31 23:59:59.999999 UTC in microseconds, the last time that MySQL can hold.
-pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
 
 /// Why messages were not inserted.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +36,7 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // PostgreSQL and MySQL name the constraint, SQLite table and column. A repeated message id is a database error.
+            // PostgreSQL and MySQL name the constraint, SQLite the table and the column. A repeated message id is a database error.
             Some(SqlErr::UniqueConstraintViolation(message))
                 if message.contains("outbox_messages_dedup_key")
                     || message.contains("outbox_messages.dedup_key") =>
@@ -66,27 +62,14 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         .check(backend)
         .map_err(|error| DbErr::Custom(error.to_string()))?;
     let dialect = Dialect::new(backend, names);
-
-    #[cfg(feature = "postgres")]
-    if let (DbBackend::Postgres, [message]) = (backend, messages.as_slice()) {
-        conn.execute_raw(postgres::insert_one(&dialect, message)).await?;
-        return Ok(());
-    }
-
-    let heads = heads(&messages);
-    let chunks = chunks(&messages, rows_max(backend));
-
-    #[cfg(feature = "postgres")]
-    if backend == DbBackend::Postgres && chunks.len() == 1 {
-        let numbers = number(&messages, |aggregate, position| heads[aggregate] - position);
-        let heads: Vec<_> = heads.into_iter().collect();
-        let sequences = postgres::Sequences::CountUp(&heads);
-        conn.execute_raw(postgres::insert_many(&dialect, &messages, &numbers, sequences))
-            .await?;
+    let chunks = chunks(&messages, rows_max(backend), STATEMENT_BYTES_MAX);
+    if let Some(statement) = one_statement(&dialect, &messages, &chunks) {
+        conn.execute_raw(statement).await?;
         return Ok(());
     }
 
     // All head rows are locked before the first message is inserted, in one order over all statements.
+    let heads = heads(&messages);
     let last = count_up(
         conn,
         &dialect,
@@ -97,20 +80,34 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         last[aggregate] - heads[aggregate] + position
     });
     for chunk in chunks {
-        let (messages, numbers) = (&messages[chunk.clone()], &numbers[chunk]);
-        let statement = match backend {
-            #[cfg(feature = "postgres")]
-            DbBackend::Postgres => {
-                postgres::insert_many(&dialect, messages, numbers, postgres::Sequences::Given)
-            }
-            _ => dialect.insert_rows(messages, numbers),
-        };
+        let statement = dialect.insert_rows(&messages[chunk.clone()], &numbers[chunk]);
         conn.execute_raw(statement).await?;
     }
     Ok(())
 }
 
-/// Counts up the head rows, in their order, and returns each one's last sequence.
+/// PostgreSQL raises the head rows and inserts the messages in one statement, if the messages fit into one.
+#[cfg(feature = "postgres")]
+fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
+    if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
+        return None;
+    }
+    if let [message] = messages {
+        return Some(postgres::insert_one(dialect, message));
+    }
+    let heads = heads(messages);
+    let numbers = number(messages, |aggregate, position| heads[aggregate] - position);
+    let heads: Vec<_> = heads.into_iter().collect();
+    let sequences = postgres::Sequences::CountUp(&heads);
+    Some(postgres::insert_many(dialect, messages, &numbers, sequences))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn one_statement(_: &Dialect, _: &[NewMessage], _: &[Range<usize>]) -> Option<Statement> {
+    None
+}
+
+/// Raises the head rows, in their order, and returns the last sequence of each aggregate.
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
@@ -144,7 +141,7 @@ async fn count_up<C: ConnectionTrait>(
     Ok(last)
 }
 
-/// An aggregate's type or id that this crate has written, so it is UTF-8.
+/// An aggregate's type or id. This crate wrote it, so it is UTF-8.
 fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
     match backend {
         DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
@@ -153,7 +150,7 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
     }
 }
 
-/// How many sequenced messages each aggregate gets, sorted as head rows are locked.
+/// The number of sequenced messages of each aggregate, in the order in which head rows are locked.
 fn heads(messages: &[NewMessage]) -> BTreeMap<Aggregate, i64> {
     let mut heads = BTreeMap::new();
     for message in messages.iter().filter(|message| message.is_sequenced()) {
@@ -168,7 +165,7 @@ fn heads(messages: &[NewMessage]) -> BTreeMap<Aggregate, i64> {
     heads
 }
 
-/// A number per message from its aggregate and its position there (1, 2, 3 …); -1 for an unsequenced one.
+/// One number per message, from its aggregate and its position there (1, 2, 3 …); -1 for an unsequenced message.
 fn number(messages: &[NewMessage], number: impl Fn(&Aggregate, i64) -> i64) -> Vec<i64> {
     let mut positions: HashMap<&Aggregate, i64> = HashMap::new();
     messages
@@ -184,7 +181,7 @@ fn number(messages: &[NewMessage], number: impl Fn(&Aggregate, i64) -> i64) -> V
         .collect()
 }
 
-/// Rows per statement: 13 binds each, of which SQLite takes 32,766 and MySQL 65,535; PostgreSQL binds arrays.
+/// Rows per statement. Each row binds 13 values, of which SQLite takes 32,766 and MySQL 65,535; PostgreSQL binds arrays.
 fn rows_max(backend: DbBackend) -> usize {
     match backend {
         DbBackend::Postgres => 5_000,
@@ -192,12 +189,16 @@ fn rows_max(backend: DbBackend) -> usize {
     }
 }
 
+fn size_bytes(message: &NewMessage) -> usize {
+    message.payload().len() + message.headers().size_bytes()
+}
+
 /// Splits messages into statements, bounded by rows and bytes.
-fn chunks(messages: &[NewMessage], rows_max: usize) -> Vec<Range<usize>> {
+fn chunks(messages: &[NewMessage], rows_max: usize, bytes_max: usize) -> Vec<Range<usize>> {
     let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (n, message) in messages.iter().enumerate() {
-        let size = message.payload().len() + message.headers().size_bytes();
-        if n > start && (n - start == rows_max || bytes + size > STATEMENT_BYTES_MAX) {
+        let size = size_bytes(message);
+        if n > start && (n - start == rows_max || bytes + size > bytes_max) {
             chunks.push(start..n);
             (start, bytes) = (n, 0);
         }
@@ -205,20 +206,4 @@ fn chunks(messages: &[NewMessage], rows_max: usize) -> Vec<Range<usize>> {
     }
     chunks.push(start..messages.len());
     chunks
-}
-
-/// The headers as they are stored.
-pub(crate) fn headers_json(message: &NewMessage) -> String {
-    serde_json::to_string(message.headers()).expect("a map of strings is JSON")
-}
-
-/// When the message is due, in microseconds since 1970; 0 for at once. Rounded up, and kept within what every database can hold.
-pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
-    let Some(time) = message.delayed_until() else {
-        return 0;
-    };
-    let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
-    i64::try_from(micros)
-        .unwrap_or(TIME_MICROS_MAX)
-        .clamp(1, TIME_MICROS_MAX)
 }

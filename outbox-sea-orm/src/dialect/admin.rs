@@ -1,4 +1,4 @@
-//! SQL of operators: selecting, deciding, purging, counting.
+//! SQL of operators and of the purge.
 
 use std::time::Duration;
 
@@ -8,15 +8,14 @@ use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::Dialect;
 use super::key::Key;
-use crate::insert::TIME_MICROS_MAX;
+use super::{Dialect, TIME_MICROS_MAX};
 use crate::sql::Sql;
 
-/// How far the clocks of writers, who draw the ids, may be from the database's before a search by time misses rows.
+/// Largest difference between the clocks of writers, who make the ids, and the database's. With a larger one, a search by time misses rows.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
-/// As it is stored.
+/// The stored number of a status.
 pub(crate) fn status_code(status: MessageStatus) -> i64 {
     match status {
         MessageStatus::Pending => 0,
@@ -27,8 +26,8 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
 }
 
 impl Dialect {
-    /// Selected rows in the order of their row ids, as operators see them. Through the primary key or the index of the status, if one is given; of
-    /// published ones through the ids, which are in about the order of time.
+    /// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
+    /// the index on ids, whose order is roughly that of time.
     pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
@@ -52,7 +51,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Row ids, message ids and aggregates of selected rows of these states, in the order of their row ids, none behind `until`.
+    /// Row ids, message ids and aggregates of selected rows with one of these statuses, in the order of their row ids and at most `until`.
     pub(crate) fn select(
         &self,
         selection: &Selection,
@@ -81,7 +80,7 @@ impl Dialect {
             sql.push(" AND m.status ").push(statuses);
         }
         if let Some(status) = selection.status {
-            // A literal, so that a partial index can serve it.
+            // A literal, so that the planner can use a partial index.
             sql.push(&format!(" AND m.status = {}", status_code(status)));
         }
         if let Some(id) = selection.id {
@@ -99,7 +98,7 @@ impl Dialect {
             sql.push(" AND m.event_type = ").bind(event_type.as_str());
         }
         if let Some(from) = selection.recorded_from {
-            // Copies have ids later than their time of recording, so there is a lower bound only.
+            // Copies have later ids than their time of recording, so the ids have no upper bound.
             sql.push(" AND m.id >= ").bind(id_at(from - CLOCKS_APART));
             self.push_time(sql, " AND m.created_at >= ", from);
         }
@@ -111,7 +110,7 @@ impl Dialect {
         }
     }
 
-    /// A comparison with a time. Rounded up to the microsecond that the column has, which suits `>=` and `<`.
+    /// Appends a comparison with a time. Rounds up to microseconds, the unit of the column, which is right for `>=` and `<`.
     fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)
@@ -121,20 +120,20 @@ impl Dialect {
         sql.push(comparison).push(&self.time(&micros));
     }
 
-    /// Makes dead rows pending, or waiting; the error and the failures stay for people to see. Index of dead rows (MySQL: primary key).
+    /// Makes dead rows pending, or waiting. Keeps their error and number of failures for operators. Index of dead rows (MySQL: primary key).
     pub(crate) fn retry(&self, row_ids: &[i64], waiting: bool) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND row_id",
             self.messages,
             if waiting { 3 } else { 0 },
-            // Of an unsequenced row that waited by itself.
+            // The row may be an unsequenced one that was delayed.
             if waiting { "" } else { ", available_at = NULL" },
         ));
         sql.any(row_ids);
         sql.statement()
     }
 
-    /// Ends the blocks that these rows halt (index of halted ones). They are locked.
+    /// Ends the blocks that these rows halt (index of halted blocks). The blocks must be locked.
     pub(crate) fn lift_halts(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE halted_by",
@@ -156,7 +155,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Blocked aggregates: halted ones first, then by the end of their block. Sorts the blocks.
+    /// Blocked aggregates: halted ones first, then by the end of their block. Sorts all blocks.
     pub(crate) fn blocked(&self, limit: i64) -> Statement {
         let now = self.statement_now();
         let mut sql = self.sql(format!(
@@ -173,7 +172,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// The newest key that was drawn.
+    /// The highest row id so far.
     pub(crate) fn last_row_id(&self) -> Statement {
         if self.backend == DbBackend::Postgres {
             // There is no index on `row_id`.
@@ -189,7 +188,7 @@ impl Dialect {
         .statement()
     }
 
-    /// Copies rows under new ids, in the order given. Look-ups by id.
+    /// Copies rows under new ids, in the order of their row ids. Look-ups by id.
     pub(crate) fn copy(&self, ids: &[(Uuid, Uuid)]) -> Statement {
         let messages = &self.messages;
         let mut sql = self.sql(format!(
@@ -224,7 +223,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Published rows by the time they were recorded at, in the order of their ids (index on `id`).
+    /// Published rows that were recorded within a time span, in the order of their ids (index on `id`).
     pub(crate) fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -253,7 +252,7 @@ impl Dialect {
             .statement()
     }
 
-    /// Rows in the order of their ids up to a bound, and whether they are old and published (index on `id`).
+    /// Rows with ids below a bound, in the order of their ids, and whether each is old and published (index on `id`).
     pub(crate) fn purgeable(
         &self,
         after: Option<MessageId>,
@@ -290,7 +289,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Deletes published rows (index on `id`, in its order, so that two that purge cannot deadlock).
+    /// Deletes published rows (index on `id`, in its order, so that two purges cannot deadlock).
     pub(crate) fn purge(&self, ids: &[Uuid]) -> Statement {
         let mut sql = self.sql(format!("DELETE FROM {} WHERE status = 1 AND id", self.messages));
         #[cfg(feature = "postgres")]
@@ -308,7 +307,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Bounded counts through the indexes of each state, and the age of the first pending row.
+    /// Bounded counts through the index of each status, and the time of the first pending row.
     pub(crate) fn backlog(&self) -> Statement {
         let (messages, blocks, now) = (&self.messages, &self.blocks, self.statement_now());
         let count = |from: &str, condition: &str| {
@@ -317,7 +316,7 @@ impl Dialect {
             )
         };
         let first = match self.backend {
-            // The alias is one name, so that it can be forced to its index.
+            // The hint follows the alias.
             DbBackend::MySql => format!("{messages} m FORCE INDEX ({})", self.pending),
             DbBackend::Sqlite => format!("{messages} m INDEXED BY {}", self.pending),
             _ => format!("{messages} m"),
@@ -337,7 +336,7 @@ impl Dialect {
     }
 }
 
-/// The smallest message id of that time.
+/// The smallest message id of a time.
 pub(crate) fn id_at(time: OffsetDateTime) -> Uuid {
     let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
     let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);

@@ -1,8 +1,8 @@
 //! SQL text for the three databases.
 //!
-//! Everything here is a pure function from names and values to a [`Statement`]; nothing runs anything. What the databases say alike is in
-//! this file and those called after an operation, what differs in shape in [`postgres`], [`mysql`] and [`sqlite`]. Invariant: only validated names and literals of ours
-//! become text, every value is bound. Times are the database's own, in microseconds since 1970 where they cross this border.
+//! Pure functions from names and values to a [`Statement`]; nothing here runs a statement. SQL of the same shape for all databases is in this
+//! file and in those named after an operation; SQL of another shape is in [`postgres`], [`mysql`] and [`sqlite`]. Invariant: only checked names
+//! and this library's own literals become text; every value is bound. All times are the database's. As values they are microseconds since 1970.
 
 #[cfg(feature = "postgres")]
 pub(crate) mod days;
@@ -18,13 +18,12 @@ pub(crate) mod mysql;
 pub(crate) mod own;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
+mod values;
 
-use std::time::Duration;
-
-use outbox_core::{Aggregate, NewMessage};
+use outbox_core::NewMessage;
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 
-use crate::insert::{delay_micros, headers_json};
+pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
 use crate::names::TableNames;
 use crate::sql::Sql;
 
@@ -37,11 +36,11 @@ pub(crate) struct Dialect {
     pub(crate) blocks: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
-    /// The indexes of pending and of waiting rows and of blocks by partition, where a query must name them.
+    /// The indexes of pending rows, of waiting rows, and of blocks by partition, for queries that must name them.
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
-    /// Where messages are partitioned by day: the table of deduplication keys, and the function that makes a day.
+    /// With daily tables: the table of deduplication keys, and the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) dedup_keys: String,
     #[cfg(feature = "postgres")]
@@ -77,8 +76,8 @@ impl Dialect {
         }
     }
 
-    /// The clock when the statement (SQLite, MySQL) or the row (PostgreSQL) is processed. Never the start of the transaction, which may
-    /// be long ago.
+    /// The time at which the statement (SQLite, MySQL) or the row (PostgreSQL) is processed. Never the start of the transaction, which may be
+    /// long ago.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -87,7 +86,7 @@ impl Dialect {
         }
     }
 
-    /// The clock when the statement began, the same for all its rows.
+    /// The time at which the statement began, the same for all its rows.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -131,7 +130,7 @@ impl Dialect {
         }
     }
 
-    /// A small integer column, as the 64-bit integer that is read.
+    /// A small integer column, as a 64-bit integer.
     pub(crate) fn int(&self, column: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("{column}::int8"),
@@ -148,12 +147,12 @@ impl Dialect {
         }
     }
 
-    /// 1 where the condition holds, else 0, as the 64-bit integer that is read.
+    /// 1 where the condition holds, otherwise 0, as a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    /// All messages, in the order in which they were recorded. For tests: reads the whole table.
+    /// All messages, in the order in which they were recorded. For tests, because it reads the whole table.
     #[cfg(feature = "testing")]
     pub(crate) fn recorded(&self) -> Statement {
         self.sql(format!(
@@ -176,9 +175,13 @@ impl Dialect {
         Sql::new(self.backend, text)
     }
 
-    /// Inserts messages in their order, one row of values each. `numbers` has their sequences, -1 for an unsequenced one. The databases
-    /// number the rows of one statement in its order.
+    /// Inserts messages in their order. `numbers` has their sequences, -1 for an unsequenced message. The databases number the rows of one
+    /// statement in its order.
     pub(crate) fn insert_rows(&self, messages: &[NewMessage], numbers: &[i64]) -> Statement {
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            return postgres::insert_many(self, messages, numbers, postgres::Sequences::Given);
+        }
         let mut sql = self.sql(format!(
             "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
              subject, content_type, payload, headers, dedup_key, available_at, created_at) VALUES ",
@@ -214,20 +217,7 @@ impl Dialect {
     }
 }
 
-/// Bounded by a century, which every database can add to its clock.
-pub(crate) fn micros(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
-    i64::try_from(duration.as_micros())
-        .unwrap_or(CENTURY)
-        .min(CENTURY)
-}
-
-/// The keys of an aggregate as values.
-pub(crate) fn keys(dialect: &Dialect, aggregate: &Aggregate) -> [Value; 2] {
-    [dialect.key(&aggregate.aggregate_type), dialect.key(&aggregate.id)]
-}
-
-/// What an operation on a database answers that this build does not support.
+/// The error for a database that this build does not support.
 pub(crate) fn unsupported(backend: DbBackend) -> DbErr {
     DbErr::Custom(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`"

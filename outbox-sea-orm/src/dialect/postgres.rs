@@ -1,15 +1,14 @@
 //! SQL for PostgreSQL 12 and later, where it differs in shape.
 //!
-//! Lists travel as arrays, so that each operation is one statement text however many rows it has. Arrays hold no nulls: an empty text or
-//! 0 stands for one and becomes null in the statement.
+//! Lists are bound as arrays, so that each operation has one statement text, however many rows it has. Arrays hold no nulls: an empty text or 0
+//! stands for null, and the statement turns it into one.
 
 use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 
-use super::Dialect;
 use super::key::Key;
-use crate::insert::{delay_micros, headers_json};
+use super::{Dialect, delay_micros, headers_json};
 use crate::sql::Sql;
 
 /// An array of values of one type.
@@ -17,8 +16,8 @@ pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<I
     Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
 }
 
-/// Takes free leases and returns them. The CTE is materialised, because a plain subquery may be run again and then take more
-/// than the limit; SKIP LOCKED, because what another relay is taking, or settling under, is not free. Sorts 64 rows.
+/// Takes free leases and returns them. The CTE is materialised, because a plain subquery may run twice and then take more than the limit. SKIP
+/// LOCKED: a lease that another relay is taking, or settles under, is not free. Sorts 64 rows.
 pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max: u16) -> Statement {
     debug_assert_eq!(dialect.backend, DbBackend::Postgres);
     let (leases, now) = (&dialect.leases, dialect.now());
@@ -38,8 +37,8 @@ pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max
     sql.statement()
 }
 
-/// Which of these leases the owner still owns, extended. One statement; the rows are locked in the order of their primary key first, as settlements lock
-/// them.
+/// Extends and returns those of these leases that the owner still owns. One statement, which first locks the rows in the order of their primary
+/// key, as settlements do.
 pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_micros: i64) -> Statement {
     let mut sql = dialect.sql("");
     let owner = sql.placeholder(owner);
@@ -73,11 +72,11 @@ pub(crate) fn release(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease]) ->
     sql.statement()
 }
 
-/// Settles pending rows as published, in one statement: the usual case, and one round trip. Returns the partitions that are still owned.
+/// Settles pending rows as published in one statement, the usual case: one round trip. Returns the partitions that are still owned.
 ///
-/// The lease rows are locked in share mode (primary key, in its order), so a takeover waits; whoever waited for one here compares its epoch
-/// again as it is then. The partitions are a scalar, which is evaluated, locks and all, before the first row is looked at. Rows through the
-/// pending index.
+/// The lease rows are locked in share mode (primary key, in its order), so a takeover waits. If this statement waits for a takeover, it compares
+/// the epoch again afterwards. The partitions are a scalar subquery, which is evaluated, with its locks, before the first row is read. Rows are
+/// found through the pending index.
 pub(crate) fn settle_published(
     dialect: &Dialect,
     leases: &[Lease],
@@ -100,7 +99,7 @@ pub(crate) fn settle_published(
     sql.statement()
 }
 
-/// `WITH owned AS (…`: those of these leases that have the given epochs still, locked.
+/// Appends `WITH owned AS (…`: those of these leases that still have the given epochs, locked.
 fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &str, lock: &str) {
     sql.push("WITH owned AS MATERIALIZED (SELECT lease.partition_no FROM ")
         .push(&dialect.leases)
@@ -119,8 +118,8 @@ fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &
         .push(" OF lease");
 }
 
-/// Forgets relays that are gone, unless another one is doing so. Announces the owner, and counts the others by what they said of themselves. One statement, whose
-/// parts do not see each other.
+/// Deletes announcements that ran out, except those that another relay is deleting. Announces the owner, and counts the other relays by fitness.
+/// One statement; its parts do not see each other's changes.
 pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
     let (relays, now) = (&dialect.relays, dialect.now());
     let mut sql = dialect.sql("");
@@ -139,7 +138,7 @@ pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, fi
     sql.statement()
 }
 
-/// The parts of aggregates as two arrays.
+/// Binds the types and the ids of aggregates as two arrays.
 pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
     let (types, ids): (Vec<_>, Vec<_>) = keys
         .into_iter()
@@ -154,8 +153,7 @@ pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Ke
         .push("::text[]");
 }
 
-/// A condition on partitions that is a filter for sure. `= ANY` could become an index condition, which loses the order, or multiplies with
-/// another one to thousands of look-ups.
+/// As [`Dialect::push_partitions`], as a test of bits.
 pub(crate) fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
     let mask = partitions
         .iter()
@@ -165,7 +163,7 @@ pub(crate) fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
         .push(&format!("::int8 >> {column}) & 1) <> 0"));
 }
 
-/// Counts the head rows up and returns them. Locks them exclusively, in the order given (primary key).
+/// Raises the head rows and returns them. Locks them exclusively, in the given order (primary key).
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql("");
     push_count_up(&mut sql, dialect, heads);
@@ -196,9 +194,9 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
 const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// Counts the head row up and inserts its message in one statement: the usual case, and one round trip.
+/// Raises the head row and inserts its message in one statement, the usual case: one round trip.
 ///
-/// `row_id` is drawn when the row leaves the CTE, so after the head row is locked: in the order of the sequence.
+/// The message gets its `row_id` after the CTE has returned the head row, which is locked by then. So row ids are in the order of sequences.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
@@ -245,15 +243,15 @@ pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
 
 /// Where the sequences of a batch come from.
 pub(crate) enum Sequences<'a> {
-    /// From the head rows, which the same statement counts up. The numbers count back from the aggregate's last sequence.
+    /// From the head rows, which the same statement raises. The numbers count back from the aggregate's last sequence.
     CountUp(&'a [(Aggregate, i64)]),
-    /// The numbers are the sequences; the head rows were counted up before.
+    /// The numbers are the sequences; the head rows were raised before.
     Given,
 }
 
-/// Inserts messages in their order. `numbers` has one entry per message, -1 for an unsequenced one.
+/// Inserts messages in their order. `numbers` has one entry per message, -1 for an unsequenced message.
 ///
-/// The sort by `ord` reads all its input before it passes on the first row, so `row_id` is drawn after all head rows are locked.
+/// The sort by `ord` reads all its input before it returns the first row, so messages get their row ids after all head rows are locked.
 pub(crate) fn insert_many(
     dialect: &Dialect,
     messages: &[NewMessage],

@@ -1,10 +1,10 @@
-//! Records what became of messages.
+//! Records the verdicts of a relay about messages.
 //!
-//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode first, so a takeover waits until this
-//! transaction has ended, and the epochs are compared under that lock. A lease that ran out but that nobody has taken still settles:
-//! its epoch is the newest there is. Head rows are not touched: a business transaction that has one locked is not waited for.
+//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode first, so a takeover waits for the end of this
+//! transaction, and the epochs are compared under that lock. A lease that ran out, and that no other relay has taken, still settles: its epoch
+//! is the newest one. Head rows are not touched, so settling does not wait for business transactions.
 //!
-//! A crash before the commit leaves the messages as they were: they are published again under the same id, and dropped as duplicates.
+//! A crash before the commit leaves the messages as they were. They are published again under the same id, and dropped as duplicates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -21,10 +21,9 @@ use crate::dialect::key::Key;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::settle::{Failure, Rows};
-use crate::dialect::{Dialect, micros};
-use crate::insert::TIME_MICROS_MAX;
+use crate::dialect::{Dialect, TIME_MICROS_MAX, micros};
 
-/// Rows per statement; a power of two, see [`Sql::any`](crate::sql::Sql::any).
+/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any).
 const ROWS_MAX: usize = 1024;
 
 pub(super) async fn settle(
@@ -63,7 +62,7 @@ pub(super) async fn settle(
     repeat_deadlocks!(settle_all(db, dialect, &claimed, settlements))
 }
 
-/// Whether all are published pending rows, to be kept or not: what can be settled in one statement.
+/// If all messages were pending and are published, and all are kept or none is, one statement settles them: whether they are kept.
 #[cfg(feature = "postgres")]
 fn published_only(settlements: &[Settlement]) -> Option<bool> {
     let keep = |settlement: &Settlement| match settlement.verdict {
@@ -117,15 +116,15 @@ async fn settle_all(
     Ok(accepted.len())
 }
 
-/// What must be known of a row to settle it.
+/// A row, as far as settling needs to know it.
 #[derive(Debug, Clone)]
 struct Found {
     key: Key,
     partition: i64,
     is_sequenced: bool,
-    /// Until when it is delayed, if it is.
+    /// When it is due, if it is delayed. In microseconds since 1970.
     delayed_until: Option<i64>,
-    /// Key of the oldest waiting row of its aggregate; not looked up if this one waited and is not delayed.
+    /// The row id of the oldest waiting row of its aggregate. Not looked up for a row that waited and is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -144,7 +143,7 @@ impl Settling<'_> {
             .iter()
             .partition(|settlement| is_published(settlement));
 
-        // 1. What was published. Of rows that waited, the aggregates must be known before the rows are gone.
+        // 1. Published messages. The aggregates of those that waited must be read before their rows are gone.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
         let mut groups: BTreeMap<(bool, bool), Vec<i64>> = BTreeMap::new();
@@ -190,7 +189,7 @@ impl Settling<'_> {
             self.tx.execute_raw(statement).await?;
         }
 
-        // 4. Blocks that nothing waits for any more. Those that were locked or written above and are not halted.
+        // 4. Remove blocks for which nothing waits any more, among those that were locked or written above and are not halted.
         let open: Vec<Key> = blocks
             .into_iter()
             .filter(|(_, block)| block.halted_by.is_none())
@@ -239,19 +238,19 @@ impl Settling<'_> {
     }
 }
 
-/// What is to be written to rows.
+/// The changes of rows.
 #[derive(Debug, Default)]
 struct Changes {
-    /// By what happened and whether they waited: a failing broker gives the same error for many.
+    /// Row ids by failure, and by whether the rows waited: a failing broker gives many messages the same error.
     failed: BTreeMap<(Failure, bool), Vec<i64>>,
-    /// Pending rows that become waiting.
+    /// Row ids of pending rows that become waiting.
     waiting: Vec<i64>,
-    /// Row ids of the oldest rows that these verdicts make waiting, by aggregate.
+    /// By aggregate, the row id of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
 impl Changes {
-    /// Takes the verdicts in their order. Blocks are changed in memory.
+    /// Derives the changes from the verdicts, in their order. Changes the blocks in memory.
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<i64, Found>,
@@ -259,7 +258,7 @@ impl Changes {
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
-            // A row that is not found has been settled by an earlier call.
+            // A row that is not found was settled by an earlier call.
             let Some(row) = found.get(&settlement.row_id) else {
                 continue;
             };
@@ -285,7 +284,7 @@ impl Changes {
                     changes.fail(failure, settlement);
                 }
                 Verdict::Dead { error, halt } => {
-                    // One message halts an aggregate at a time; another waits for its turn.
+                    // Only one message at a time halts an aggregate; the next one waits for its turn.
                     let dead = !(*halt && row.is_sequenced) || halt_by(blocks, row, settlement.row_id);
                     let failure = Failure {
                         dead,
@@ -317,7 +316,7 @@ impl Changes {
         if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
             return;
         }
-        // What is first in its aggregate's queue says when the block ends. A halted one is not moved by it.
+        // The oldest waiting message of an aggregate decides when its block ends. A halted aggregate stays halted.
         if self.becomes_oldest(settlement, row) {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
@@ -326,7 +325,7 @@ impl Changes {
         }
     }
 
-    /// Notes that a row waits; whether it is then the oldest waiting one of its aggregate.
+    /// Notes that a row waits. Returns whether it is now the oldest waiting row of its aggregate.
     fn becomes_oldest(&mut self, settlement: &Settlement, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let is_oldest = [row.oldest, noted]
@@ -340,17 +339,17 @@ impl Changes {
     }
 }
 
-/// Blocks the aggregate of a row until then. A halted one stays halted.
+/// Blocks the aggregate of a row until a time. A halted aggregate stays halted.
 fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
     put(blocks, row, Some(until), None);
 }
 
-/// Halts the aggregate of a row. False if it is halted already.
+/// Halts the aggregate of a row. Returns false if it was halted already.
 fn halt_by(blocks: &mut BTreeMap<Key, Block>, row: &Found, row_id: i64) -> bool {
     put(blocks, row, None, Some(row_id))
 }
 
-/// False if it is halted, and stays as it is.
+/// Changes the block of a row's aggregate. Returns false, and changes nothing, if the aggregate is halted.
 fn put(
     blocks: &mut BTreeMap<Key, Block>,
     row: &Found,

@@ -1,0 +1,40 @@
+//! Values as the tables store them.
+
+use std::time::Duration;
+
+use outbox_core::{Aggregate, NewMessage};
+use sea_orm::Value;
+
+use super::Dialect;
+
+/// 9999-12-31 23:59:59.999999 UTC in microseconds since 1970: the last time that MySQL can hold.
+pub(crate) const TIME_MICROS_MAX: i64 = 253_402_300_799_999_999;
+
+/// A duration in microseconds, at most a century, which every database can add to its clock.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000;
+    i64::try_from(duration.as_micros())
+        .unwrap_or(CENTURY)
+        .min(CENTURY)
+}
+
+/// When the message is due, in microseconds since 1970; 0 means at once. Rounded up, and within what every database can hold.
+pub(crate) fn delay_micros(message: &NewMessage) -> i64 {
+    let Some(time) = message.delayed_until() else {
+        return 0;
+    };
+    let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
+    i64::try_from(micros)
+        .unwrap_or(TIME_MICROS_MAX)
+        .clamp(1, TIME_MICROS_MAX)
+}
+
+/// The headers as a JSON object.
+pub(crate) fn headers_json(message: &NewMessage) -> String {
+    serde_json::to_string(message.headers()).expect("a map of strings is JSON")
+}
+
+/// The type and the id of an aggregate.
+pub(crate) fn keys(dialect: &Dialect, aggregate: &Aggregate) -> [Value; 2] {
+    [dialect.key(&aggregate.aggregate_type), dialect.key(&aggregate.id)]
+}
