@@ -2,29 +2,30 @@
 //!
 //! | you | use |
 //! |---|---|
-//! | have no migrator, or want it out of the way | [`migrate`] at start-up |
+//! | have no migrator, or want no extra step | [`migrate`] at start-up |
 //! | have a SeaORM migrator | [`migrations`] inside its `migrations()` |
 //! | run SeaORM's command line for the outbox alone | [`OutboxMigrator`] |
 //! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | record millions of messages a day on PostgreSQL, and keep them for days | [`partitioned`] instead |
 //!
-//! The DDL is hand-written per database, because generated column types are too small or too coarse on MySQL (64 KiB payloads, whole
-//! seconds). Invariant: a migration that was released is never edited; a change is a new one. Absent: creating schemas.
+//! The DDL is written by hand for each database, because generated column types are too small or too coarse on MySQL (64 KiB payloads,
+//! whole seconds). Schemas are not created. Invariant: a migration that was released is never edited; a change is a new one.
 
 pub mod partitioned;
 mod run;
+mod set;
 mod template;
 
-use sea_orm::sea_query::{Alias, IntoIden};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-pub use run::run;
+#[doc(hidden)]
+pub use set::Migrations;
 pub use template::{SqlMigration, SqlTemplates};
 
 use crate::names::{NameError, TableNames};
 
-/// Where [`migrate`] and [`OutboxMigrator`] remember what was applied (before it stands the schema and prefix).
+/// The table in which [`migrate`] and [`OutboxMigrator`] remember what was applied, without schema and prefix.
 const TABLE: &str = "outbox_migrations";
 
 const UP: SqlTemplates = SqlTemplates {
@@ -42,7 +43,10 @@ const DOWN: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/outbox.sqlite.down.sql"),
 };
 
-/// The migrations of the outbox with default table names, as a migrator of its own with its own table, `outbox_migrations`.
+const TABLES: Migrations = Migrations { table: TABLE, all };
+
+/// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
+/// them were applied.
 ///
 /// SeaORM's migrators race if several processes start on an empty database; [`migrate`] does the same work under a lock.
 #[derive(Debug, Clone, Copy)]
@@ -54,38 +58,30 @@ impl MigratorTrait for OutboxMigrator {
     }
 
     fn migration_table_name() -> DynIden {
-        Alias::new(TABLE).into_iden()
+        TABLES.table_iden()
     }
 }
 
-/// The migrations of the outbox, to be mounted into the application's own migrator. They do not depend on others, and their names start with
-/// `outbox_`.
+/// The migrations of the outbox, for the application's own migrator. They depend on no others, and their names start with `outbox_`.
 #[must_use]
 pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
-    all(names)
-        .into_iter()
-        .map(|migration| Box::new(migration) as Box<dyn MigrationTrait>)
-        .collect()
+    TABLES.boxed(names)
 }
 
-/// The migrations as plain SQL, for who applies it by hand.
+/// The migrations as plain SQL, for those who apply it by hand.
 ///
 /// # Errors
 ///
 /// [`NameError`] if the database cannot hold such names.
 pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
-    let migrations = all(names)
-        .iter()
-        .map(|migration| migration.up_sql(backend))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(migrations.join("\n"))
+    TABLES.sql(backend, names)
 }
 
-/// Creates or updates the tables. Several processes may start at once: the first does the work, the others wait for it.
+/// Creates or updates the tables. Several processes may start at once: the first one does the work, the others wait for it.
 ///
 /// # Errors
 ///
-/// The database's error. On PostgreSQL and SQLite nothing is changed then; on MySQL calling again continues.
+/// The database's error. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }
@@ -96,14 +92,10 @@ pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
 ///
 /// As [`migrate`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
 pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
-    run(db, names, TABLE, all(names)).await
+    TABLES.run(db, names).await
 }
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
-    vec![SqlMigration::new(
-        "outbox_0001_create_tables",
-        UP,
-        DOWN,
-        names.clone(),
-    )]
+    let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
+    vec![create]
 }

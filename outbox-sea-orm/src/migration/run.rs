@@ -1,8 +1,8 @@
 //! Applies migrations under a lock, so that many processes may start at once.
 //!
-//! SeaORM's own migrator creates its table with `IF NOT EXISTS`, which still fails when two processes do it at the same time, and then
-//! applies a migration twice. The table written here has the same columns, so SeaORM's command line can read it. Invariant: one
-//! connection holds the lock from the first look to the last write.
+//! SeaORM's own migrator creates its table with `IF NOT EXISTS`, which fails if two processes do it at the same time, and it may apply a
+//! migration twice. This table has the same columns, so SeaORM's command line can read it. Invariant: one connection holds the lock from
+//! the first read to the last write.
 
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
@@ -14,20 +14,16 @@ use super::template::SqlMigration;
 use crate::detached::detached;
 use crate::names::TableNames;
 
-/// PostgreSQL's advisory lock for migrations of this library; any number of ours, one for all databases of a cluster suffices.
+/// PostgreSQL's advisory lock for the migrations of this library. The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
-/// MySQL's user lock, which is server-wide too.
+/// MySQL's user lock for the same purpose; it is server-wide.
 const MYSQL_LOCK: &str = "outbox_migrations";
 /// How long MySQL waits for another process's migration, in seconds.
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// Applies those migrations that `table` (below the names' schema and prefix) does not know yet, in order. Also for the tables of
-/// `outbox-inbox`.
-///
-/// # Errors
-///
-/// The database's error. On PostgreSQL and SQLite nothing is changed then; on MySQL calling again continues.
-pub async fn run(
+/// Applies, in order, the migrations that are not in `table` yet. On an error PostgreSQL and SQLite have changed nothing; on MySQL, another
+/// call continues.
+pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
     table: &'static str,
@@ -47,7 +43,7 @@ pub async fn run(
                 .then_some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        // On MySQL each DDL statement commits; there the transaction only pins the connection that has the lock.
+        // On MySQL each DDL statement commits; there, the transaction only keeps the connection that has the lock.
         let tx = db.begin_with_options(options).await?;
         match backend {
             DbBackend::Postgres => {
@@ -57,13 +53,13 @@ pub async fn run(
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
-                // A crash in here ends the session and with it the lock; the statements bear being repeated.
+                // A crash in here ends the session and its lock; the statements may be repeated.
                 let applied = apply(&tx, &table, &migrations).await;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
                 applied?;
             }
-            // BEGIN IMMEDIATE is the lock. Waiting for it is the pool's `busy_timeout`.
+            // BEGIN IMMEDIATE is the lock. The pool's `busy_timeout` bounds the wait for it.
             _ => apply(&tx, &table, &migrations).await?,
         }
         tx.commit().await

@@ -6,19 +6,19 @@ use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 
 use crate::names::{NameError, TableNames};
 
-/// One SQL text per database. `{schema}` stands for the quoted schema with its dot, or nothing; `{prefix}` for the prefix.
+/// One SQL text per database. `{schema}` is replaced by the quoted schema and a dot, or by nothing; `{prefix}` by the prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlTemplates {
     /// PostgreSQL. Runs in a transaction.
     pub postgres: &'static str,
-    /// MySQL and MariaDB. Each statement must bear being repeated, because DDL cannot be rolled back there.
+    /// MySQL and MariaDB. Each statement must be repeatable, because DDL cannot be rolled back there.
     pub mysql: &'static str,
-    /// SQLite. Each statement must bear being repeated, because SeaORM's migrators use no transaction there.
+    /// SQLite. Each statement must be repeatable, because SeaORM's migrators use no transaction there.
     pub sqlite: &'static str,
 }
 
 impl SqlTemplates {
-    /// The text with its names put in.
+    /// The text with the names filled in.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl SqlTemplates {
             DbBackend::MySql => self.mysql,
             _ => self.sqlite,
         };
-        // Names hold only `[a-z0-9_]`, so nothing they contain is a token or needs quoting.
+        // Names hold only `[a-z0-9_]`: no token, and nothing that needs quoting.
         Ok(template
             .replace("{schema}", &names.qualifier(backend))
             .replace("{prefix}", names.prefix()))
@@ -48,8 +48,8 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// A migration. The name is what migrators remember; with other than the default names, schema and prefix are appended, so that
-    /// one migrator can hold several sets of tables.
+    /// Makes a migration. Migrators remember it by its name. With other than the default names, schema and prefix are appended to it, so
+    /// that one migrator can hold several sets of tables.
     #[must_use]
     pub fn new(name: &'static str, up: SqlTemplates, down: SqlTemplates, names: TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
@@ -65,14 +65,14 @@ impl SqlMigration {
         }
     }
 
-    /// Limits it to PostgreSQL: elsewhere it fails with [`DbErr::BackendNotSupported`].
+    /// Limits the migration to PostgreSQL: elsewhere it fails with [`DbErr::BackendNotSupported`].
     #[must_use]
     pub(super) fn for_postgres(mut self) -> Self {
         self.is_for_postgres = true;
         self
     }
 
-    /// Checks that it is for this database.
+    /// Checks that the migration is for this database.
     pub(super) fn check(&self, backend: DbBackend) -> Result<(), DbErr> {
         if !self.is_for_postgres || backend == DbBackend::Postgres {
             return Ok(());
@@ -82,7 +82,7 @@ impl SqlMigration {
                 DbBackend::MySql => "MySQL",
                 _ => "SQLite",
             },
-            ctx: "partitions by day are PostgreSQL's only; use the ordinary migrations of outbox-sea-orm",
+            ctx: "daily tables exist on PostgreSQL only; use the ordinary migrations of outbox-sea-orm",
         })
     }
 
