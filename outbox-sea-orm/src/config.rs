@@ -1,16 +1,17 @@
-//! What recording needs to know: table names and limits. The defaults suit most services.
+//! The settings of recording: table names and limits. The defaults suit most services.
 
 use outbox_core::Limits;
 
+use crate::in_use;
 use crate::names::TableNames;
 
-/// Where and within which limits events are recorded.
+/// The tables in which events are recorded, and the limits of their messages.
 ///
 /// The relay's [`SqlStore`](crate::SqlStore) must be given the same names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxConfig {
-    /// Names of the tables. Default: `outbox_messages` and so on, in the connection's schema.
+    /// Names of the tables. Default: `outbox_messages` and so on, on the connection's search path.
     pub names: TableNames,
     /// Bounds on payload and headers. Default: [`Limits::default`].
     pub limits: Limits,
@@ -18,8 +19,11 @@ pub struct OutboxConfig {
 
 impl OutboxConfig {
     /// Sets the names of the tables.
+    ///
+    /// From then on these names count as in use in this process: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {
+        in_use::note(&names);
         self.names = names;
         self
     }

@@ -1,19 +1,38 @@
-//! Why something was not recorded or saved, sorted by what the caller can do about it.
+//! Errors of recording and saving, sorted by what the caller can do.
 
 use outbox_core::EventError;
 use sea_orm::DbErr;
 
 use crate::insert::InsertError;
 
-/// Why events were not recorded. The transaction is the caller's: roll it back.
+/// Why events were not recorded. Roll the transaction back, which belongs to the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// An event cannot be stored or published. Nothing was written.
     #[error("event cannot be recorded")]
     Event(#[from] EventError),
-    /// A message with the same deduplication key exists: what it reports has been saved before. After an unknown commit this
-    /// is how a retry learns that the first attempt succeeded.
+    /// The transaction says nothing about table names, so the events would go to the default tables, but this process only uses tables
+    /// with other names. Nothing was written.
+    ///
+    /// Record through an [`OutboxConnection`](crate::OutboxConnection) with the [`OutboxConfig`](crate::OutboxConfig) of these tables:
+    /// over it, or in a transaction from its `begin`. For handlers, give the configuration to the inbox. If the default tables are
+    /// meant, call [`OutboxConfig::with_names`](crate::OutboxConfig::with_names) with [`TableNames::new`](crate::TableNames::new) once
+    /// at the start; `migrate`, and a relay over them, say so too.
+    ///
+    /// The check is per process. It finds names in [`OutboxConfig`](crate::OutboxConfig), [`SqlStore`](crate::SqlStore) and the
+    /// migrations, and is off where default and other names are both in use.
+    #[error(
+        "events would go to the default tables, but this process uses `{in_use}`; record through `OutboxConnection` with the \
+         `OutboxConfig` of these tables (handlers: `Inbox::outbox`), or, if the default tables are meant, call \
+         `OutboxConfig::default().with_names(TableNames::new())` at the start"
+    )]
+    DefaultNames {
+        /// The table of messages that this process uses.
+        in_use: String,
+    },
+    /// A message with the same deduplication key exists, so the change was saved before. After an unknown commit, this tells a retry that
+    /// the first attempt succeeded.
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
         /// The database's error, which names the key.
@@ -43,7 +62,7 @@ pub enum SaveError {
     /// The model was refused, or the database failed.
     #[error("model could not be written")]
     Database(#[source] DbErr),
-    /// `update` or `save` addressed a row that does not exist. `save` updates whenever the primary key is set.
+    /// There is no row to update. `save` updates whenever the primary key is set.
     #[error(
         "no row of `{table}` has the given primary key; for a new row whose key the client assigns (a UUID, say) use \
          `insert_with_events`, because `save` updates as soon as the key is set"
@@ -52,18 +71,18 @@ pub enum SaveError {
         /// The table.
         table: String,
     },
-    /// `delete` found no row, so there is nothing the events could report.
+    /// There is no row to delete, so there was nothing to report.
     #[error("no row of `{table}` has the given primary key; nothing was deleted and no event recorded")]
     NothingDeleted {
         /// The table.
         table: String,
     },
-    /// The save failed inside a transaction, and the database has undone that transaction as a whole: a deadlock on MySQL, a lost
-    /// connection. What was written before is gone. Do not go on with it; drop it, and repeat all of it.
+    /// The save failed inside a transaction, and the database has undone the whole transaction (a deadlock on MySQL, a lost connection).
+    /// Earlier writes are gone. Drop the transaction, and repeat it from its beginning.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
-    /// The connection was lost during the commit: everything is stored or nothing is. Read the model back, or give the events a
-    /// deduplication key and save again: [`RecordError::DuplicateKey`] then proves that it was stored.
+    /// The connection was lost during the commit: either everything is stored, or nothing. Read the model back; or, if the events have a
+    /// deduplication key, save again: [`RecordError::DuplicateKey`] then proves that everything is stored.
     #[error("outcome of the commit is unknown")]
     CommitUnknown(#[source] DbErr),
 }

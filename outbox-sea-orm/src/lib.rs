@@ -58,9 +58,9 @@
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //!
 //! Promised: events exist if and only if the transaction committed; per aggregate they are numbered 1, 2, 3 … in commit order. Not
-//! here: publishing (`outbox-nats`) and consuming (`outbox-inbox`).
+//! here: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
 //!
-//! The crate forces no driver and no TLS on you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
+//! The crate chooses neither a driver nor TLS for you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
 //! own `Cargo.toml`. MySQL support is tested with MariaDB.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
@@ -74,6 +74,7 @@ mod transaction;
 
 mod detached;
 mod dialect;
+mod in_use;
 mod insert;
 pub mod names;
 mod sql;

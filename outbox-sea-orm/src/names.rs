@@ -1,15 +1,14 @@
 //! Names of the tables: a schema and a prefix in front of fixed names.
 //!
-//! Invariant: a [`TableNames`] holds nothing but `[a-z_][a-z0-9_]*`, so it may be put into SQL text. The fixed part of each name is
-//! never configurable: people who see `billing_outbox_messages` in a database shall know what it is.
+//! Invariant: a [`TableNames`] holds nothing but `[a-z_][a-z0-9_]*`, so it may become SQL text. The fixed part is not configurable, so that
+//! everyone recognises `billing_outbox_messages` in a database.
 
 use sea_orm::DbBackend;
 
-/// Longest schema or prefix. Together with the longest name of ours it stays below PostgreSQL's 63 bytes.
+/// Longest schema or prefix, in bytes. With the longest fixed name, a name stays below PostgreSQL's 63 bytes.
 const PART_BYTES_MAX: usize = 31;
 
-/// Where the tables are: in which schema, and with which prefix. The default is neither: `outbox_messages` and so on, where the
-/// connection's search path finds them.
+/// The schema and the prefix of the tables. By default there is neither: `outbox_messages` and so on, on the connection's search path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TableNames {
     schema: Option<String>,
@@ -33,7 +32,7 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Puts a prefix before each name, for several outboxes in one schema. It is used as it is, so end it with `_`.
+    /// Puts a prefix before each name, for several outboxes in one schema. No `_` is added after it, so end it with one.
     ///
     /// # Errors
     ///
@@ -58,6 +57,11 @@ impl TableNames {
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Whether these are the default names.
+    pub(crate) fn is_default(&self) -> bool {
+        self.schema.is_none() && self.prefix.is_empty()
     }
 
     /// Checks that the database can hold such names.
@@ -104,20 +108,20 @@ impl TableNames {
         self.table(backend, "outbox_leases")
     }
 
-    /// A table of ours under these names, for use in SQL: `"shop".billing_inbox_messages`. The schema is quoted because it may
-    /// be a reserved word; the rest cannot be one.
+    /// A table of this library, for use in SQL: `"shop".billing_inbox_messages`. The schema is quoted because it may be a reserved word;
+    /// the other part cannot be one.
     #[must_use]
     pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
         format!("{}{}", self.qualifier(backend), self.unqualified(name))
     }
 
-    /// The name without its schema, as indexes and constraints are called.
+    /// The name without the schema, for indexes and constraints.
     #[must_use]
     pub fn unqualified(&self, name: &'static str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// The schema as it stands before a name: quoted and with its dot, or nothing.
+    /// The quoted schema with its dot, or nothing.
     pub(crate) fn qualifier(&self, backend: DbBackend) -> String {
         match (&self.schema, backend) {
             (None, _) => String::new(),

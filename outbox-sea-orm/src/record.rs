@@ -5,21 +5,24 @@ use sea_orm::ConnectionTrait;
 
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
+use crate::in_use;
 use crate::insert::insert;
 use crate::transaction::Transactional;
 
 /// Records events in an open transaction: they exist if and only if it commits.
 ///
-/// A transaction that SeaORM began records under the default names, and its messages are found by the next poll (within 1 s by
-/// default). [`OutboxConnection::begin`](crate::OutboxConnection::begin) carries other names and wakes the relays when it commits.
+/// A transaction that SeaORM began records into the default tables, and the relay finds its messages with the next poll (within 1 s by
+/// default). A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) records into the tables of its configuration,
+/// and wakes the relays of this process when it commits. In a process that only uses other tables than the default ones, SeaORM's own
+/// transactions are refused ([`RecordError::DefaultNames`]).
 ///
-/// All events are checked before anything is written. Returns the ids of the messages, in the order of the events. Thousands of
-/// events per call are written in few statements. The transaction holds the row locks of the aggregates' head rows until
-/// it ends, which is what keeps their messages in commit order; so record late and commit soon.
+/// All events are checked before anything is written. Returns the ids of the messages, in the order of the events. Thousands of events
+/// per call take a few statements. The transaction locks the head rows of the aggregates until it ends, which keeps their messages in
+/// commit order; so record late and commit soon.
 ///
-/// Like any write it may lose against a concurrent one: a deadlock between transactions that touch several aggregates in different
-/// orders (on MariaDB also between first writers of one aggregate), or a serialization failure above READ COMMITTED on PostgreSQL.
-/// Repeat the whole transaction then.
+/// Like any write, it may lose against a concurrent one. Transactions that touch several aggregates in different orders can deadlock (on
+/// MariaDB also the first writers of one aggregate), and above READ COMMITTED PostgreSQL can report a serialization failure. Repeat the
+/// whole transaction then.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -38,12 +41,12 @@ use crate::transaction::Transactional;
 ///
 /// # Errors
 ///
-/// [`RecordError`]; then roll the transaction back. On PostgreSQL the server insists after a database error, on the others the
-/// change would otherwise be committed without its events.
+/// [`RecordError`]; roll the transaction back then. After a database error PostgreSQL insists on it; the other databases would commit the
+/// change without its events.
 ///
 /// # Cancellation
 ///
-/// Dropping the future leaves the transaction undecided; drop it too, which rolls it back.
+/// If the future is dropped, the transaction is undecided. Drop the transaction too, which rolls it back.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     record_events(tx.transaction(), tx.config(), events.into_events()).await
 }
@@ -54,6 +57,14 @@ pub(crate) async fn record_events<C: ConnectionTrait>(
     events: Events,
 ) -> Result<Vec<MessageId>, RecordError> {
     let messages = events.checked(&config.limits)?;
+    if config.names.is_default()
+        && !messages.is_empty()
+        && let Some(names) = in_use::other_than_default()
+    {
+        return Err(RecordError::DefaultNames {
+            in_use: names.messages(tx.get_database_backend()),
+        });
+    }
     let ids = messages.iter().map(|message| message.id()).collect();
     insert(tx, &config.names, messages).await?;
     Ok(ids)

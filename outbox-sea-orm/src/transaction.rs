@@ -1,8 +1,8 @@
-//! The transactions that events are recorded in.
+//! The transactions in which events are recorded.
 //!
-//! Invariant: an event is only ever written inside a transaction, which the type system checks ([`Transactional`]), and a transaction
-//! that this crate opens runs in a task of its own, so that a caller who goes away neither tears it nor poisons the pool
-//! (sqlx 0.9.0 hands a connection back inside an open transaction if a `begin` is dropped).
+//! Invariants: an event is only written inside a transaction, which the type system checks ([`Transactional`]). A transaction that this
+//! crate opens runs in a task of its own, so that a caller that goes away does not leave it half done, nor a connection in the pool with an
+//! open transaction (as sqlx 0.9.0 does if a `begin` is dropped).
 
 use std::future::Future;
 use std::ops::Deref;
@@ -19,11 +19,11 @@ use sea_orm::{
 use crate::config::OutboxConfig;
 use crate::detached::detached;
 use crate::error::SaveError;
+use crate::in_use;
 
 static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
 
-/// Makes a type that wraps a connection good wherever SeaORM takes `&impl ConnectionTrait`; a `Deref` alone would make users
-/// write `&*tx`.
+/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection_by_deref {
@@ -75,8 +75,9 @@ __connection_by_deref!(OutboxTransaction);
 
 /// An open transaction: the only place where events may be recorded.
 ///
-/// Implemented for SeaORM's [`DatabaseTransaction`], which records under the default names, for [`OutboxTransaction`], which carries an
-/// [`OutboxConfig`], and for the transaction of an inbox handler.
+/// Implemented for SeaORM's [`DatabaseTransaction`], which records into the default tables; for [`OutboxTransaction`], which carries an
+/// [`OutboxConfig`]; and for the transaction of an inbox handler. A process that only uses tables with other names must not record over
+/// SeaORM's own transactions ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
     label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
@@ -90,8 +91,8 @@ pub trait Transactional: Send + Sync {
     /// Where events are recorded.
     fn config(&self) -> &OutboxConfig;
 
-    /// Notes that the database has undone the transaction, so that a later commit does not pretend otherwise. Types that do not
-    /// commit themselves need not remember it.
+    /// Notes that the database has undone the transaction, so that a later commit reports an error. Only types with a commit of their own
+    /// need to remember it.
     #[doc(hidden)]
     fn mark_lost(&self) {}
 }
@@ -106,7 +107,7 @@ impl Transactional for DatabaseTransaction {
     }
 }
 
-/// A pool together with an [`OutboxConfig`], for services that use other table names or limits than the default ones.
+/// A pool together with an [`OutboxConfig`], for services with table names or limits of their own.
 #[derive(Debug, Clone)]
 pub struct OutboxConnection {
     db: DatabaseConnection,
@@ -114,17 +115,19 @@ pub struct OutboxConnection {
 }
 
 impl OutboxConnection {
-    /// Pairs a pool with a configuration.
+    /// Pairs a pool with a configuration. From then on its table names count as in use in this process: see
+    /// [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     pub fn new(db: DatabaseConnection, config: OutboxConfig) -> Self {
+        in_use::note(&config.names);
         Self {
             db,
             config: Arc::new(config),
         }
     }
 
-    /// Opens a transaction that carries the configuration, and that wakes the relays of this process when it commits.
+    /// Opens a transaction that carries the configuration. It wakes the relays of this process when it commits.
     ///
-    /// Dropping the future is safe: the transaction is opened in a task of its own and rolled back if nobody takes it.
+    /// Dropping the future is safe: the transaction is opened in a task of its own, and rolled back if the caller is gone.
     ///
     /// # Errors
     ///
@@ -149,7 +152,7 @@ impl Deref for OutboxConnection {
     }
 }
 
-/// A transaction that knows where to record events and wakes the relays on commit. Dropped, it rolls back.
+/// A transaction that carries an [`OutboxConfig`] and wakes the relays when it commits. Dropped, it rolls back.
 #[derive(Debug)]
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
@@ -159,8 +162,8 @@ pub struct OutboxTransaction {
 }
 
 impl OutboxTransaction {
-    /// Opens a nested transaction (a savepoint) that records as this one does. SeaORM's own `begin`, which this hides, would record under
-    /// the default names.
+    /// Opens a nested transaction (a savepoint) with the same configuration. It hides SeaORM's own `begin`, whose transaction would record
+    /// into the default tables.
     ///
     /// # Errors
     ///
@@ -169,7 +172,7 @@ impl OutboxTransaction {
         Self::within(self).await
     }
 
-    /// Opens a nested transaction that records as the outer one does.
+    /// Opens a nested transaction with the configuration of the outer one.
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
         let config = Arc::new(outer.config().clone());
@@ -183,12 +186,12 @@ impl OutboxTransaction {
 
     /// Commits, and wakes the relays of this process.
     ///
-    /// On PostgreSQL it asks first whether the transaction still stands: after an error that somebody swallowed, the server answers
-    /// `COMMIT` with a rollback that sqlx reports as success. One round trip. A nested transaction only releases its savepoint.
+    /// On PostgreSQL a statement is run first, to see whether the transaction has failed (one round trip). If it has, and the error was
+    /// ignored, the server answers `COMMIT` with a rollback, which sqlx reports as success. A nested transaction only releases its savepoint.
     ///
     /// # Errors
     ///
-    /// The database's error; the outcome is then unknown, unless the transaction had failed before, which rolls it back.
+    /// The database's error. The outcome is then unknown, except after an earlier error: then everything is rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
             if self.lost.load(Ordering::Relaxed) {
@@ -214,7 +217,7 @@ impl OutboxTransaction {
     ///
     /// # Errors
     ///
-    /// The database's error; the server rolls back when the connection ends.
+    /// The database's error. The server then rolls back when the connection ends.
     pub async fn rollback(self) -> Result<(), DbErr> {
         detached(self.tx.rollback()).await
     }
@@ -242,11 +245,11 @@ impl Transactional for OutboxTransaction {
     }
 }
 
-/// Begins a transaction that writes, at the database's own isolation level. Only to be called inside [`detached`].
+/// Begins a transaction that writes, at the database's own isolation level. Must be called inside [`detached`].
 async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
     let mut options = TransactionOptions::default();
     if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails at once when another one has written meanwhile; this one waits its turn.
+        // A deferred transaction that reads first fails at once if another one writes meanwhile; an immediate one waits for its turn.
         options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate);
     }
     db.begin_with_options(options).await
@@ -255,10 +258,9 @@ async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
 /// Work inside a transaction, boxed because it borrows it.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
 
-/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which is joined.
+/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which the save joins.
 ///
-/// Joining goes through a savepoint, so that a save that fails leaves nothing of itself in a transaction that the caller
-/// may still commit.
+/// A save joins through a savepoint. If it fails, nothing of it is left in the transaction, which the caller may still commit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a database connection nor a transaction",
     label = "models cannot be saved through this",
@@ -313,8 +315,8 @@ pub(crate) mod sealed {
                     Ok(value)
                 }
                 Err(error) => {
-                    // MySQL ends the whole transaction of a deadlock's victim, and the savepoint with it. What the caller wrote before is
-                    // gone then; what it wrote afterwards would be committed alone.
+                    // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then;
+                    // later ones would be committed alone.
                     if let Err(rollback) = savepoint.rollback().await {
                         tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
                         self.mark_lost();
@@ -338,7 +340,7 @@ pub(crate) mod sealed {
         match work(&tx, config).await {
             Ok(value) => {
                 tx.commit().await.map_err(|error| match error.sql_err() {
-                    // A deferred constraint: the server has refused, nothing is stored.
+                    // A deferred constraint: the server has refused the commit, so nothing is stored.
                     Some(_) => SaveError::Database(error),
                     None => SaveError::CommitUnknown(error),
                 })?;
@@ -347,7 +349,7 @@ pub(crate) mod sealed {
                 Ok(value)
             }
             Err(error) => {
-                // The first error says what went wrong; a failing rollback only means that the connection is gone.
+                // The first error is the useful one; a failing rollback only means that the connection is gone.
                 if let Err(rollback) = tx.rollback().await {
                     tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
                 }

@@ -23,6 +23,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 pub use set::Migrations;
 pub use template::{SqlMigration, SqlTemplates};
 
+use crate::in_use;
 use crate::names::{NameError, TableNames};
 
 /// The table in which [`migrate`] and [`OutboxMigrator`] remember what was applied, without schema and prefix.
@@ -65,6 +66,7 @@ impl MigratorTrait for OutboxMigrator {
 /// The migrations of the outbox, for the application's own migrator. They depend on no others, and their names start with `outbox_`.
 #[must_use]
 pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
+    in_use::note(names);
     TABLES.boxed(names)
 }
 
@@ -92,6 +94,7 @@ pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
 ///
 /// As [`migrate`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
 pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    in_use::note(names);
     TABLES.run(db, names).await
 }
 

@@ -36,6 +36,7 @@ use sea_orm_migration::MigrationTrait;
 
 use super::template::{SqlMigration, SqlTemplates};
 use super::{Migrations, TABLE};
+use crate::in_use;
 use crate::names::{NameError, TableNames};
 
 const UP: SqlTemplates = for_postgres(concat!(
@@ -58,6 +59,7 @@ const TABLES: Migrations = Migrations { table: TABLE, all };
 /// As [`super::migrations`]. On other databases than PostgreSQL they fail with [`DbErr::BackendNotSupported`] and change nothing.
 #[must_use]
 pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
+    in_use::note(names);
     TABLES.boxed(names)
 }
 
@@ -86,6 +88,7 @@ pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
 ///
 /// As [`migrate`].
 pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    in_use::note(names);
     TABLES.run(db, names).await
 }
 

@@ -45,6 +45,7 @@ use self::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
+use crate::in_use;
 use crate::names::{NameError, TableNames};
 
 /// The outbox of a database, for the relay and for operators.
@@ -62,6 +63,7 @@ use crate::names::{NameError, TableNames};
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     db: DatabaseConnection,
+    names: TableNames,
     dialect: Arc<Dialect>,
     /// Whether the messages are in daily tables, once it is known.
     #[cfg(feature = "postgres")]
@@ -72,23 +74,27 @@ impl SqlStore {
     /// The outbox with the default table names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
-        Self::over(db, &TableNames::new())
+        Self::over(db, TableNames::new())
     }
 
     /// Sets other table names: the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
+    ///
+    /// From then on these names count as in use in this process: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     ///
     /// # Errors
     ///
     /// [`NameError`] if the database cannot hold such names.
     pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
-        Ok(Self::over(self.db, names))
+        in_use::note(names);
+        Ok(Self::over(self.db, names.clone()))
     }
 
-    fn over(db: DatabaseConnection, names: &TableNames) -> Self {
-        let dialect = Dialect::new(db.get_database_backend(), names);
+    fn over(db: DatabaseConnection, names: TableNames) -> Self {
+        let dialect = Dialect::new(db.get_database_backend(), &names);
         Self {
             db,
+            names,
             dialect: Arc::new(dialect),
             #[cfg(feature = "postgres")]
             by_day: Arc::default(),
@@ -146,6 +152,7 @@ impl SqlStore {
         E: Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
+        in_use::note(&self.names);
         let (db, dialect) = (self.db.clone(), self.dialect.clone());
         Box::pin(async move { session::call(&db, |db| work(db, dialect)).await })
     }

@@ -1,0 +1,71 @@
+//! Remembers which table names this process uses, so that no event goes to the default tables by mistake.
+//!
+//! A transaction that SeaORM began carries no [`OutboxConfig`](crate::OutboxConfig), so its events go to the default tables. In a process
+//! that uses other names and never the default ones, no relay may read those tables: recording there is refused.
+//!
+//! Names are in use as soon as a configuration, a store or a migration is made with them. `SqlStore::new` alone does not count, because
+//! `with_names` may follow it; its first call does. Nothing is ever forgotten.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::names::TableNames;
+
+static PROCESS: InUse = InUse::new();
+
+/// Notes that this process uses these names.
+pub(crate) fn note(names: &TableNames) {
+    PROCESS.note(names);
+}
+
+/// The names that this process uses, if it does not use the default ones.
+pub(crate) fn other_than_default() -> Option<&'static TableNames> {
+    PROCESS.other_than_default()
+}
+
+#[derive(Debug)]
+struct InUse {
+    /// The first names other than the default ones; errors show them.
+    other: OnceLock<TableNames>,
+    default: AtomicBool,
+}
+
+impl InUse {
+    const fn new() -> Self {
+        Self {
+            other: OnceLock::new(),
+            default: AtomicBool::new(false),
+        }
+    }
+
+    fn note(&self, names: &TableNames) {
+        if names.is_default() {
+            self.default.store(true, Ordering::Relaxed);
+        } else {
+            self.other.get_or_init(|| names.clone());
+        }
+    }
+
+    fn other_than_default(&self) -> Option<&TableNames> {
+        self.other.get().filter(|_| !self.default.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_names_are_refused_only_while_others_alone_are_in_use() {
+        let other = |prefix| TableNames::new().with_prefix(prefix).unwrap();
+        let in_use = InUse::new();
+        assert_eq!(in_use.other_than_default(), None);
+        in_use.note(&other("billing_"));
+        in_use.note(&other("shop_"));
+        assert_eq!(in_use.other_than_default(), Some(&other("billing_")));
+        in_use.note(&TableNames::new());
+        assert_eq!(in_use.other_than_default(), None);
+        in_use.note(&other("billing_"));
+        assert_eq!(in_use.other_than_default(), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! A process that uses table names of its own does not write to the default tables by mistake.
+//!
+//! A process remembers which names are in use, so each test here needs a process of its own: it starts this program again, for itself
+//! alone. The database is SQLite in memory. It holds both sets of tables, made from plain SQL, which does not count as using their names.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says with it what it does not expect to fail"
+)]
+
+use std::process::Command;
+
+use outbox_core::{DomainEvent, OutboxStore};
+use outbox_sea_orm::{
+    Executor, OutboxConfig, OutboxConnection, RecordError, SaveError, SaveWithEvents, SqlStore, TableNames,
+    migration, record,
+};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait,
+};
+
+mod order {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "orders")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(DomainEvent, serde::Serialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+#[test]
+fn default_names_work_where_no_others_are_in_use() {
+    in_a_process_of_its_own("default_names_work_where_no_others_are_in_use", async |db| {
+        check_taken(&db).await;
+    });
+}
+
+#[test]
+fn a_store_with_names_of_its_own_closes_the_default_tables() {
+    in_a_process_of_its_own(
+        "a_store_with_names_of_its_own_closes_the_default_tables",
+        async |db| {
+            let store = SqlStore::new(db.clone()).with_names(&own()).unwrap();
+            check_refused(&db).await;
+            store.backlog().await.unwrap();
+            check_refused(&db).await;
+        },
+    );
+}
+
+#[test]
+fn a_configuration_with_names_of_its_own_closes_the_default_tables() {
+    in_a_process_of_its_own(
+        "a_configuration_with_names_of_its_own_closes_the_default_tables",
+        async |db| {
+            let mut config = OutboxConfig::default();
+            config.names = own();
+            let outbox = OutboxConnection::new(db.clone(), config);
+            check_refused(&db).await;
+
+            // Through the configuration, it works: over its pool, and in its transactions.
+            order().insert_with_events(&outbox, |_| [placed()]).await.unwrap();
+            let tx = outbox.begin().await.unwrap();
+            record(&tx, [placed()]).await.unwrap();
+            tx.commit().await.unwrap();
+            assert_eq!(count(&db, "own_outbox_messages").await, 2);
+            check_refused(&db).await;
+        },
+    );
+}
+
+#[test]
+fn a_migration_with_names_of_its_own_closes_the_default_tables() {
+    in_a_process_of_its_own(
+        "a_migration_with_names_of_its_own_closes_the_default_tables",
+        async |db| {
+            migration::migrate_with(&db, &own()).await.unwrap();
+            check_refused(&db).await;
+        },
+    );
+}
+
+#[test]
+fn default_names_that_were_chosen_stay_open_beside_others() {
+    in_a_process_of_its_own(
+        "default_names_that_were_chosen_stay_open_beside_others",
+        async |db| {
+            let _ = OutboxConfig::default().with_names(own());
+            check_refused(&db).await;
+            let _ = OutboxConfig::default().with_names(TableNames::new());
+            check_taken(&db).await;
+        },
+    );
+}
+
+#[test]
+fn a_store_of_the_default_tables_keeps_them_open() {
+    in_a_process_of_its_own("a_store_of_the_default_tables_keeps_them_open", async |db| {
+        let _ = OutboxConfig::default().with_names(own());
+        // Not yet a use of the default names: `with_names` could follow.
+        let store = SqlStore::new(db.clone());
+        check_refused(&db).await;
+        store.backlog().await.unwrap();
+        check_taken(&db).await;
+    });
+}
+
+#[test]
+fn a_migration_of_the_default_tables_keeps_them_open() {
+    in_a_process_of_its_own("a_migration_of_the_default_tables_keeps_them_open", async |db| {
+        migration::migrate(&db).await.unwrap();
+        migration::migrate_with(&db, &own()).await.unwrap();
+        check_taken(&db).await;
+    });
+}
+
+fn own() -> TableNames {
+    TableNames::new().with_prefix("own_").unwrap()
+}
+
+fn order() -> order::ActiveModel {
+    order::ActiveModel { id: sea_orm::NotSet }
+}
+
+fn placed() -> OrderPlaced {
+    OrderPlaced { order_id: 1 }
+}
+
+/// A save and a record over the pool and over SeaORM's own transaction are stored.
+async fn check_taken(db: &DatabaseConnection) {
+    let orders = count(db, "orders").await;
+    order().insert_with_events(db, |_| [placed()]).await.unwrap();
+    let tx = db.begin().await.unwrap();
+    order().insert_with_events(&tx, |_| [placed()]).await.unwrap();
+    record(&tx, [placed()]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(count(db, "orders").await, orders + 2);
+    assert_eq!(count(db, "outbox_messages").await, 3);
+}
+
+/// A save and a record over the pool and over SeaORM's own transaction are refused with the next step, and store nothing. Saves without
+/// events are the application's own affair.
+async fn check_refused(db: &DatabaseConnection) {
+    let orders = count(db, "orders").await;
+    refused(db).await;
+
+    let tx = db.begin().await.unwrap();
+    order()
+        .insert_with_events(&tx, |_| None::<OrderPlaced>)
+        .await
+        .unwrap();
+    refused(&tx).await;
+    let error = record(&tx, [placed()]).await.unwrap_err();
+    assert!(matches!(error, RecordError::DefaultNames { .. }), "{error:?}");
+    // The transaction is the caller's: nothing in it was harmed.
+    tx.commit().await.unwrap();
+
+    assert_eq!(count(db, "orders").await, orders + 1);
+    assert_eq!(count(db, "outbox_messages").await, 0);
+    assert_eq!(count(db, "outbox_aggregates").await, 0);
+}
+
+async fn refused<D: Executor>(db: &D) {
+    let error = order().insert_with_events(db, |_| [placed()]).await.unwrap_err();
+    let text = error.to_string();
+    let SaveError::Record(RecordError::DefaultNames { in_use }) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(in_use, "own_outbox_messages");
+    assert!(
+        text.contains("own_outbox_messages") && text.contains("OutboxConnection"),
+        "{text}"
+    );
+}
+
+async fn count(db: &DatabaseConnection, table: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {table}");
+    let statement = Statement::from_string(DbBackend::Sqlite, sql);
+    let row = db.query_one_raw(statement).await.unwrap().unwrap();
+    row.try_get_by_index(0).unwrap()
+}
+
+/// Set in the process that runs one test.
+const ALONE: &str = "OUTBOX_OWN_NAMES_ALONE";
+
+fn in_a_process_of_its_own(test: &str, body: impl AsyncFnOnce(DatabaseConnection)) {
+    if std::env::var_os(ALONE).is_none() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(
+            output.status.success() && stdout.contains("1 passed"),
+            "{stdout}\n{stderr}"
+        );
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut options = ConnectOptions::new("sqlite::memory:");
+        options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+        let db = Database::connect(options).await.unwrap();
+        let mut sql = "CREATE TABLE orders (id INTEGER PRIMARY KEY);".to_owned();
+        for names in [TableNames::new(), own()] {
+            sql.push_str(&migration::sql(DbBackend::Sqlite, &names).unwrap());
+        }
+        db.execute_unprepared(&sql).await.unwrap();
+        body(db).await;
+    });
+}
