@@ -38,6 +38,20 @@ pub enum RecordError {
         /// The database's error, which names the key.
         source: DbErr,
     },
+    /// MySQL or MariaDB cannot take the message: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent,
+    /// and the transaction is as it was before.
+    #[error(
+        "payload and headers of event `{event_type}` have {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere \
+         and send a reference, or raise `max_allowed_packet` of the server"
+    )]
+    TooLarge {
+        /// The event type.
+        event_type: String,
+        /// Actual size.
+        size_bytes: usize,
+        /// The most that the server takes, for payload and headers.
+        limit_bytes: usize,
+    },
     /// The database failed.
     #[error("outbox could not be written; if the tables are missing, run the migration of outbox-sea-orm")]
     Database(#[source] DbErr),
@@ -46,6 +60,15 @@ pub enum RecordError {
 impl From<InsertError> for RecordError {
     fn from(error: InsertError) -> Self {
         match error {
+            InsertError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            } => Self::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            },
             InsertError::DuplicateKey(source) => Self::DuplicateKey { source },
             InsertError::Database(source) => Self::Database(source),
         }

@@ -15,12 +15,19 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, SqlErr, Statement}
 
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
-use crate::dialect::{Dialect, mysql, sqlite, unsupported};
+use crate::dialect::{Dialect, headers_json, mysql, sqlite, unsupported};
 use crate::names::TableNames;
 
 /// Most bytes of payloads and headers in one statement. A larger message is a statement of its own. The smallest default of
 /// `max_allowed_packet` is 16 MiB (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Messages of so many bytes together are sent to MySQL without asking it for `max_allowed_packet`, which is at least 1 MiB wherever it was
+/// not lowered by hand.
+const UNASKED_BYTES_MAX: usize = 512 * 1024;
+
+/// More than a message's row takes beside its payload and headers.
+const ROW_BYTES_MAX: usize = 8 * 1024;
 
 /// Why messages were not inserted.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +35,13 @@ pub(crate) enum InsertError {
     /// A message with the same deduplication key exists.
     #[error("deduplication key exists")]
     DuplicateKey(#[source] DbErr),
+    /// The database cannot take a message.
+    #[error("message is too large for the database")]
+    TooLarge {
+        event_type: String,
+        size_bytes: usize,
+        limit_bytes: usize,
+    },
     /// The database failed.
     #[error("database failed")]
     Database(#[source] DbErr),
@@ -62,7 +76,7 @@ pub(crate) async fn insert<C: ConnectionTrait>(
         .check(backend)
         .map_err(|error| DbErr::Custom(error.to_string()))?;
     let dialect = Dialect::new(backend, names);
-    let chunks = chunks(&messages, rows_max(backend), STATEMENT_BYTES_MAX);
+    let chunks = chunks(&messages, rows_max(backend), bytes_max(conn, &messages).await?);
     if let Some(statement) = one_statement(&dialect, &messages, &chunks) {
         conn.execute_raw(statement).await?;
         return Ok(());
@@ -187,6 +201,34 @@ fn rows_max(backend: DbBackend) -> usize {
         DbBackend::Postgres => 5_000,
         _ => 500,
     }
+}
+
+/// Bytes per statement. Refuses a message that MySQL or MariaDB cannot take.
+///
+/// Such a message must be refused before it is sent. The server answers a larger packet than `max_allowed_packet` by closing the
+/// connection, which cannot be told from an outage: the caller would repeat the transaction for ever.
+async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
+    let all: usize = messages.iter().map(size_bytes).sum();
+    if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
+        return Ok(STATEMENT_BYTES_MAX);
+    }
+    let row = conn.query_one_raw(mysql::packet_bytes_max()).await?;
+    let row = row.ok_or_else(|| DbErr::RecordNotFound("max_allowed_packet".to_owned()))?;
+    let packet: i64 = row.try_get("", "packet")?;
+    let packet = usize::try_from(packet).unwrap_or(usize::MAX);
+    for message in messages {
+        let size_bytes = message.payload().len() + headers_json(message).len();
+        let limit_bytes = packet.saturating_sub(ROW_BYTES_MAX);
+        if size_bytes > limit_bytes {
+            return Err(InsertError::TooLarge {
+                event_type: message.event_type(),
+                size_bytes,
+                limit_bytes,
+            });
+        }
+    }
+    // Half of a packet is left for the other columns of up to 500 rows.
+    Ok(STATEMENT_BYTES_MAX.min(packet / 2))
 }
 
 fn size_bytes(message: &NewMessage) -> usize {

@@ -1,14 +1,14 @@
 //! SQL for MySQL 8 and MariaDB 10.6 and later, where it differs in shape.
 //!
-//! There is no `UPDATE … RETURNING`, so what other databases do in one statement is lock, read, update here, in one
-//! transaction under READ COMMITTED: under REPEATABLE READ, InnoDB's gap locks would block the writers' inserts.
+//! There is no `UPDATE … RETURNING`. Where other databases need one statement, three are needed here: lock, read, update. They run in one
+//! transaction under READ COMMITTED, because under REPEATABLE READ, InnoDB's gap locks would block the writers' inserts.
 
 use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::{Dialect, keys};
 
-/// Locks free leases. SKIP LOCKED: what another relay is taking, or settling under, is not free.
+/// Locks free leases. SKIP LOCKED: a lease that another relay is taking, or settles under, is not free.
 pub(crate) fn lock_free_leases(dialect: &Dialect, max: u16) -> Statement {
     debug_assert_eq!(dialect.backend, DbBackend::MySql);
     let mut sql = dialect.sql(format!(
@@ -35,7 +35,7 @@ pub(crate) fn take_leases(
     sql.statement()
 }
 
-/// Counts the head rows up. Locks them exclusively, in the order given (primary key).
+/// Raises the head rows. Locks them exclusively, in the order given (primary key).
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence) VALUES ",
@@ -50,8 +50,8 @@ pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
     sql.statement()
 }
 
-/// Reads head rows that this transaction has just counted up. A locking read, because a plain one sees the transaction's snapshot, which
-/// may be older than the rows.
+/// Reads head rows that this transaction has just raised. A locking read, because a plain one sees the transaction's snapshot, which may be
+/// older than the rows.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "SELECT aggregate_type, aggregate_id, last_sequence FROM {} WHERE (aggregate_type, aggregate_id) IN (",
@@ -60,6 +60,14 @@ pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> State
     sql.bind_rows(heads.iter().map(|(aggregate, _)| keys(dialect, aggregate)));
     sql.push(") FOR UPDATE");
     sql.statement()
+}
+
+/// How many bytes the server takes at a time.
+pub(crate) fn packet_bytes_max() -> Statement {
+    Statement::from_string(
+        DbBackend::MySql,
+        "SELECT CAST(@@max_allowed_packet AS SIGNED) AS packet",
+    )
 }
 
 #[cfg(test)]

@@ -1,19 +1,23 @@
-//! Everything that can be wrong with an event is a typed error of the save, on every database, and leaves neither model nor event.
+//! Each reason to refuse an event is a typed error of the save, on every database, and neither model nor event is stored.
 
 use std::collections::BTreeMap;
 
 use outbox_core::{
     DomainEvent, EventError, Events, HeaderError, IntoMessage, Limits, MessageContext, NewMessage,
 };
-use outbox_sea_orm::{RecordError, SaveError, SaveWithEvents};
+use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
+use sea_orm::DbBackend;
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderPlaced, Shop};
+use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop};
 use crate::support::TestDb;
 
-on_every_backend!(a_bad_event_is_refused_with_its_model,);
+on_every_backend!(
+    a_bad_event_is_refused_with_its_model,
+    a_message_that_the_database_cannot_take_is_not_an_outage,
+);
 
-/// JSON has no such keys.
+/// Its map has keys that JSON cannot have.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "mapped")]
 struct OrderMapped {
@@ -72,7 +76,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
             correlation_id: Some(id.to_owned()),
             ..MessageContext::default()
         };
-        // Events are encoded where they are given to the save: inside of the scope.
+        // Events are encoded where they are given to the save, which is inside the scope.
         let error = context.scope(refused(&shop, placed())).await;
         assert!(
             matches!(&error, EventError::Header(HeaderError::Value { name }) if name == "ce-correlationid"),
@@ -82,6 +86,62 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
 
     assert_eq!(shop.orders().await, 0);
     assert_eq!(shop.recorded().await, []);
+}
+
+/// MySQL and MariaDB close the connection of a client that sends more than `max_allowed_packet` (16 MiB here). That looks like an outage,
+/// and a program that waits for its end and tries again would wait for ever. So the message is refused before it is sent.
+async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
+    const MIB: usize = 1024 * 1024;
+    let shop = Shop::open(db).await;
+    let mut limits = Limits::default();
+    limits.payload_bytes_max = 32 * MIB;
+    let outbox = OutboxConnection::new(shop.test.db.clone(), shop.test.config().with_limits(limits));
+    let described = |bytes| OrderDescribed {
+        order_id: 1,
+        text: "x".repeat(bytes),
+    };
+    let is_bounded = shop.test.sql_backend() == DbBackend::MySql;
+
+    // Together they are larger than a packet, so they are sent in several statements.
+    let many: Vec<OrderDescribed> = (0..18).map(|_| described(MIB)).collect();
+    shop.order(1).insert_with_events(&outbox, |_| many).await.unwrap();
+
+    let large = shop
+        .order(2)
+        .insert_with_events(&outbox, move |_| [described(17 * MIB)])
+        .await;
+    let tx = outbox.begin().await.unwrap();
+    shop.order(3)
+        .insert_with_events(&tx, |_| [placed()])
+        .await
+        .unwrap();
+    let joined = shop
+        .order(4)
+        .insert_with_events(&tx, move |_| [described(17 * MIB)])
+        .await;
+    // The connection is still open, and the earlier writes of the transaction can be committed.
+    tx.commit().await.unwrap();
+    for outcome in [large, joined] {
+        match outcome {
+            Ok(_) => assert!(!is_bounded),
+            Err(SaveError::Record(RecordError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            })) => {
+                assert!(is_bounded);
+                assert_eq!(event_type, "order.described");
+                assert!(
+                    size_bytes > limit_bytes && limit_bytes > 15 * MIB,
+                    "{limit_bytes}"
+                );
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    let saved = if is_bounded { 2 } else { 4 };
+    assert_eq!(shop.orders().await, saved);
+    assert_eq!(shop.recorded().await.len() as i64, 17 + saved);
 }
 
 fn placed() -> OrderPlaced {
