@@ -1,7 +1,7 @@
-//! An active model that collects the events its domain methods raise.
+//! An active model that collects the events of its domain methods.
 //!
-//! Invariant: raised events leave the wrapper only through a save. If it is dropped with events in it, they are lost, and that is
-//! logged as an error with their names.
+//! Invariant: raised events leave the wrapper only through a save, or by `discard_events`. If it is dropped with events in it, the events
+//! are lost; an error with their names is logged.
 
 use std::ops::{Deref, DerefMut};
 
@@ -70,7 +70,7 @@ impl<A> AggregateRoot<A> {
         &self.events
     }
 
-    /// Throws the raised events away on purpose, and hands the model back.
+    /// Discards the raised events, and returns the model.
     pub fn discard_events(mut self) -> A {
         self.take().0
     }
@@ -93,7 +93,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.insert_with_events(db, |_| events).await
@@ -103,7 +103,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.update_with_events(db, |_| events).await
@@ -113,7 +113,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
         model.save_with_events(db, |_| events).await
@@ -123,7 +123,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SaveError`]; model and events are gone then, as with SeaORM's own methods.
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
         let (model, events) = self.take();
         model.delete_with_events(db, |_| events).await

@@ -1,19 +1,19 @@
-//! Runs work to its end even if nobody waits for it any more.
+//! Runs work to its end, even if its caller goes away.
 //!
-//! sqlx 0.9.0 returns a connection to its pool inside an open transaction if the future of `begin()` is dropped; later statements
-//! on that connection are then acknowledged and lost. Invariant: transactions of this crate are begun and ended inside such a task.
-//! Absent: cancelling. What the relay asks of a database is bounded in `store::session`; the rest by the database's own time-outs.
+//! If the future of `begin()` is dropped, sqlx 0.9.0 returns the connection to its pool with an open transaction. Later statements on that
+//! connection are then acknowledged and lost. Invariant: this crate begins and ends its transactions inside such a task. Nothing here
+//! cancels work: `store::session` bounds the calls of the relay, the database's own timeouts bound the rest.
 
 use std::future::Future;
 
-/// Spawns the future as a task and waits for it. If the caller goes away, the task still runs to its end. A panic in it continues in the
-/// caller.
+/// Spawns the future as a task and waits for it. If the caller goes away, the task still runs to its end. If the task panics, the panic
+/// continues in the caller.
 pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The task is aborted by nobody but the runtime when it shuts down, and then this caller is not polled again either.
+            // Only a runtime that shuts down aborts the task, and then it does not poll this caller again either.
             Err(_) => std::future::pending().await,
         },
     }

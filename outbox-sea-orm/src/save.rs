@@ -1,6 +1,6 @@
 //! Saves a SeaORM model together with its events.
 //!
-//! Invariant: model and events are stored in one transaction, or neither is. Absent here: hooks such as `after_save`, because on a
+//! Invariant: model and events are stored in one transaction, or neither is. SeaORM's hooks (`after_save`) are not used, because over a
 //! pool they run outside any transaction.
 
 use std::future::Future;
@@ -19,8 +19,8 @@ use crate::transaction::{Executor, Work};
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
 
-/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented for every such closure, and there to explain what else is
-/// refused.
+/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented for every such closure. The trait exists for
+/// the compiler's message about other types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a closure that makes events",
     label = "expected a closure over the model",
@@ -41,7 +41,7 @@ where
 
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
-/// `db` is a pool, which opens and commits a transaction, or an open transaction, which is joined and left open.
+/// `db` is a pool or an open transaction. Over a pool, the save opens and commits a transaction. In an open transaction it commits nothing.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -70,8 +70,9 @@ where
 ///
 /// # Events
 ///
-/// Every method takes a closure that makes the events. It runs after the write and before the commit. For an insert, an update and a save it
-/// gets the saved model, with the keys and defaults that the database generated. For a delete it gets the active model that was deleted.
+/// Every method takes a closure that makes the events. The closure runs after the write and before the commit. For an insert, an update and a
+/// save, its argument is the saved model, with the keys and defaults that the database generated. For a delete, it is the deleted active
+/// model.
 ///
 /// | events | closure |
 /// |---|---|
@@ -81,25 +82,24 @@ where
 /// | made before the save | `\|_\| [event]` |
 /// | none | `\|_\| None::<OrderPlaced>` |
 ///
-/// The closure owns what it uses: add `move`. It is `'static`, because over a pool the work runs in a task of its own. Clone first what you
-/// need afterwards.
+/// The closure is `'static`, because over a pool the work runs in a task of its own. If it uses variables, add `move`, and clone first those
+/// that you need afterwards.
 ///
 /// # Cancellation
 ///
-/// Over a pool the work runs in a task of its own: a caller that goes away (a timeout, a closed connection) does not stop
-/// it, and it commits or rolls back as a whole. Inside a transaction, dropping the future leaves that transaction undecided: drop
-/// it too. A runtime that shuts down is like a crash: the server rolls back.
+/// Over a pool the work runs in a task of its own: a caller that goes away (a timeout, a closed connection) does not stop it, and it commits
+/// or rolls back as a whole. If the future is dropped inside a transaction, the transaction is undecided: drop it too. A runtime that shuts
+/// down is like a crash: the server rolls back.
 ///
 /// # Errors
 ///
-/// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], where it may be. Inside a transaction only
-/// this save is undone, and the rest is the caller's to decide; except with [`SaveError::TransactionLost`], where the database has
-/// undone all of it.
+/// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], which says that it may be. Inside a transaction, only this
+/// save is undone, and the caller decides about the rest; with [`SaveError::TransactionLost`], the database has undone all of it.
 pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
 where
     ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
 {
-    /// Inserts the model and records the events. The right call for new rows, also when the client assigns the key.
+    /// Inserts the model and records the events. The right call for every new row, also if the client assigns its key.
     fn insert_with_events<D, F>(
         self,
         db: &D,
@@ -109,7 +109,7 @@ where
         D: Executor,
         F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
     {
-        // The ambient context is that of the task that polls, so that `context.scope(order.insert_with_events(…))` works.
+        // The ambient context is read when the future is first polled, so that `context.scope(order.insert_with_events(…))` works.
         async move { db.execute(with_events(self, Write::Insert, events)).await }
     }
 
@@ -126,8 +126,8 @@ where
         async move { db.execute(with_events(self, Write::Update, events)).await }
     }
 
-    /// Inserts if the primary key is not set, and updates if it is, as SeaORM's `save` does. So for a new row whose key the client
-    /// assigned it looks for a row to update, and fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
+    /// Inserts if the primary key is not set, and updates if it is set, as SeaORM's `save` does. For a new row with a key from the client it
+    /// therefore fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
     fn save_with_events<D, F>(
         self,
         db: &D,
@@ -140,10 +140,10 @@ where
         async move { db.execute(with_events(self, Write::Save, events)).await }
     }
 
-    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was none, so that no event reports what
-    /// did not happen.
+    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was no row, so that no event reports a deletion that did
+    /// not happen.
     ///
-    /// The closure gets the active model as it was before the call; [`ActiveModelBehavior::before_delete`] does not change it.
+    /// The closure's argument is the active model as it was before the call, without changes by [`ActiveModelBehavior::before_delete`].
     fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
     where
         D: Executor,
@@ -159,7 +159,7 @@ where
                             table: table::<Self>(),
                         });
                     }
-                    // Made before the await, which would else ask for an active model that is `Sync`.
+                    // Before the await: otherwise the active model would have to be `Sync`.
                     let events = context.sync_scope(|| events(&self).into_events());
                     record_events(tx, config, events).await?;
                     Ok(())

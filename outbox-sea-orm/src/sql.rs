@@ -1,6 +1,6 @@
 //! Builds SQL text together with its values, for this crate and `outbox-inbox`.
 //!
-//! Invariant: what comes from outside becomes a bound value, never text. Absent: the statements themselves (`dialect`).
+//! Invariant: values from outside are bound and never become text. The statements themselves are in `dialect`.
 
 use sea_orm::{DbBackend, Statement, Value};
 
@@ -14,7 +14,7 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Starts with a text that has no values.
+    /// Starts with text that has no values.
     pub fn new(backend: DbBackend, text: impl Into<String>) -> Self {
         Self {
             backend,
@@ -28,13 +28,13 @@ impl Sql {
         self.backend
     }
 
-    /// Appends text, which must be ours and never a user's.
+    /// Appends text. It must come from this library, never from a user.
     pub fn push(&mut self, text: &str) -> &mut Self {
         self.text.push_str(text);
         self
     }
 
-    /// A placeholder and its value.
+    /// Appends a placeholder and binds its value.
     pub fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
         let placeholder = self.placeholder(value);
         self.push(&placeholder)
@@ -49,7 +49,7 @@ impl Sql {
         }
     }
 
-    /// A parenthesised row of placeholders, or several, for `VALUES` and row comparisons.
+    /// Appends parenthesised rows of placeholders, for `VALUES` and row comparisons, and binds their values.
     pub fn bind_rows<R: IntoIterator<Item = Value>>(&mut self, rows: impl IntoIterator<Item = R>) {
         for (n, row) in rows.into_iter().enumerate() {
             self.push(if n == 0 { "(" } else { ", (" });
@@ -63,7 +63,7 @@ impl Sql {
         }
     }
 
-    /// ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that few distinct statements fill the statement cache.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements.
     pub fn any(&mut self, numbers: &[i64]) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
@@ -75,7 +75,7 @@ impl Sql {
             self.push(")");
             return;
         }
-        // `IN (0)` is legal, `IN ()` is not; no partition and no row would be asked for with an empty list.
+        // `IN ()` is not legal, so an empty list becomes -1, which is neither a partition nor a row id.
         let last = numbers.last().copied().unwrap_or(-1);
         let padding = numbers.len().max(1).next_power_of_two() - numbers.len();
         let padded = numbers.iter().copied().chain(std::iter::repeat_n(last, padding));
@@ -83,7 +83,7 @@ impl Sql {
         self.bind_rows([padded.map(Value::from)]);
     }
 
-    /// The finished statement; leaves nothing behind.
+    /// The finished statement. The text and the values are taken out.
     pub fn statement(&mut self) -> Statement {
         Statement::from_sql_and_values(
             self.backend,

@@ -1,6 +1,6 @@
 //! Reads recorded messages back in tests (feature `testing`).
 //!
-//! Absent here: production use. The functions read the whole outbox, published messages included.
+//! Not for production: each function reads the whole outbox, published messages included.
 
 use outbox_core::testing::decode_event;
 use outbox_core::{DomainEvent, Message, StoreError};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::SqlStore;
 use crate::names::TableNames;
 
-/// All recorded messages, in the order in which they were recorded, published or not.
+/// All messages of the outbox with default names, in the order in which they were recorded. Published ones are included.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub async fn recorded(db: &DatabaseConnection) -> Result<Vec<Message>, StoreErro
     recorded_in(db, &TableNames::default()).await
 }
 
-/// As [`recorded`], for other table names.
+/// As [`recorded`], from tables with other names.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
     SqlStore::recorded(db, names).await
 }
 
-/// The recorded events of one type, decoded, in the order in which they were recorded. Messages of other types are left out.
+/// The events of one type, decoded, in the order in which they were recorded. Messages of other types are left out.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -44,7 +44,7 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
 ///
 /// # Errors
 ///
-/// As [`recorded`], and [`StoreError::Corrupt`] if a payload is not what the event type serialises to.
+/// As [`recorded`], and [`StoreError::Corrupt`] if a payload cannot be decoded as the event type.
 pub async fn recorded_events<E: DomainEvent + DeserializeOwned>(
     db: &DatabaseConnection,
 ) -> Result<Vec<E>, StoreError> {

@@ -1,7 +1,7 @@
-//! What a fetched row is read from.
+//! The columns of a fetched row.
 //!
-//! Invariant: a column stands in the answer at its place in [`Column`], because rows are read by place: looking eighteen names up for each row takes as long
-//! as reading it. Absent here: reading (`store::fetch`), and which rows.
+//! Invariant: each column has the place in the result that it has in [`Column`]. `store::fetch` reads rows by place, because looking up eighteen
+//! names takes as long as reading the row.
 
 use sea_orm::DbBackend;
 
@@ -52,7 +52,7 @@ impl Column {
         Self::IsDelayed,
     ];
 
-    /// Its name, in the statement and for people.
+    /// Its name in the statement and in errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RowId => "row_id",
@@ -78,7 +78,7 @@ impl Column {
 }
 
 impl Dialect {
-    /// What a row of a table `m` is read from. `payload` is an expression: null where the row has to wait.
+    /// The selected columns of a table `m`. `payload` is an expression, null if the row has to wait.
     pub(crate) fn columns(&self, payload: &str) -> String {
         let is_postgres = self.backend == DbBackend::Postgres;
         let now = self.statement_now();
@@ -92,7 +92,7 @@ impl Dialect {
                 Column::Payload => payload.to_owned(),
                 Column::Headers if is_postgres => format!("{own}::text"),
                 Column::CreatedMicros => self.micros("m.created_at"),
-                // A scalar subquery is computed once; else each row would pay for it with a third of what scanning it costs (measured).
+                // A scalar subquery is computed once. Computed for each row, it would take a third of the scan's time (measured).
                 Column::NowMicros if is_postgres => format!("(SELECT {})", self.micros(now)),
                 Column::NowMicros => self.micros(now),
                 Column::IsDelayed => self.flag(&format!("m.available_at > {now}")),

@@ -1,7 +1,7 @@
-//! SQL of messages that are partitioned by day: PostgreSQL only.
+//! SQL of daily tables: PostgreSQL only.
 //!
-//! Lock order, here and in `outbox_make_day`: the parent table, then the default partition, then a day; statements of writers and relays lock the parent
-//! first as well. Purgers exclude each other by an advisory lock, which is tried and never waited for.
+//! Lock order, here and in `outbox_make_day`: the parent table, the default partition, a day. Statements of writers and relays lock the parent
+//! first, too. Purges exclude each other by an advisory lock, for which they do not wait.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::postgres::array;
 use super::{Dialect, micros};
 use crate::sql::Sql;
 
-/// Days for which partitions are made ahead: as long may nobody purge before messages go to the default partition.
+/// For how many days partitions are made ahead. If no relay purges for longer, new messages go to the default partition.
 const DAYS_AHEAD: u8 = 3;
 
 /// The upper half of the advisory lock's key; the lower one is the table.
 const LOCK: i64 = 0x6f75_7462; // "outb"
 
 impl Dialect {
-    /// What the table of messages is: `p` if it is partitioned. No row if it is missing.
+    /// The kind of the messages table: `p` if it is partitioned. No row if it is missing.
     pub(crate) fn table_kind(&self) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql("SELECT c.relkind::text AS kind FROM pg_class c WHERE c.oid = to_regclass(");
@@ -39,12 +39,12 @@ impl Dialect {
         sql.statement()
     }
 
-    /// The partition of what has no day.
+    /// The partition of rows without a daily table.
     pub(crate) fn default_day(&self) -> String {
         format!("{}_default", self.messages)
     }
 
-    /// Gives up waiting for locks; until the end of the transaction.
+    /// Limits the wait for locks, until the end of the transaction.
     pub(crate) fn lock_timeout(&self, timeout: Duration) -> String {
         format!("SET LOCAL lock_timeout = {}", timeout.as_millis())
     }
@@ -59,7 +59,7 @@ impl Dialect {
         .statement()
     }
 
-    /// Days (`20260102`) that lie wholly before the retention, oldest first. From their names; other partitions are not ours.
+    /// Days (`20260102`) that lie wholly before the retention, oldest first. Read from the names of the partitions; other names are left alone.
     pub(crate) fn old_days(&self, older_than: Duration) -> Statement {
         let mut sql = self.sql("");
         self.push_days(&mut sql);
@@ -81,7 +81,7 @@ impl Dialect {
         .push(")");
     }
 
-    /// Ids of the rows of a day that must stay, up to a limit. Reads the whole day, and locks nothing against anybody.
+    /// Ids of the rows of a day that must stay, up to a limit. Reads the whole day, and blocks nobody.
     pub(crate) fn staying(&self, day: &str, older_than: Duration, limit: i64) -> Statement {
         let mut sql = self.sql(format!("SELECT id FROM {} WHERE ", self.day(day)));
         self.push_stays(&mut sql, older_than);
@@ -89,7 +89,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// A condition: the row is not published, or not for long enough.
+    /// Appends a condition: the row is unpublished, or was published within the retention.
     fn push_stays(&self, sql: &mut Sql, older_than: Duration) {
         sql.push("(status = 1");
         for column in ["created_at", "published_at"] {
@@ -99,13 +99,13 @@ impl Dialect {
         sql.push(") IS NOT TRUE");
     }
 
-    /// The rows of a day.
+    /// Counts the rows of a day.
     pub(crate) fn count_day(&self, day: &str) -> Statement {
         self.sql(format!("SELECT count(*) AS rows FROM {}", self.day(day)))
             .statement()
     }
 
-    /// Takes the lock of purgers until the transaction ends, unless another one has it.
+    /// Takes the purge lock until the transaction ends, unless another purge has it.
     pub(crate) fn try_lock_days(&self) -> Statement {
         let mut sql = self.sql("SELECT pg_try_advisory_xact_lock(");
         sql.bind(LOCK << 32)
@@ -115,8 +115,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Makes the planner look rows of a day up in indexes, until the end of the transaction. It would rather read the day as a whole; and it
-    /// would compile (JIT) what it believes to be expensive.
+    /// Makes the planner find rows of a day through indexes, until the end of the transaction. Otherwise it would read the whole day, and compile
+    /// (JIT) the plan because it looks expensive.
     pub(crate) fn by_index_only(&self) -> String {
         let off = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"];
         off.map(|setting| format!("SET LOCAL {setting} = off")).join("; ")
@@ -127,13 +127,13 @@ impl Dialect {
         format!("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE", self.messages)
     }
 
-    /// Makes a day a table of its own.
+    /// Detaches the partition of a day, which then is a table of its own.
     pub(crate) fn detach_day(&self, day: &str) -> String {
         format!("ALTER TABLE {} DETACH PARTITION {}", self.messages, self.day(day))
     }
 
-    /// Copies rows that stay from a detached day into the default partition. Their keys are forgotten first and come again with them: the trigger that
-    /// adds them runs after all parts of the statement.
+    /// Copies rows that stay from a detached day to the default partition. Deletes their deduplication keys first. A trigger adds the keys again,
+    /// after all parts of the statement.
     pub(crate) fn keep_staying(
         &self,
         day: &str,
@@ -154,8 +154,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Ids of rows that stay, found through indexes while everybody waits: those known from [`Dialect::staying`]; those not published; and of those that came
-    /// meanwhile, which have new ids because they are copies, what was published meanwhile.
+    /// Ids of rows that stay, found through indexes while everybody waits: rows known from [`Dialect::staying`], unpublished rows, and rows that
+    /// were inserted and published since then. The last kind are copies, which have new ids.
     fn push_staying(&self, sql: &mut Sql, day: &str, known: &[Uuid], newer: Uuid, older_than: Duration) {
         let day = self.day(day);
         sql.push("SELECT unnest(")
@@ -176,8 +176,7 @@ impl Dialect {
         format!("DROP TABLE {}", self.day(day))
     }
 
-    /// Deletes keys of days that were dropped (index on `day`). Keys that somebody else is deleting are passed over, so two of these cannot
-    /// deadlock.
+    /// Deletes the deduplication keys of dropped days (index on `day`). Skips keys that another purge is deleting, so two purges cannot deadlock.
     pub(crate) fn purge_keys(&self, limit: i64) -> Statement {
         let keys = &self.dedup_keys;
         let mut sql = self.sql(format!(
@@ -192,7 +191,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// As [`Dialect::purgeable`], of rows that have no day.
+    /// As [`Dialect::purgeable`], for rows without a daily table.
     pub(crate) fn purgeable_without_day(
         &self,
         after: Option<MessageId>,

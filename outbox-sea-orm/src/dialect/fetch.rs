@@ -1,6 +1,6 @@
-//! SQL that fetches. Reads snapshots, locks nothing.
+//! SQL that fetches. It reads snapshots and locks nothing.
 //!
-//! A relay that owns all partitions scans one index in its order. One that shares them with others looks at each of its own ([`super::own`]).
+//! A relay that owns all partitions scans one index in its order. A relay that shares them with others looks at each of its own ([`super::own`]).
 
 use outbox_core::message::PARTITIONS;
 use sea_orm::{DbBackend, Statement};
@@ -9,44 +9,44 @@ use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
 
-/// Where, and what not.
+/// Where to fetch, what to leave out, and how much.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
     /// Row ids to leave out.
     pub(crate) in_flight: &'a [i64],
-    /// Most rows.
+    /// Most rows of the result.
     pub(crate) limit: i64,
 }
 
 impl Scope<'_> {
-    /// Whether no partition is anybody else's.
+    /// Whether these are all partitions, so that no other relay owns one.
     pub(crate) fn owns_all(&self) -> bool {
         self.partitions.len() >= usize::from(PARTITIONS)
     }
 
-    /// How many rows of each partition are looked at: together they are the limit, or one of each.
+    /// How many rows of each partition are read: an equal part of the limit, at least one.
     pub(crate) fn share(&self) -> i64 {
         (self.limit / (self.partitions.len().max(1) as i64)).max(1)
     }
 }
 
 impl Dialect {
-    /// All pending messages in the order of their row ids, whether they may be published or not: those that have to wait come with a null for their payload,
-    /// so that scanning them is cheap. For a relay that owns all partitions.
+    /// Pending messages in the order of their row ids, whether they may be published or not. Those that have to wait come with a null payload, which
+    /// makes scanning them cheap. For a relay that owns all partitions.
     ///
-    /// Must scan the index of pending rows in its order and stop at the limit, with whatever statistics: a plan that sorts the backlog takes
-    /// seconds per batch. What sees to it, measured with missing, stale and fresh statistics:
+    /// The plan must scan the index of pending rows in its order and stop at the limit, whatever the statistics: a plan that sorts the backlog takes
+    /// seconds per batch. Measured with missing, stale and fresh statistics, this is ensured as follows:
     ///
-    /// * PostgreSQL: the limit of the inner query is unknown to the planner, which then assumes a tenth of the rows and weighs plans
-    ///   by their ratio; a known limit above its estimate of the rows would make it sort. The outer limit is known, and makes the whole look as
-    ///   cheap as it is; else the server compiles the plan (JIT), which takes longer than running it. Conditions are in the form of
-    ///   `… <> 0`, which the planner believes to remove next to nothing.
+    /// * PostgreSQL: the planner does not know the limit of the inner query, so it assumes a tenth of the rows and compares plans by their ratio;
+    ///   with a known limit above its estimate of the rows, it would sort. It knows the outer limit, which makes the whole look as cheap as it is;
+    ///   otherwise the server compiles the plan (JIT), which takes longer than running it. Conditions have the form `… <> 0`, which the planner
+    ///   expects to remove next to nothing.
     /// * MySQL: FORCE INDEX keeps the planner from scanning the primary key, which is the table with all its published rows.
     /// * SQLite: INDEXED BY does the same.
     ///
-    /// Whether the aggregate is blocked is a scalar subquery everywhere, one look-up in the primary key of the blocks: anything that the planner could
-    /// turn into a join or a hash would read all blocks for each fetch, or lose the order.
+    /// On every database, whether the aggregate is blocked is a scalar subquery: one look-up in the primary key of the blocks. If the planner could turn
+    /// it into a join or a hash, each fetch would read all blocks, or lose the order.
     pub(crate) fn scan(&self, scope: Scope<'_>) -> Statement {
         debug_assert!(scope.owns_all());
         let select = format!("SELECT {} FROM {} m", self.scanned_columns(), self.messages);
@@ -69,7 +69,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Pending messages by their row ids, in that order (primary key), as [`Self::scan`] gives them.
+    /// Pending messages with these row ids, in their order (primary key), with the columns of [`Self::scan`].
     pub(crate) fn scan_rows(&self, row_ids: &[i64]) -> Statement {
         let columns = self.scanned_columns();
         let mut sql = self.sql(format!(
@@ -87,7 +87,7 @@ impl Dialect {
             DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
             _ => "",
         };
-        // Asked once per statement: without a block, which is the rule, half of the scan's time is saved (measured).
+        // Evaluated once per statement. Mostly there is no block, and then it saves half of the scan's time (measured).
         let any_block = match self.backend {
             DbBackend::Postgres => format!("(SELECT EXISTS (SELECT 1 FROM {blocks})) AND "),
             _ => String::new(),
@@ -99,7 +99,7 @@ impl Dialect {
         ))
     }
 
-    /// Blocks that have ended, those first that ended first (index `outbox_blocks_due`). For a relay that owns all partitions.
+    /// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that owns all partitions.
     pub(crate) fn ended_blocks(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} FROM {} h WHERE h.blocked_until <= {}",
@@ -112,8 +112,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up in the index of waiting rows per aggregate, and
-    /// not a row more than asked for: an aggregate may have 100,000 of them. Delayed ones come with a null for their payload.
+    /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up per aggregate in the index of waiting rows,
+    /// which reads no more rows than it returns: an aggregate may have 100,000. Delayed messages come with a null payload.
     #[cfg(feature = "postgres")]
     pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
@@ -132,7 +132,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// As `waiting_of`, but their row ids only, with the number of their aggregate (there is no LATERAL on MariaDB and SQLite). Reads nothing but the index.
+    /// As `waiting_of`, but only row ids, with the place of their aggregate in `keys` (MariaDB and SQLite have no LATERAL). Reads only the index.
     pub(crate) fn waiting_row_ids_of(&self, keys: &[Key], limit: i64) -> Statement {
         let messages = &self.messages;
         let mut sql = self.sql("");
@@ -156,7 +156,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Waiting rows by their row ids, in that order (primary key).
+    /// Waiting rows with these row ids, in their order (primary key).
     pub(crate) fn waiting_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} FROM {} m WHERE m.status = 3 AND m.row_id",
@@ -175,7 +175,7 @@ impl Dialect {
         ))
     }
 
-    /// Unsequenced waiting rows by their row ids, those first that have been due for longest (primary key).
+    /// Unsequenced waiting rows with these row ids, those first that have been due for longest (primary key).
     pub(crate) fn alone_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
@@ -197,7 +197,7 @@ impl Dialect {
         )
     }
 
-    /// A condition: the row of table `table` is of none of these aggregates.
+    /// Appends a condition: the row of `table` belongs to none of these aggregates.
     pub(super) fn push_not_of(&self, sql: &mut Sql, table: &str, excluding: &[Key]) {
         if !excluding.is_empty() {
             sql.push(" AND CASE WHEN ");

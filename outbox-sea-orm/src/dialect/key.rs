@@ -1,6 +1,7 @@
-//! Aggregates and partitions as conditions.
+//! Conditions on aggregates, partitions and rows in flight.
 //!
-//! Invariant: an aggregate is compared byte by byte, as it is stored, so that one whose id is damaged can still be blocked and dead-lettered.
+//! Invariant: aggregates are compared byte by byte, as they are stored, so that an aggregate with a damaged id can still be blocked and its
+//! messages dead-lettered.
 
 use outbox_core::Aggregate;
 use sea_orm::{DbBackend, Value};
@@ -8,7 +9,7 @@ use sea_orm::{DbBackend, Value};
 use super::Dialect;
 use crate::sql::Sql;
 
-/// An aggregate as it is stored. Sorts as head rows and blocks are locked everywhere.
+/// An aggregate as it is stored. Its order is the order in which head rows and blocks are locked everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) aggregate_type: Vec<u8>,
@@ -31,7 +32,7 @@ impl Key {
         Aggregate::new(aggregate_type, id).partition()
     }
 
-    /// The parts as far as they are text.
+    /// Type and id as far as they are UTF-8.
     pub(crate) fn lossy(&self) -> [String; 2] {
         [&self.aggregate_type, &self.aggregate_id].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
@@ -42,14 +43,14 @@ impl Key {
 }
 
 impl Dialect {
-    /// Placeholders for an aggregate, as columns of its types.
+    /// Binds type and id of an aggregate. Returns their placeholders, as values of the columns' types.
     pub(crate) fn bind_key(&self, sql: &mut Sql, key: &Key) -> [String; 2] {
         key.parts().map(|part| match self.backend {
             DbBackend::Postgres => {
                 sql.placeholder(Value::String(Some(String::from_utf8_lossy(part).into_owned())))
             }
             DbBackend::MySql => sql.placeholder(Value::Bytes(Some(part.to_vec()))),
-            // Text that is not UTF-8 can be stored there, but not bound.
+            // SQLite stores text that is not UTF-8, but takes no such parameter.
             _ => match std::str::from_utf8(part) {
                 Ok(text) => sql.placeholder(text),
                 Err(_) => format!(
@@ -60,7 +61,7 @@ impl Dialect {
         })
     }
 
-    /// A condition: the row of table `table` is of one of these aggregates. Look-ups in an index on (aggregate_type, aggregate_id).
+    /// Appends a condition: the row of `table` belongs to one of these aggregates. Look-ups in an index on (aggregate_type, aggregate_id).
     pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
@@ -91,8 +92,8 @@ impl Dialect {
         sql.push(")");
     }
 
-    /// A condition on partitions that is a filter and never an index condition: `= ANY` or `IN` could lose the order of an index, or multiply
-    /// with another list to thousands of look-ups.
+    /// Appends a condition on partitions that is always a filter and never an index condition. With `= ANY` or `IN`, the planner could lose the
+    /// order of an index, or make thousands of look-ups from the product of two lists.
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
@@ -102,8 +103,7 @@ impl Dialect {
         sql.any(partitions);
     }
 
-    /// A condition in front of others: the row id is none of these. Hashed, sorted or a tree on every database, and never an index
-    /// condition.
+    /// Appends a condition: the row id is none of these. Every database hashes or sorts the list, and none uses it as an index condition.
     pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[i64]) {
         if in_flight.is_empty() {
             return;
@@ -118,7 +118,7 @@ impl Dialect {
                 .push("::int8[])) THEN 0 ELSE 1 END <> 0");
             return;
         }
-        // SQLite: a list of bound values is built into a tree only once, but has a bound; JSON has none.
+        // SQLite limits the number of bound values, but not the length of a JSON array. It builds a tree of either only once.
         if self.backend == DbBackend::Sqlite {
             let list = serde_json::to_string(in_flight).unwrap_or_default();
             sql.push(" AND +m.row_id NOT IN (SELECT value FROM json_each(")

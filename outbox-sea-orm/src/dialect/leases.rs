@@ -1,4 +1,4 @@
-//! SQL around leases and the relays that are alive. Tables of 64 and of a few rows.
+//! SQL of leases and of the relays that are alive. The tables have 64 rows and a few rows.
 
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
@@ -9,8 +9,8 @@ use super::Dialect;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// Which of these leases the owner still owns, locked until the transaction ends (primary key). One that ran out is not owned: nobody may
-    /// have taken it yet, but its owner has stopped relying on it.
+    /// Reads which of these leases the owner still owns, and locks them until the transaction ends (primary key). A lease that ran out does not
+    /// count, even if no other relay has taken it: its owner no longer relies on it.
     pub(crate) fn lock_owned_leases(&self, owner: Uuid, partitions: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS partition_no, epoch FROM {} WHERE owner = ",
@@ -35,8 +35,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Gives leases back. Waits for settlements that are under way under them; rows in the order of the primary key, as settlements lock
-    /// them.
+    /// Gives leases back. Waits for settlements that run under them. Locks rows in the order of the primary key, as settlements do.
     pub(crate) fn release(&self, owner: Uuid, leases: &[Lease]) -> Statement {
         let (table, now) = (&self.leases, self.now());
         #[cfg(feature = "postgres")]
@@ -53,8 +52,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Locks leases against takeover until the transaction ends, and reads their epochs; not of leases that were given back. Rows by
-    /// primary key, in its order, so that two settlements cannot deadlock. SQLite needs no lock: the transaction is the only writer.
+    /// Locks leases against takeover until the transaction ends, and reads their epochs. Leaves out leases that were given back. Rows by primary
+    /// key, in its order, so that two settlements cannot deadlock. SQLite needs no lock, because the transaction is the only writer.
     pub(crate) fn lock_leases(&self, partitions: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS partition_no, epoch FROM {} WHERE partition_no",
@@ -65,14 +64,14 @@ impl Dialect {
         sql.push(" AND owner IS NOT NULL ORDER BY partition_no");
         sql.push(match self.backend {
             DbBackend::Postgres => " FOR SHARE",
-            // Also MariaDB, which knows no FOR SHARE.
+            // MariaDB has no FOR SHARE.
             DbBackend::MySql => " LOCK IN SHARE MODE",
             _ => "",
         });
         sql.statement()
     }
 
-    /// Writes down until when a relay is alive, and how it is.
+    /// Announces a relay: until when it is alive, and its fitness.
     pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
         let mut sql = self.sql(format!(
             "INSERT INTO {} (owner, fitness, expires_at) VALUES (",
@@ -95,7 +94,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Forgets relays that are gone.
+    /// Deletes announcements that ran out.
     pub(crate) fn forget_relays(&self) -> Statement {
         self.sql(format!(
             "DELETE FROM {} WHERE expires_at <= {}",
@@ -105,7 +104,7 @@ impl Dialect {
         .statement()
     }
 
-    /// Counts the other relays that are alive, by what they said of themselves. A few rows, all of them read.
+    /// Counts the other relays that are alive, by fitness. Reads all rows, of which there are few.
     pub(crate) fn count_relays(&self, owner: Uuid) -> Statement {
         let fitness = self.int("fitness");
         let mut sql = self.sql(format!(
@@ -124,14 +123,14 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Locks whatever a relay owns, in the order in which settlements lock leases.
+    /// Locks all leases of a relay, in the order in which settlements lock leases.
     pub(crate) fn lock_owned(&self, owner: Uuid) -> Statement {
         let mut sql = self.sql(format!("SELECT epoch FROM {} WHERE owner = ", self.leases));
         sql.bind(owner).push(" ORDER BY partition_no FOR UPDATE");
         sql.statement()
     }
 
-    /// Gives back whatever a relay owns; locked before.
+    /// Gives all leases of a relay back. They must be locked.
     pub(crate) fn release_all(&self, owner: Uuid) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET owner = NULL, expires_at = {} WHERE owner = ",
@@ -143,9 +142,9 @@ impl Dialect {
     }
 }
 
-/// A condition: the row is one of these leases.
+/// Appends a condition: the row is one of these leases.
 pub(crate) fn push_leases(sql: &mut Sql, leases: &[Lease]) {
-    // SQLite takes a list of rows only after VALUES, MySQL only without.
+    // SQLite takes a list of rows only with VALUES, MySQL only without it.
     sql.push(match sql.backend() {
         DbBackend::Sqlite => "(partition_no, epoch) IN (VALUES ",
         _ => "(partition_no, epoch) IN (",

@@ -1,8 +1,8 @@
-//! SQL that fetches for a relay that shares the partitions with others: the first rows of each partition of its own.
+//! SQL that fetches for a relay that shares the partitions with other relays: the first rows of each of its own partitions.
 //!
-//! Invariant: what others have pending, waiting or blocked costs nothing here, however much it is. So each partition is one look-up in an index that begins with
-//! it, which reads no row more than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite have no such thing: the row
-//! ids of the rows are asked for first, with one `SELECT` per partition, and their caller sorts what they give. Absent here: locks.
+//! Invariant: the rows and blocks of other partitions cost nothing, however many there are. So each partition is one look-up in an index that
+//! begins with the partition, and reads no more rows than its share. PostgreSQL makes all look-ups in one statement (LATERAL). MariaDB and SQLite
+//! cannot: there, one `SELECT` per partition reads row ids, and the caller sorts them and reads the rows. Nothing is locked.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use super::key::Key;
 use crate::sql::Sql;
 
 impl Dialect {
-    /// As [`Self::scan`], of each partition its share, in the order of their row ids.
+    /// As [`Self::scan`], but from each partition only its share, in the order of their row ids.
     ///
-    /// The condition on the status is the predicate of the index by partition and of no other one, so that the planner cannot scan the pending rows
-    /// of all partitions instead. It would while it believes that there are none, with a plan that is cached for a minute.
+    /// The condition on the status is the predicate of the index by partition and of no other index, so the planner cannot scan the pending rows of
+    /// all partitions instead. It would do that while it believes that there are none, and the plan is cached for a minute.
     #[cfg(feature = "postgres")]
     pub(crate) fn scan_own(&self, scope: Scope<'_>) -> Statement {
         let mut sql = self.sql(format!("SELECT {}", self.scanned_columns()));
@@ -28,8 +28,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Unsequenced waiting messages whose time has come, of each partition its share, those first that have been due for longest (index of unsequenced
-    /// waiting rows, with its own predicate as in [`Self::scan_own`]).
+    /// Unsequenced waiting messages that are due, from each partition its share, those first that have been due for longest (index of unsequenced
+    /// waiting rows, with a predicate of its own as in [`Self::scan_own`]).
     #[cfg(feature = "postgres")]
     pub(crate) fn alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
@@ -46,7 +46,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads nothing but the index.
+    /// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads only the index.
     pub(crate) fn first_pending(&self, partitions: &[i64], limit: i64) -> Statement {
         self.union(partitions, |sql, partition| {
             sql.push("SELECT m.partition_no, m.row_id AS place, m.row_id FROM ")
@@ -59,7 +59,7 @@ impl Dialect {
         })
     }
 
-    /// As [`Self::first_pending`], keys of unsequenced waiting rows whose time has come, in the order of these times.
+    /// As [`Self::first_pending`], for unsequenced waiting rows that are due, in the order of their times.
     pub(crate) fn first_alone(&self, partitions: &[i64], limit: i64, excluding: &[Key]) -> Statement {
         let due = match self.backend {
             DbBackend::MySql => "m.waiting_until",
@@ -75,7 +75,7 @@ impl Dialect {
             match self.backend {
                 DbBackend::MySql => {
                     self.push_index(sql, &self.waiting);
-                    // As the column is made: a byte that is not zero, which no aggregate's key is.
+                    // As the column is generated: one byte that is not zero, which differs from every aggregate's key.
                     let own = Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]));
                     sql.push(" WHERE m.waiting_key = ").bind(own);
                 }
@@ -91,7 +91,7 @@ impl Dialect {
         })
     }
 
-    /// As [`Self::ended_blocks`], of each partition at most `share`. Ordered on PostgreSQL only.
+    /// As [`Self::ended_blocks`], from each partition at most `share`. Ordered on PostgreSQL only.
     pub(crate) fn ended_blocks_own(&self, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
         let columns = self.block_columns();
         #[cfg(feature = "postgres")]
@@ -114,8 +114,8 @@ impl Dialect {
         })
     }
 
-    /// Pending sequenced messages of each partition with keys below a bound of its own, at most `limit` of each: what waiting ones must not overtake.
-    /// Row ids of waiting rows have been passed over by a scan before, so there are few, but for those in flight.
+    /// Pending sequenced messages with a row id below a bound per partition, at most `limit` of each partition: waiting messages must not overtake
+    /// them. A scan has passed the row ids of waiting rows before, so there are few such messages beside those in flight.
     pub(crate) fn pending_below(&self, bounds: &[(i64, i64)], limit: i64) -> Statement {
         self.union(bounds, |sql, (partition, below)| {
             sql.push(&format!(
@@ -134,7 +134,7 @@ impl Dialect {
                 .bind(partition);
             sql.push(" AND m.row_id < ").bind(below);
             sql.push(" ORDER BY m.row_id LIMIT ");
-            // Unknown to the planner, as in the scan: it would sort what it believes to be less.
+            // The planner must not know the limit, as in the scan: it would sort if it expected fewer rows.
             let limit = sql.placeholder(limit);
             sql.push(&match self.backend {
                 DbBackend::Postgres => format!("(SELECT {limit}::int8)"),
@@ -143,12 +143,12 @@ impl Dialect {
         })
     }
 
-    /// One look-up per partition.
+    /// Makes one statement of a look-up per partition.
     fn union<P: Copy>(&self, partitions: &[P], look_up: impl Fn(&mut Sql, P)) -> Statement {
         let mut sql = self.sql("");
         for (n, partition) in partitions.iter().enumerate() {
             sql.push(if n == 0 { "" } else { " UNION ALL " });
-            // SQLite knows no parentheses around a part.
+            // SQLite does not allow parentheses around a part.
             sql.push(match self.backend {
                 DbBackend::Sqlite => "SELECT * FROM (",
                 _ => "(",
@@ -159,7 +159,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Names the index, where the planner can be told.
+    /// Names the index, on databases where a query can.
     fn push_index(&self, sql: &mut Sql, index: &str) {
         sql.push(&match self.backend {
             DbBackend::MySql => format!(" FORCE INDEX ({index})"),
@@ -169,7 +169,7 @@ impl Dialect {
     }
 }
 
-/// Aggregates by their partition, so that each look-up names its own only: there are bounds on how much a statement may name.
+/// Groups aggregates by partition, so that each look-up names only its own: the databases limit the number of values in a statement.
 fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
     let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
     for key in keys {
@@ -183,7 +183,7 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
     keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The beginning of a look-up per partition; conditions follow, then [`push_limits`].
+/// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
 #[cfg(feature = "postgres")]
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let partitions =
@@ -194,7 +194,7 @@ fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     ));
 }
 
-/// The share of each partition, which the planner must not know (as in [`Dialect::scan`]), and the whole, which it must.
+/// Appends the limit of each partition, which the planner must not know (see [`Dialect::scan`]), and the total limit, which it must know.
 #[cfg(feature = "postgres")]
 fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let (share, limit) = (sql.placeholder(share), sql.placeholder(limit));

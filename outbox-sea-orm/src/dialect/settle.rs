@@ -1,4 +1,4 @@
-//! SQL that settles, and that keeps the blocks.
+//! SQL of settlements and of blocks.
 
 use sea_orm::{DbBackend, Statement, Value};
 
@@ -6,42 +6,42 @@ use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
 
-/// Rows by their row ids, of partitions whose lease is locked.
+/// Selects rows by their row ids, in partitions whose lease is locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
     pub(crate) row_ids: &'a [i64],
-    /// They are waiting, not pending.
+    /// Whether the rows are waiting; otherwise they are pending.
     pub(crate) waited: bool,
 }
 
-/// What a block becomes.
+/// The new state of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct NewBlock {
     pub(crate) key: Key,
     pub(crate) partition: i64,
-    /// In microseconds since 1970; `None` if it is halted.
+    /// When the block ends, in microseconds since 1970; `None` if the aggregate is halted.
     pub(crate) due_micros: Option<i64>,
     pub(crate) halted_by: Option<i64>,
 }
 
-/// What a failure does to a row.
+/// The change of a row after a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Failure {
     pub(crate) dead: bool,
     pub(crate) attempt: bool,
-    /// Counts a failure.
+    /// The text of the failure, which is counted; `None` counts none.
     pub(crate) error: Option<String>,
-    /// Until when an unsequenced row waits by itself.
+    /// When an unsequenced row is due again, in microseconds since 1970.
     pub(crate) until_micros: Option<i64>,
 }
 
 impl Dialect {
-    /// What must be known of rows to settle them: their aggregates, and whether they are delayed. The index of pending, or of waiting rows by row id
-    /// (MySQL: the primary key).
+    /// Reads the aggregates of rows, and whether the rows are delayed. Uses the index of pending rows, or of waiting rows, by row id (MySQL: the
+    /// primary key).
     pub(crate) fn rows_to_settle(&self, rows: Rows<'_>) -> Statement {
         let now = self.statement_now();
-        // The oldest waiting row of the aggregate: one look-up in the index of waiting rows, for rows whose verdict may need it.
+        // The oldest waiting row of the aggregate, if a verdict may need it: one look-up in the index of waiting rows.
         let needed = if rows.waited {
             format!("m.available_at > {now}")
         } else {
@@ -67,7 +67,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Marks rows as published, or deletes them. Row locks only; a pending row leaves the pending index, and touches no other.
+    /// Marks rows as published, or deletes them. Takes row locks only. A pending row that is kept leaves the index of pending rows; no other index
+    /// changes.
     pub(crate) fn settle_published(&self, rows: Rows<'_>, keep: bool) -> Statement {
         let mut sql = self.sql(if keep {
             format!(
@@ -89,7 +90,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Records a failure: the rows wait, or are dead.
+    /// Records a failure: the rows become waiting, or dead.
     pub(crate) fn settle_failed(&self, rows: Rows<'_>, failure: &Failure) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET status = {}",
@@ -111,7 +112,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Conditions on rows, through the index of pending or of waiting rows (MySQL: the primary key).
+    /// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
     fn push_rows(&self, sql: &mut Sql, rows: Rows<'_>) {
         sql.push(if rows.waited {
             " WHERE status = 3 AND row_id"
@@ -123,8 +124,8 @@ impl Dialect {
         self.push_partitions(sql, "partition_no", rows.partitions);
     }
 
-    /// Blocks of these aggregates, locked until the transaction ends (primary key, in its order, which is the order in which operators lock them
-    /// too). SQLite needs no lock.
+    /// Reads the blocks of these aggregates and locks them until the transaction ends: primary key, in its order, as operators lock them. SQLite
+    /// needs no lock.
     pub(crate) fn lock_blocks(&self, keys: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros, h.halted_by FROM {} h WHERE ",
@@ -141,7 +142,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Creates blocks, or changes their times. A halted one stays as it is.
+    /// Creates blocks, or changes their times. A halted aggregate stays halted.
     pub(crate) fn put_blocks(&self, blocks: &[NewBlock]) -> Statement {
         let table = &self.blocks;
         let columns = "(aggregate_type, aggregate_id, partition_no, blocked_until, halted_by)";
@@ -195,8 +196,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Removes the blocks of those of these aggregates that are not halted and of which no message waits. The blocks are locked, by an earlier
-    /// statement: this one's snapshot shows the messages that whoever had the lock before has made waiting.
+    /// Removes the blocks of these aggregates, except where the aggregate is halted or a message waits. An earlier statement has locked the blocks,
+    /// so the snapshot of this one shows all messages that an earlier owner of the lock made waiting.
     pub(crate) fn end_blocks(&self, keys: &[Key]) -> Statement {
         let table = &self.blocks;
         let mut sql = self.sql(format!(
@@ -207,8 +208,8 @@ impl Dialect {
         sql.statement()
     }
 
-    /// `messages w WHERE …`: waiting rows of the aggregate of another row, through their index. For scalar subqueries, one look-up each; whatever the planner
-    /// could hash would read all waiting rows.
+    /// `messages w WHERE …`: the waiting rows of another row's aggregate, through their index. For scalar subqueries, which are one look-up each; if
+    /// the planner could hash them, it would read all waiting rows.
     pub(crate) fn waiting_where(&self, alias: &str, other: &str) -> String {
         let messages = &self.messages;
         match self.backend {

@@ -1,6 +1,6 @@
 //! SQL for SQLite 3.35 and later, where it differs in shape.
 //!
-//! There is one writer at a time, so no statement here locks rows. What must see and change in one go is one statement.
+//! There is one writer at a time, so no statement locks rows. Reads and writes that belong together are one statement.
 
 use outbox_core::{Aggregate, Lease};
 use sea_orm::{DbBackend, Statement, Value};
@@ -38,7 +38,7 @@ pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_
     sql.statement()
 }
 
-/// Counts the head rows up and returns them.
+/// Raises the head rows and returns them.
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence) VALUES ",

@@ -1,6 +1,6 @@
-//! What operators see and do: lists, counts, retry, skip, replay.
+//! The operations of operators: list, count, retry, skip, replay.
 //!
-//! Invariant: blocks are locked first, in the order of their keys, as in settling; then rows. Absent: publishing; the relays are woken.
+//! Invariant: blocks are locked first, in the order of their keys as in settling; then rows. Nothing is published here; the relays are woken.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -63,7 +63,7 @@ pub(super) async fn list(
     rows.iter().map(read_stored).collect()
 }
 
-/// A row of a batch that an operator decides about.
+/// A row of an operator's selection.
 struct Selected {
     row_id: i64,
     id: Uuid,
@@ -92,14 +92,14 @@ async fn select(
         .collect()
 }
 
-/// What is done with dead letters.
+/// An operator's decision about dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Retry,
     Skip,
 }
 
-/// Decides about dead letters, batch by batch.
+/// Retries or skips dead letters, batch by batch. Returns their number.
 pub(super) async fn decide(
     db: &Session,
     dialect: &Dialect,
@@ -144,7 +144,7 @@ async fn decide_batch(
     blocks::end(&tx, dialect, &blocked).await?;
     let decided = match decision {
         Decision::Retry => {
-            // Where later messages of the aggregate wait, it waits with them, as the first of them. The blocks that are left.
+            // If later messages of its aggregate wait, a retried message waits with them, as the first one. Such an aggregate still has a block.
             let blocked = blocks::lock(&tx, dialect, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
@@ -165,9 +165,9 @@ async fn decide_batch(
     Ok(decided)
 }
 
-/// Copies published messages and dead letters behind everything recorded so far, batch by batch.
+/// Copies published messages and dead letters behind everything recorded so far, batch by batch. Returns the number of copies.
 pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
-    // Copies are published and then selected as well; what is recorded from now on is left out.
+    // Copies become published messages, too, so rows that are recorded from now on are left out.
     let until: i64 = db
         .query_one_raw(dialect.last_row_id())
         .await?
@@ -238,7 +238,7 @@ pub(super) async fn published(
 ) -> Result<Vec<Message>, StoreError> {
     let limit = limit.get() as usize;
     let mut messages = Vec::new();
-    // Rows that cannot be read are left out, which must not look like the end.
+    // Rows that cannot be read are left out. A short batch must not look like the end because of them.
     while messages.len() < limit {
         let wanted = limit - messages.len();
         let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64);
@@ -258,7 +258,7 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// A dead row may be one that could not be read, so texts are read as far as they go.
+/// Reads texts as far as they are valid: a message may be dead because it could not be read.
 fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let id: Uuid = row.try_get("", "id")?;
@@ -302,7 +302,7 @@ fn text(row: &QueryResult, column: &str) -> Result<String, DbErr> {
     String::try_get(row, "", column).map_err(DbErr::from)
 }
 
-/// The time between; zero if `later` is earlier.
+/// The time between two times in microseconds; zero if `later` is the earlier one.
 fn since(earlier: i64, later: i64) -> Duration {
     Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
-//! Blocks of aggregates, as settling and operators lock and change them.
+//! Locks, writes and removes the blocks of aggregates, for settling and for operators.
 //!
-//! Invariant: whoever makes messages of an aggregate waiting, or removes its block, has locked the block before; so no message waits without a block. Blocks
-//! are locked in the order of their keys.
+//! Invariant: before messages of an aggregate become waiting, and before its block is removed, the block is locked. So no message waits without
+//! a block. Blocks are locked in the order of their keys.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::dialect::settle::NewBlock;
 /// Aggregates per statement.
 const KEYS_MAX: usize = 256;
 
-/// A block as it is, or is to be.
+/// A block as it was read, or as it will be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) partition: i64,
-    /// In microseconds since 1970; `None` if it is halted.
+    /// When the block ends, in microseconds since 1970; `None` if the aggregate is halted.
     pub(super) due_micros: Option<i64>,
     pub(super) halted_by: Option<i64>,
     pub(super) is_changed: bool,
 }
 
-/// Locks the blocks of these aggregates, as many as there are. `keys` are sorted.
+/// Locks and reads those of these aggregates' blocks that exist. `keys` must be sorted.
 pub(super) async fn lock(
     tx: &Session,
     dialect: &Dialect,
@@ -47,7 +47,7 @@ pub(super) async fn lock(
     Ok(blocks)
 }
 
-/// Writes what was changed.
+/// Writes the changed blocks.
 pub(super) async fn put(tx: &Session, dialect: &Dialect, blocks: &BTreeMap<Key, Block>) -> Result<(), DbErr> {
     let changed: Vec<NewBlock> = blocks
         .iter()
@@ -65,7 +65,7 @@ pub(super) async fn put(tx: &Session, dialect: &Dialect, blocks: &BTreeMap<Key, 
     Ok(())
 }
 
-/// Removes those of these blocks, which are locked, that nothing waits for and that are not halted.
+/// Removes the blocks of these aggregates, except where a message waits or the aggregate is halted. The blocks must be locked.
 pub(super) async fn end(tx: &Session, dialect: &Dialect, keys: &[Key]) -> Result<(), DbErr> {
     for keys in keys.chunks(KEYS_MAX) {
         tx.execute_raw(dialect.end_blocks(keys)).await?;

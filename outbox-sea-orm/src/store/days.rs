@@ -1,8 +1,8 @@
-//! Purges messages that are partitioned by day (PostgreSQL): makes the days to come, drops those that are old.
+//! Purges daily tables (PostgreSQL): makes the coming days and drops the old ones.
 //!
-//! Invariants: a row that is not published, or not for long enough, survives its day: it is copied to the default partition in the transaction that
-//! drops the day. A lock that is not to be had within a moment is left to the next round, so writers wait for a moment and never fail. A crash
-//! leaves the day as it was, or dropped and some of its deduplication keys, which the next round deletes.
+//! Invariants: a row that is unpublished, or was published within the retention, survives its day: the transaction that drops the day copies the
+//! row to the default partition. If a lock is not granted within a moment, the work is left to the next round, so writers wait for a moment and
+//! never fail. A crash leaves the day as it was; or it leaves some deduplication keys of a dropped day, which the next round deletes.
 
 use std::time::Duration;
 
@@ -18,28 +18,29 @@ use super::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::admin::id_at;
 
-/// A shorter retention than this deletes rows in days as well.
+/// With a shorter retention, rows within the days are deleted one by one as well.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A day in which more rows must stay is not dropped: they are copied while everybody waits.
+/// A day with more rows that must stay is not dropped, because they are copied while everybody waits.
 const STAYING_MAX: usize = 10_000;
 
-/// How long it waits for the lock of the parent table: so long may writers queue behind it.
+/// How long the purge waits for the lock of the parent table. Writers queue behind it for at most this long.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// How long it then waits for the lock of the day and of the default partition: longer than PostgreSQL's `deadlock_timeout` (1 s), after
-/// which an autovacuum of them gives way.
+/// How long the purge then waits for the locks of the day and of the default partition. Longer than PostgreSQL's `deadlock_timeout` (1 s),
+/// after which an autovacuum of them gives way.
 const DAY_LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Rows that somebody inserts into an old day are copies with fresh ids; so far may clocks be apart.
+/// Largest difference between the clocks of writers and the database's. Rows that are inserted into an old day are copies, and their ids are
+/// as new as their writer's clock says.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
-/// Where a round goes on that has dropped a day or deleted keys, before it comes to rows.
+/// Where the next call continues after one that has dropped a day or deleted keys: before the rows.
 fn before_rows() -> MessageId {
     MessageId::from(Uuid::nil())
 }
 
-/// Whether messages are partitioned by day; asked once.
+/// Whether the messages are in daily tables. The database is asked once.
 pub(super) async fn is_by_day(
     db: &Session,
     dialect: &Dialect,
@@ -88,7 +89,7 @@ pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest
     .await
 }
 
-/// `None` if a lock was not to be had; nothing has happened then.
+/// `None` if a lock was not granted; nothing has happened then.
 fn unless_locked<T>(outcome: Result<T, DbErr>) -> Result<Option<T>, DbErr> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -108,7 +109,8 @@ async fn make_days(db: &Session, dialect: &Dialect) -> Result<(), DbErr> {
     tx.commit().await
 }
 
-/// Drops the oldest day that can be dropped, unless somebody else is purging. How many messages went with it; `None` if no day went.
+/// Drops the oldest day that can be dropped, unless another process is purging. Returns how many messages it deleted; `None` if it dropped no
+/// day.
 async fn drop_oldest(db: &Session, dialect: &Dialect, older_than: Duration) -> Result<Option<u64>, DbErr> {
     let tx = db.begin().await?;
     let locked = tx.query_one_raw(dialect.try_lock_days()).await?;
@@ -143,9 +145,9 @@ async fn drop_oldest(db: &Session, dialect: &Dialect, older_than: Duration) -> R
     Ok(None)
 }
 
-/// Drops a day. How many of its rows stay in the default partition, because `keep` copies them.
+/// Drops a day. `keep` copies the rows that stay to the default partition; returns their number.
 async fn drop_day(tx: &Session, dialect: &Dialect, day: &str, keep: Statement) -> Result<u64, DbErr> {
-    // One round trip, because everybody waits from the first lock on.
+    // One round trip, because everybody waits after the first lock.
     let detach = [
         dialect.by_index_only(),
         dialect.lock_timeout(LOCK_WAIT),

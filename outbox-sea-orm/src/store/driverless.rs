@@ -1,4 +1,4 @@
-//! In place of `session`, without a driver: there is no connection, and every call says so.
+//! Stands in for `session` in builds without a driver: every call fails with an error that says so.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn no_driver() -> DbErr {
     ))
 }
 
-/// Never begun.
+/// A transaction that cannot exist.
 #[derive(Debug)]
 pub(super) enum Transaction {}
 

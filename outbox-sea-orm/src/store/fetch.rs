@@ -1,8 +1,8 @@
 //! Scans the pending messages.
 //!
-//! Invariants: a row that cannot be read is returned with the reason, it never fails the batch: the relay halts its aggregate, the
-//! others flow. Rows are read one by one, so that a batch takes no more memory than its bound. Absent: locks and state. Who may fetch is
-//! decided by the leases, what is done by the settlements.
+//! Invariants: a row that cannot be read is returned with the reason, and does not fail the batch: the relay halts its aggregate, and the others
+//! go on. Rows are read one by one, so a batch takes no more memory than its bound. Nothing is locked or written: leases decide who may fetch,
+//! settlements what is done.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::dialect::fetch::Scope;
 
 const CONTEXT: &str = "messages could not be fetched";
 
-/// Bounds of an answer, in rows and payload bytes.
+/// Bounds of a batch, in rows and payload bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) rows: usize,
@@ -32,7 +32,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Counts a row; whether another one fits.
+    /// Counts a row. Returns whether another one fits.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         self.rows = self.rows.saturating_sub(1);
         let fits = bytes <= self.bytes;
@@ -41,11 +41,11 @@ impl Bounds {
     }
 }
 
-/// A row as it was read.
+/// A row of a scan.
 #[derive(Debug)]
 pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
-    /// It is delayed, or its aggregate is blocked.
+    /// Whether the message is delayed or its aggregate blocked.
     pub(super) has_to_wait: bool,
 }
 
@@ -67,10 +67,10 @@ impl ScannedRow {
     }
 }
 
-/// Rows per statement where they are asked for by their keys: MariaDB turns lists of 1,000 and more into a join.
+/// Rows per statement that selects by row ids: MariaDB turns lists of 1,000 and more into a join.
 const KEYS_MAX: usize = 500;
 
-/// Pending rows of these partitions, in the order of their row ids: the first ones of each.
+/// The first pending rows of each of these partitions, in the order of their row ids.
 pub(super) async fn fetch(
     db: &Session,
     dialect: &Dialect,
@@ -85,13 +85,13 @@ pub(super) async fn fetch(
     #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
         scan.read(db, dialect.scan_own(scope)).await?;
-        // A partition that gave its share may have more.
+        // A partition that filled its share may have more.
         scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan.fetched);
     }
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
     let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
-    // Between these statements rows may only leave: what comes meanwhile is found by the next fetch, and behind what stands here.
+    // Rows may leave between these statements. New rows of these partitions have later row ids, and are left to the next fetch.
     for row_ids in row_ids.chunks(KEYS_MAX) {
         if !scan.fetched.more {
             scan.read(db, dialect.scan_rows(row_ids)).await?;
@@ -101,13 +101,13 @@ pub(super) async fn fetch(
     Ok(scan.fetched)
 }
 
-/// A scan over pending rows, as far as it has come.
+/// A scan over pending rows.
 struct Scan {
     fetched: Fetched,
     bounds: Bounds,
-    /// Aggregates of messages that it has met and that have to wait: what comes later of them waits as well.
+    /// Aggregates with a message that has to wait: their later messages wait as well.
     waiting: HashSet<Aggregate>,
-    /// Rows by partition.
+    /// Number of rows by partition.
     met: HashMap<u16, i64>,
 }
 
@@ -121,7 +121,7 @@ impl Scan {
         }
     }
 
-    /// Goes on, until the rows or the bounds end.
+    /// Reads rows, until there are none left or the bounds are reached.
     async fn read(&mut self, db: &Session, statement: Statement) -> Result<(), StoreError> {
         let take = |row: QueryResult| {
             let scanned = read(&row, false)?;
@@ -130,7 +130,7 @@ impl Scan {
             let is_behind = scanned.row.sequenced && self.waiting.contains(&scanned.row.aggregate);
             if scanned.has_to_wait || is_behind {
                 self.fetched.waits.push(scanned.waits());
-                // Also one that is blocked only: its block may end before the next statement of this fetch.
+                // Also if it is only blocked: its block may end before the next statement of this fetch.
                 if scanned.row.sequenced {
                     self.waiting.insert(scanned.row.aggregate);
                 }
@@ -148,7 +148,7 @@ impl Scan {
     }
 }
 
-/// All rows of a query, up to a bound.
+/// All rows of a query, up to a bound on their payload bytes.
 pub(super) async fn read_all(
     db: &Session,
     statement: Statement,
@@ -209,7 +209,7 @@ pub(super) fn corrupt(error: DbErr) -> StoreError {
     }
 }
 
-/// A key column as far as it can be read, and what is wrong with it. Every dialect selects it as bytes.
+/// A key column as far as it is UTF-8, and what is wrong with it. Every dialect selects it as bytes.
 pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
     Ok(text(column, row.try_get("", column)?))
 }

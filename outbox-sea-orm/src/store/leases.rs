@@ -1,7 +1,6 @@
-//! Partition leases: the only place where relays compete.
+//! The leases of partitions: the only place where relays compete.
 //!
-//! Invariant: `epoch` rises with each acquisition, under the row's lock. A crash anywhere here leaves at most a lease that
-//! nobody uses and that runs out.
+//! Invariant: each acquisition raises `epoch` under the row's lock. A crash leaves at most an unused lease, which runs out.
 
 use std::time::Duration;
 
@@ -102,7 +101,8 @@ pub(super) async fn release(
     tx.commit().await
 }
 
-/// Says that a relay is alive and how it is, and counts those that are alive. It counts itself, even if its announcement ran out at once.
+/// Announces that a relay is alive, and its fitness. Returns the number of live relays by fitness. The relay counts itself, even if its
+/// announcement ran out at once.
 pub(super) async fn announce(
     db: &Session,
     dialect: &Dialect,
@@ -114,7 +114,7 @@ pub(super) async fn announce(
     let count = match dialect.backend {
         #[cfg(feature = "postgres")]
         DbBackend::Postgres => postgres::announce(dialect, owner, ttl, fitness),
-        // Three statements and no transaction: each locks its own rows only, so that relays that announce at once cannot deadlock.
+        // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
         _ => {
             db.execute_raw(dialect.announce(owner, ttl, fitness)).await?;
             db.execute_raw(dialect.forget_relays()).await?;
@@ -129,13 +129,13 @@ pub(super) async fn announce(
         let said = Fitness::ALL
             .into_iter()
             .find(|fitness| i64::from(fitness.number()) == number);
-        // What a newer version says of itself is not known here: it is alive.
+        // A number of a newer version is unknown here: such a relay is alive.
         relays.count(said.unwrap_or_default(), u32::try_from(count).unwrap_or_default());
     }
     Ok(relays)
 }
 
-/// Gives everything back and withdraws the announcement.
+/// Gives all leases back and withdraws the announcement.
 pub(super) async fn leave(db: &Session, dialect: &Dialect, owner: OwnerId) -> Result<(), DbErr> {
     let tx = db.begin().await?;
     if dialect.backend != DbBackend::Sqlite {
@@ -146,7 +146,7 @@ pub(super) async fn leave(db: &Session, dialect: &Dialect, owner: OwnerId) -> Re
     tx.commit().await
 }
 
-/// Leases from rows with `partition_no` and `epoch`.
+/// Reads leases from rows with `partition_no` and `epoch`.
 pub(super) fn read(rows: &[QueryResult]) -> Result<Vec<Lease>, DbErr> {
     rows.iter()
         .map(|row| {

@@ -1,7 +1,7 @@
-//! Finds the first rows of partitions by their row ids, where one statement cannot give the rows themselves (MariaDB, SQLite).
+//! Finds the row ids of the first rows of each partition, on MariaDB and SQLite. PostgreSQL reads the rows themselves in one statement.
 //!
-//! Invariant: of each partition the keys are the first ones that are not in flight, with none left out between them. Each statement has a snapshot of its own,
-//! which is enough, because order matters within a partition only. Absent here: PostgreSQL, which needs one statement for both.
+//! Invariant: for each partition, the result is a gapless beginning of the rows that are not in flight. Each statement has its own snapshot,
+//! which is enough, because order only matters within a partition.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,15 +10,16 @@ use sea_orm::{DbErr, QueryResult, Statement};
 use super::session::Session;
 use crate::dialect::fetch::Scope;
 
-/// What a partition gave: places and row ids of rows, and how many rows were read.
+/// The answer for one partition: places and row ids of rows that are not in flight, and how many rows were read.
 #[derive(Default)]
 struct Found {
     own: Vec<(i64, i64)>,
     read: i64,
 }
 
-/// Row ids of the first rows of each partition, at most its share and together at most the limit, in the order of their places; and whether there may be
-/// more. `look_up` asks for the first so many rows of some partitions, as (`partition_no`, `place`, `row_id`).
+/// Row ids of the first rows of each partition, in the order of their places, and whether there may be more. Each partition gives at most its
+/// share, all together at most the limit. `look_up(partitions, n)` selects the first `n` rows of each of these partitions, as
+/// (`partition_no`, `place`, `row_id`).
 pub(super) async fn first(
     db: &Session,
     scope: Scope<'_>,
@@ -28,8 +29,9 @@ pub(super) async fn first(
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();
-    // What is in flight is mostly spread over the partitions. One that has more of it than twice its part is asked again, for four times as much. The fewer
-    // have that much, so however it is spread, no more is read than the limit and a few times what is in flight.
+    // Rows in flight are mostly spread over the partitions. A partition with more than twice its part of them is asked again, for four times as
+    // many rows. The more of them a partition must have, the fewer such partitions there are. So the total number of rows read is at most the
+    // limit and a few times the number of rows in flight, however these are spread.
     let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
     while !open.is_empty() {
         let limit = share + beside.min(in_flight_rows);

@@ -1,7 +1,7 @@
 //! Checks that fetching scans the index of pending rows and nothing else, whatever the statistics say (O24).
 //!
-//! A table with many published, waiting and blocked rows and few that are due, once with statistics and once without any. These tests are here and not in
-//! `tests/`, because they look at the statements themselves.
+//! Method: a table with many published, waiting and blocked rows and few that are due, with and without statistics. These tests are not in `tests/`,
+//! because they examine the statements themselves.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn postgres() {
             run(&db, &format!("ANALYZE {}", dialect.messages)).await;
         }
         if statistics == "stale" {
-            // What was analysed had next to nothing pending.
+            // When the table was analysed, next to nothing was pending.
             insert(&db, &dialect, 10 * PENDING, 0).await;
         }
         let plan = explain(
@@ -116,7 +116,7 @@ async fn postgres_by_day() {
             "the plan is compiled: {plan:#}"
         );
 
-        // The plan that is cached for many settlements, while the days ahead are empty.
+        // The plan that is cached for many settlements, while the coming days are empty.
         run(&db, "SET plan_cache_mode = force_generic_plan").await;
         let settle = crate::dialect::postgres::settle_published(&dialect, &[], &[], true).sql;
         run(
@@ -132,8 +132,8 @@ async fn postgres_by_day() {
     }
 }
 
-/// How many messages a plan has read of days: through indexes, without sorting. The default partition is small or, for a minute, badly planned.
-/// A fraction, because PostgreSQL 18 tells the mean of all loops as one.
+/// How many messages of the days a plan has read through indexes, without sorting. The default partition is left out: it is small, and for a minute
+/// its plan may be bad. A fraction, because PostgreSQL 18 reports the mean over all loops.
 fn read_by_index(plan: &serde_json::Value) -> f64 {
     let is_day = |node: &serde_json::Value| {
         let table = node["Relation Name"].as_str();
@@ -259,7 +259,7 @@ async fn connect(url: String) -> (DatabaseConnection, TableNames) {
     (db, names)
 }
 
-/// One connection, so that what is measured is this session's.
+/// One connection, so that the measurements are those of this session.
 async fn connect_empty(url: String) -> (DatabaseConnection, TableNames) {
     let mut options = ConnectOptions::new(url);
     options
@@ -327,7 +327,7 @@ fn numbers(dialect: &Dialect, count: i64) -> String {
     }
 }
 
-/// The id of the aggregate of a number.
+/// The aggregate id for a number.
 fn text(dialect: &Dialect) -> &'static str {
     match dialect.backend {
         DbBackend::Postgres => "n::text",
@@ -381,7 +381,7 @@ const PARTITIONS: [i64; 64] = {
     partitions
 };
 
-/// The scan, with many rows in flight, those at its end.
+/// The scan with many rows in flight, which are the last ones.
 fn statement(dialect: &Dialect, limit: u32) -> Statement {
     let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_FLIGHT;
     let in_flight: Vec<i64> = (last - IN_FLIGHT..last).collect();

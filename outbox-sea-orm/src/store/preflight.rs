@@ -1,6 +1,4 @@
-//! Checks what can be known to fail before the first message.
-//!
-//! Reads only. Absent: repairing; each answer says what to do.
+//! Checks the database before the first message. Only reads; each answer says what to do.
 
 use outbox_core::StoreError;
 use sea_orm::{DbBackend, DbErr, Statement};
@@ -21,7 +19,7 @@ enum Server {
 }
 
 impl Server {
-    /// Name, and the oldest version that has what is needed.
+    /// The name, and the oldest version that is supported.
     fn oldest(self) -> (&'static str, [u32; 3]) {
         match self {
             Self::Postgres => ("PostgreSQL", [12, 0, 0]),
@@ -45,7 +43,7 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
         (&dialect.aggregates, "1"),
         (&dialect.blocks, "1"),
         (&dialect.leases, "epoch"),
-        // The newest column: tables of an older version are told from what a relay can work with.
+        // The newest column: it is missing in tables of an older version.
         (&dialect.relays, "fitness"),
     ] {
         check_table(db, table, column).await?;
@@ -68,8 +66,8 @@ async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
     row.try_get_by_index(0)
 }
 
-/// What databases answer if a table or a column is missing or not ours to read: PostgreSQL, MySQL (42000 is also a database that is missing), SQLite. Any
-/// other error is an outage as far as is known: the session may end here as anywhere.
+/// The codes for a table or column that is missing, or that this user may not read: PostgreSQL, MySQL (42000 also means a missing database),
+/// SQLite. Any other error counts as an outage, because the session may end at any moment.
 const NO_TABLE: [&str; 8] = ["42P01", "42703", "3F000", "42501", "42S02", "42S22", "42000", "1"];
 
 async fn check_table(db: &Session, table: &str, column: &str) -> Result<(), StoreError> {
@@ -85,7 +83,7 @@ async fn check_table(db: &Session, table: &str, column: &str) -> Result<(), Stor
     }
 }
 
-/// Who cannot drop days can relay all the same.
+/// A user who may not make and drop days can still relay, so that is a warning.
 #[cfg(feature = "postgres")]
 async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
     let row = db
@@ -108,7 +106,7 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
 
 async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
-    // Newer servers have no other format than ROW, and no such variable.
+    // Newer servers only have the format ROW, and no such variable.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
         return Err(setup(
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED"
@@ -141,7 +139,7 @@ fn setup(context: String) -> StoreError {
     StoreError::Setup { context }
 }
 
-/// Refuses a server that is too old. A version that cannot be read is not refused: a fork may number differently.
+/// Refuses a server that is too old. A version that cannot be parsed is accepted, because a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let server = match backend {
         DbBackend::Postgres => Server::Postgres,
@@ -159,7 +157,7 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     }
 }
 
-/// The first three numbers of a version text; missing ones are 0.
+/// The first three numbers of a version; missing ones are 0.
 fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
     // Some MariaDB servers put a fixed version in front, for old clients.
     let text = match server {

@@ -1,12 +1,12 @@
-//! One connection of the pool for the length of one call, closed if the call is given up.
+//! Holds one connection of the pool during one call, and closes it if the call is abandoned.
 //!
-//! A connection can fall silent: the machine behind it has vanished, and no packet says so. sqlx 0.9.0 waits for ever then, and when a query is
-//! dropped, it pings the connection before the pool has it back, which waits for ever too: three such connections, and a pool of three is empty.
-//! SeaORM hides the connection in its futures. So it is taken out of the pool here, by hand. Invariants: the call runs in a task of its own, to its end as
-//! long as somebody waits for it, and for [`GRACE`] after that; then the connection is closed, and the pool may open another. Nothing
-//! goes back to the pool inside a transaction. Absent: a bound of its own, which is its caller's (`RelayConfig::store_timeout`).
+//! A connection can fall silent: its machine has vanished, and no packet says so. sqlx 0.9.0 then waits for ever. If a query is dropped, sqlx
+//! pings the connection before the pool gets it back, and waits for ever as well. Three such connections empty a pool of three. SeaORM hides the
+//! connection in its futures, so this module takes it out of the pool itself.
 //!
-//! A call that is given up may still arrive, and be carried out: its outcome is unknown.
+//! Invariants: a call runs in a task of its own, to its end while its caller waits, and for [`GRACE`] after the caller has gone. Then the
+//! connection is closed, and the pool may open another one. No connection returns to the pool inside a transaction. The caller sets the bound of
+//! its wait (`RelayConfig::store_timeout`). An abandoned call may still reach the database: its outcome is unknown.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::detached::detached;
 
-/// How long a call goes on that nobody waits for: what is nearly done is not to be torn, by a relay that stops.
+/// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long the pool may look whether a connection still answers, before it takes it back.
+/// How long the pool may check whether a connection still answers, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs a call in a task of its own, on one connection.
@@ -63,19 +63,19 @@ where
     drop(waiting);
     match outcome {
         Some(outcome) => outcome,
-        // It is given up when this future is gone.
+        // The call was abandoned, which only happens after this future was dropped.
         None => std::future::pending().await,
     }
 }
 
-/// The connection of a call; taken out of the pool when it is first needed.
+/// The connection of a call. It is taken from the pool for the first statement.
 #[derive(Debug)]
 pub(super) struct Session {
     pool: DatabaseConnection,
     connection: Mutex<Option<Connection>>,
-    /// A transaction was left without a commit.
+    /// A transaction was dropped without a commit.
     owes_rollback: AtomicBool,
-    /// Nobody waits for the call any more: the connection is closed.
+    /// The caller has gone, so the connection must be closed.
     is_abandoned: AtomicBool,
 }
 
@@ -89,16 +89,17 @@ enum Connection {
     Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
-/// What a transaction is for.
+/// The purpose of a transaction, which decides its isolation level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// It writes, and a lock that was waited for must show the row as it is now. On InnoDB, the default level would also lock gaps and so block writers.
+    /// It writes. After waiting for a lock it must see the row as it is now. On InnoDB, the default level would also lock gaps, and so block
+    /// writers.
     Write,
     /// It reads one snapshot and locks nothing.
     Read,
 }
 
-/// Does the same with a connection of any kind. `$live` is the connection, `$Driver` names its database.
+/// Runs the same code for a connection of any driver. `$live` is the connection, `$Driver` its database.
 macro_rules! with {
     ($connection:expr, $live:ident: $Driver:ident => $work:expr) => {
         match $connection {
@@ -134,7 +135,7 @@ impl Session {
         })
     }
 
-    /// Statements without parameters, one or several.
+    /// Runs one or several statements without parameters.
     pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => execute::<Driver>(live, sql).await)
@@ -156,7 +157,7 @@ impl Session {
         })
     }
 
-    /// Reads rows one by one, until `take` has enough and returns false.
+    /// Reads rows one by one, until `take` returns false.
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -187,15 +188,15 @@ impl Session {
         self.begin_for(Purpose::Read).await
     }
 
-    /// The isolation level comes with `BEGIN`, or before it on MySQL. If the call is given up in between, the connection is closed, so nobody else meets
-    /// the level.
+    /// The isolation level is part of `BEGIN`; on MySQL it comes before it. If the call is abandoned in between, its connection is closed, so no
+    /// other call inherits the level.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.get_database_backend(), purpose) {
             (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
-            // A deferred transaction that reads before it writes fails at once when another one has written meanwhile.
+            // A deferred transaction that reads before it writes fails at once if another one has written in between.
             (DbBackend::Sqlite, Purpose::Write) => &["BEGIN IMMEDIATE"],
-            // Deferred transactions are snapshots anyway.
+            // Deferred transactions read a snapshot.
             (DbBackend::Sqlite, Purpose::Read) => &["BEGIN"],
             (_, Purpose::Write) => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN"],
             (_, Purpose::Read) => &[
@@ -218,32 +219,32 @@ impl Session {
         }
         let connection = slot.as_mut().ok_or_else(disconnected)?;
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
-            // An error says that nothing is left to roll back, or that the connection is broken, which the next statement finds.
+            // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.
             let _ = with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
         Ok(connection)
     }
 
-    /// Nobody waits for the call any more, and it has had its grace. A file has no other side that could fall silent, and a database in memory
-    /// ends with its connection.
+    /// Waits until the caller has gone, and then for [`GRACE`]. Never ends on SQLite: a file has no other side that could fall silent, and a
+    /// database in memory ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
         if self.get_database_backend() == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
-        // An error says that the other side was dropped, which is all that it does.
+        // The sender never sends; its drop is an error here.
         let _ = gone.await;
         sleep(GRACE).await;
     }
 }
 
 impl Drop for Session {
-    /// The call is over, or has panicked, or was given up.
+    /// The call has ended, has panicked, or was abandoned.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.get_mut().take() {
             let owes_rollback = *self.owes_rollback.get_mut();
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
-                // The socket, without a word to the other side, which would have to be waited for. The pool may open another one.
+                // Closes the socket without a message to the server, which could block. The pool may open another connection.
                 with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
                 with!(connection, live: Driver => match Handle::try_current() {
@@ -256,12 +257,12 @@ impl Drop for Session {
     }
 }
 
-/// What dropping a connection of a pool does, but with a bound.
+/// Returns a connection to its pool, as dropping it does, but within a time limit.
 async fn give_back<D: Database>(mut live: PoolConnection<D>, owes_rollback: bool)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    // An error is an answer as well: nothing is left to roll back, or the connection is broken, which the pool finds.
+    // An error is an answer, too: there is nothing to roll back, or the connection is broken, which the pool finds out.
     let rolled_back = async {
         if owes_rollback {
             let _ = execute::<D>(&mut live, "ROLLBACK").await;

@@ -1,8 +1,8 @@
-//! Fetches what waits and is due.
+//! Fetches waiting messages that are due.
 //!
-//! Invariant: a waiting message is not returned while an earlier one of its aggregate is pending and not in flight. Such a one is what a relay leaves
-//! behind that had it in flight when it died; it becomes waiting as soon as the scan meets it. All statements see one snapshot, so a message
-//! cannot slip from pending to waiting between them. Absent: locks.
+//! Invariant: a waiting message is not returned while an earlier message of its aggregate is pending and not in flight. A relay that dies with a
+//! message in flight leaves such a pending message behind; it becomes waiting as soon as the scan meets it. All statements see one snapshot, so
+//! no message can change from pending to waiting between them. Nothing is locked.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,13 +20,14 @@ use crate::dialect::key::Key;
 
 const CONTEXT: &str = "waiting messages could not be fetched";
 
-/// Aggregates per statement where each takes a query of its own.
+/// Aggregates per statement, which has one part for each aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// Pending messages that are compared with waiting ones, beside those in flight. More than that below a waiting one means that the scan has to go on first.
+/// How many pending messages are compared with waiting ones, beside those in flight. If there are more below a waiting message, the scan must
+/// come first.
 const PENDING_MAX: i64 = 5_000;
 
-/// What to fetch; owned, because it is fetched in a task of its own.
+/// A request with owned values, because a task of its own runs it.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) partitions: Vec<i64>,
@@ -36,7 +37,7 @@ pub(super) struct Request {
     pub(super) bounds: Bounds,
 }
 
-/// Rows that are due together, in sequence.
+/// Rows that are due together, in the order of their sequences.
 struct Group {
     due_micros: i64,
     rows: Vec<ScannedRow>,
@@ -74,7 +75,7 @@ async fn blocked_groups(
     request: &Request,
 ) -> Result<Vec<Group>, StoreError> {
     let rows_max = i64::try_from(request.bounds.rows).unwrap_or(i64::MAX);
-    // Each row in flight can keep one block from yielding anything.
+    // A block whose first row is in flight gives nothing, so ask for more blocks.
     let in_flight = i64::try_from(request.in_flight.len()).unwrap_or(i64::MAX);
     let scope = Scope {
         partitions: &request.partitions,
@@ -84,7 +85,7 @@ async fn blocked_groups(
     let statement = if scope.owns_all() {
         dialect.ended_blocks(scope, &request.excluding)
     } else {
-        // All that is in flight may be of one partition.
+        // All rows in flight may be in one partition.
         let share = Scope {
             limit: rows_max,
             ..scope
@@ -117,7 +118,7 @@ async fn blocked_groups(
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of some aggregates, in the order of their row ids.
+/// The oldest waiting rows of these aggregates, in the order of their row ids.
 async fn oldest_waiting(
     tx: &Session,
     dialect: &Dialect,
@@ -166,7 +167,7 @@ fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// Unsequenced rows whose own time has come.
+/// Unsequenced rows that are due.
 async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
     let scope = Scope {
         partitions: &request.partitions,
@@ -205,7 +206,7 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
                 return fetched;
             }
             if scanned.has_to_wait {
-                // Only the oldest prolongs the block; a later one will be the oldest in its turn.
+                // Only the oldest row prolongs the block; a later one will be the oldest in its turn.
                 if n == 0 {
                     fetched.waits.push(scanned.waits());
                     fetched.more = !bounds.take(0);
@@ -219,16 +220,16 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
     fetched
 }
 
-/// Pending messages that waiting ones must not overtake.
+/// The pending messages that waiting ones must not overtake.
 struct Barrier {
-    /// The oldest of each aggregate.
+    /// The oldest row id of each aggregate.
     pending: HashMap<Key, i64>,
-    /// Of a partition in which there are more than were read: nothing is known behind this key.
+    /// By partition with more rows than were read: the last row id that was read.
     known_until: HashMap<i64, i64>,
 }
 
 impl Barrier {
-    /// Reads what is pending below the highest of the waiting keys, by partition.
+    /// Reads, for each partition, the pending rows below its highest waiting row id.
     async fn read(
         tx: &Session,
         dialect: &Dialect,

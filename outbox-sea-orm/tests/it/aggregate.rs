@@ -70,7 +70,7 @@ impl<'a> MakeWriter<'a> for Captured {
     }
 }
 
-/// What the code logs.
+/// The log output of the code.
 fn logged(code: impl FnOnce()) -> String {
     let captured = Captured::default();
     let subscriber = tracing_subscriber::fmt()

@@ -1,5 +1,4 @@
-//! Messages partitioned by day (PostgreSQL): what goes wrong when days are made and dropped. The promises of the store are tested with this layout as
-//! with the others.
+//! Daily tables (PostgreSQL): failures and races while days are made and dropped. The tests of the store's promises also run with this layout.
 
 use std::time::Duration;
 
@@ -16,12 +15,12 @@ async fn open(test: &str) -> Option<TestDb> {
     TestDb::open(Backend::PostgresByDay, test).await
 }
 
-/// A table of ours.
+/// The full name of a table of the test.
 fn table(test: &TestDb, name: &'static str) -> String {
     test.names.table(DbBackend::Postgres, name)
 }
 
-/// Makes the day so many days ago, with published messages, each with a deduplication key.
+/// Makes the table of the day that many days ago, with published messages, each with a deduplication key.
 async fn make_day(test: &TestDb, days_ago: i64, messages: i64) {
     let make = table(test, "outbox_make_day");
     test.execute(&format!(
@@ -47,7 +46,7 @@ async fn insert(test: &TestDb, days_ago: i64, messages: i64) {
     .await;
 }
 
-/// How many days there are partitions of.
+/// The number of daily tables.
 async fn days(test: &TestDb) -> i64 {
     let sql = format!(
         "SELECT count(*) FROM pg_inherits WHERE inhparent = '{}'::regclass",
@@ -60,7 +59,7 @@ async fn count(test: &TestDb, table: &str) -> i64 {
     test.int(&format!("SELECT count(*) FROM {table}")).await
 }
 
-/// A whole round, with a retention of two days. How many messages it deleted.
+/// A whole round of purging with a retention of two days. Returns the number of deleted messages.
 async fn purge(test: &TestDb) -> u64 {
     let (mut deleted, mut after) = (0, None);
     loop {
@@ -82,7 +81,7 @@ async fn purge_once(test: &TestDb, after: Option<outbox_core::MessageId>) -> Pur
     test.store().purge(request).await.expect("purge answers")
 }
 
-/// What is not published, or not for long enough, stays when its day goes: with its state, its key and its order.
+/// Messages that are unpublished, or were published within the retention, survive their day, with status, deduplication key and order.
 #[tokio::test]
 async fn a_dead_letter_survives_the_drop_of_its_day() {
     let Some(test) = open("dead").await else { return };
@@ -110,14 +109,14 @@ async fn a_dead_letter_survives_the_drop_of_its_day() {
     );
     assert_eq!(count(&test, &messages).await, 4);
 
-    // Keys that stay are still refused, others are free again.
+    // The keys of surviving messages are still refused; the others are free again.
     let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
     let error = test.record([keyed("5-1")]).await.unwrap_err();
     assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
     test.record([keyed("5-9")]).await.unwrap();
     assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 5);
 
-    // They go their way, and then they are deleted like any other.
+    // They are published, and then deleted like any other.
     assert_eq!(test.store().retry(&Selection::dead_letters()).await.unwrap(), 1);
     let (_, leases) = test.lease_all().await;
     let rows = test.fetch_all().await;
@@ -136,7 +135,7 @@ async fn a_dead_letter_survives_the_drop_of_its_day() {
     assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 2);
 }
 
-/// Who records while days are dropped waits for a moment; nothing fails and nothing is lost.
+/// Writers wait for a moment while days are dropped; none fails, and no message is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_do_not_fail_while_a_day_is_dropped() {
     let Some(test) = open("writers").await else { return };
@@ -169,7 +168,7 @@ async fn writers_do_not_fail_while_a_day_is_dropped() {
         settled
     };
     let drop = async {
-        // A lock that was not to be had in time is left to the next round.
+        // If a lock was not granted in time, the next round continues.
         let mut deleted = 0;
         for _ in 0..50 {
             deleted += purge(test).await;
@@ -194,7 +193,7 @@ async fn writers_do_not_fail_while_a_day_is_dropped() {
     );
 }
 
-/// A transaction that stays open postpones the drop, and writers go on.
+/// A transaction that stays open postpones the drop, and writers continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_transaction_postpones_the_drop() {
     let Some(test) = open("open").await else { return };
@@ -212,7 +211,7 @@ async fn an_open_transaction_postpones_the_drop() {
     assert_eq!(test.fetch_all().await.len(), 2);
 }
 
-/// If nobody makes days, messages are recorded, relayed and purged all the same; days are made again as soon as they can be.
+/// If nobody makes days, messages are still recorded, relayed and purged; days are made again as soon as possible.
 #[tokio::test]
 async fn a_day_without_a_partition_is_caught_by_the_default() {
     let Some(test) = open("default").await else { return };
@@ -254,7 +253,7 @@ async fn a_day_without_a_partition_is_caught_by_the_default() {
     assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
 }
 
-/// Two that purge at once, as after a takeover: each message is deleted once, and neither fails.
+/// Two relays purge at once, as after a takeover: each message is deleted once, and neither fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_purgers_do_not_deadlock_over_a_day() {
     let Some(test) = open("two_purgers").await else {
@@ -265,7 +264,7 @@ async fn two_purgers_do_not_deadlock_over_a_day() {
     }
     insert(&test, 20, 300).await;
     let (a, b, c) = tokio::join!(purge(&test), purge(&test), purge(&test));
-    // One that finds another one at it leaves the day to it.
+    // A purge that finds another one at work leaves the day to it.
     let rest = purge(&test).await;
     assert_eq!(a + b + c + rest, 7 * 300);
     assert_eq!(days(&test).await, 4);
@@ -273,7 +272,7 @@ async fn two_purgers_do_not_deadlock_over_a_day() {
     assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 0);
 }
 
-/// A day in which too much must stay is left alone, and does not keep others.
+/// A day in which too many rows must stay is left alone, and does not hold back other days.
 #[tokio::test]
 async fn a_day_of_unpublished_messages_is_not_copied() {
     let Some(test) = open("unpublished").await else {
@@ -291,7 +290,7 @@ async fn a_day_of_unpublished_messages_is_not_copied() {
     assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
 }
 
-/// A retention of hours cannot wait for the end of a day, and days that it emptied must not pile up.
+/// With a retention of hours, rows are deleted before their day ends, and empty days do not pile up.
 #[tokio::test]
 async fn a_short_retention_leaves_no_empty_days() {
     let Some(test) = open("short").await else { return };
@@ -314,7 +313,7 @@ async fn a_short_retention_leaves_no_empty_days() {
     assert_eq!((deleted, days(&test).await), (30, 4));
 }
 
-/// A key belongs to its message: it goes with it when that is deleted or rolled back.
+/// A deduplication key goes when its message is deleted or rolled back.
 #[tokio::test]
 async fn a_deleted_message_gives_its_key_back() {
     let Some(test) = open("keys").await else { return };
@@ -334,7 +333,7 @@ async fn a_deleted_message_gives_its_key_back() {
     test.record([keyed()]).await.unwrap();
 }
 
-/// Other databases are told so before anything is changed.
+/// Other databases are refused before anything is changed.
 #[tokio::test]
 async fn other_databases_have_no_days() {
     use outbox_sea_orm::migration::partitioned;

@@ -1,4 +1,4 @@
-//! Recording: numbers without holes in the order of commits, and bulk.
+//! Recording: sequences have no holes and are in the order of commits; batches of many messages.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -22,8 +22,8 @@ crate::on_every_backend!(
     a_repeated_key_is_told_from_a_repeated_id,
 );
 
-/// Writers of few aggregates, some of which roll back, while an observer looks. At every moment the committed numbers of an
-/// aggregate are 1 … n, and in the end `row_id` has the same order: what a relay reads is the order of commits.
+/// Many writers record in few aggregates, and some roll back, while an observer reads. At every moment the committed sequences of an aggregate are
+/// 1 … n. In the end `row_id` has the same order, so a relay reads messages in the order of commits.
 async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     let (writers, transactions) = match test.backend {
         Backend::SqliteMemory => (2, 20),
@@ -76,8 +76,8 @@ async fn numbers_follow_commits_under_concurrency(test: TestDb) {
     assert_eq!(last.len(), 4);
 }
 
-/// One transaction with one to three events of two hot aggregates; some roll back. Repeated after a deadlock or while SQLite is
-/// busy, as applications do.
+/// One transaction with one to three events of two busy aggregates; some roll back. It is repeated after a deadlock or while SQLite is busy, as
+/// applications do.
 async fn write(test: &TestDb, n: u64) {
     let hot = |n: u64| format!("hot{}", n % 4);
     let mut events = vec![Probe::noted(hot(n), n)];
@@ -125,7 +125,7 @@ async fn assert_contiguous(test: &TestDb) {
     );
 }
 
-/// Batches over the same aggregates in opposite orders, in one statement and in several, at the same time.
+/// Concurrent batches over the same aggregates in opposite orders, in one statement and in several.
 async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
     if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
         return; // One writer at a time.
@@ -148,7 +148,7 @@ async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
                     ids.reverse();
                 }
                 ids.rotate_left(writer * 37);
-                // A payload that makes a PostgreSQL call take several statements.
+                // So large that PostgreSQL needs several statements.
                 let filler = if writer % 4 < 2 {
                     "x".repeat(8 * 1024)
                 } else {
@@ -224,7 +224,7 @@ async fn an_empty_payload_is_kept(test: TestDb) {
     assert_eq!(test.fetch_all().await[0].message.as_ref().unwrap().subject, None);
 }
 
-/// A deduplication key that exists is the caller's to handle, an id that exists is not: nobody makes it twice on purpose.
+/// The caller handles a deduplication key that exists. An id that exists is a database error: nobody repeats an id on purpose.
 async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
     let (first, plain) = (keyed("k"), NewMessage::from_event(&Probe::noted("a", 2)).unwrap());
@@ -233,7 +233,7 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
         let error = test.record(batch).await.unwrap_err();
         assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
     }
-    // No index can tell whether an id is unique among days.
+    // With daily tables no index covers the ids of all days.
     if test.backend != Backend::PostgresByDay {
         let error = test.record([plain]).await.unwrap_err();
         assert!(matches!(error, RecordError::Database(_)), "{error:?}");
@@ -242,7 +242,7 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     assert_eq!(test.fetch_all().await.len(), 3);
 }
 
-/// A writer whose transaction is REPEATABLE READ (MySQL's default) or stricter still gets the newest number, or an error to repeat.
+/// A transaction that is REPEATABLE READ (MySQL's default) or stricter still gets the newest sequence, or an error that asks to repeat it.
 #[tokio::test]
 async fn an_old_snapshot_does_not_give_old_numbers() {
     use sea_orm::{IsolationLevel, TransactionTrait as _};
@@ -251,7 +251,7 @@ async fn an_old_snapshot_does_not_give_old_numbers() {
         let Some(test) = TestDb::empty(backend, "old_snapshot").await else {
             continue;
         };
-        // Default names, so that a plain transaction can record.
+        // Default names, because a plain transaction records into the default tables.
         let schema = format!("s{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
         let (create, search) = match backend {
             Backend::Postgres => (format!("CREATE SCHEMA {schema}"), None),

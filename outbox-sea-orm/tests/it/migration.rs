@@ -1,4 +1,4 @@
-//! Migrations: alone, mounted, repeated, and by many processes at once; and the view for people.
+//! Migrations: alone, in another migrator, repeated, and by many processes at once. And the view for people.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ const BACKENDS: [Backend; 4] = [
     Backend::MariaDb,
 ];
 
-/// A pool whose default schema is empty and nobody else's.
+/// A pool with an empty default schema of its own.
 async fn empty(backend: Backend, test: &str) -> Option<(TestDb, DatabaseConnection)> {
     let test = TestDb::empty(backend, test).await?;
     let name = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
@@ -81,7 +81,7 @@ async fn migrations_go_up_down_and_up_again() {
     }
 }
 
-/// The other layout, too; and one is not taken for the other.
+/// The same for the other layout; and one layout is not taken for the other.
 #[tokio::test]
 async fn partitioned_migrations_go_up_down_and_up_again() {
     struct Migrator;
@@ -117,7 +117,7 @@ async fn partitioned_migrations_go_up_down_and_up_again() {
     }
 }
 
-/// Both ways remember in the same table, so one can follow the other.
+/// Both ways use the same table of applied migrations, so one can follow the other.
 #[tokio::test]
 async fn migrate_and_the_migrator_agree() {
     for backend in BACKENDS {
@@ -235,7 +235,7 @@ async fn migrations_can_be_mounted() {
     }
 }
 
-/// The view shows what people can read and never fails, whatever the bytes are.
+/// The view shows payloads as text where they are text, and never fails.
 #[tokio::test]
 async fn the_view_shows_any_payload() {
     for backend in BACKENDS {

@@ -1,4 +1,4 @@
-//! Relays, operators and business transactions at the same time: nothing waits for what it must not wait for, and nothing is stuck.
+//! Relays, operators and business transactions at the same time: none waits for a lock that it must not wait for, and none gets stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ crate::on_every_backend!(
     purging_twice_at_once_does_not_disturb_a_relay,
 );
 
-/// The relay does not start; its error names the table and what creates it.
+/// The relay does not start; its error names the table and the migration that creates it.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
     assert_eq!(test.store().preflight().await.unwrap(), Vec::<String>::new());
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
@@ -84,7 +84,7 @@ mod head_row {
     }
 }
 
-/// What a relay does, with every third message failing and every seventh dead.
+/// Fetches and settles as a relay does; every third message fails, every seventh is dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
     let scanned = test.scan(leases, 50).await;
@@ -126,7 +126,7 @@ async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<
     found
 }
 
-/// SQLite may answer that it is busy; a relay then asks again.
+/// Repeats a call while SQLite is busy, as a relay does.
 async fn until_settled(store: &SqlStore, leases: &[Lease], settlements: &[outbox_core::Settlement]) {
     for _ in 0..50 {
         match store.settle(leases, settlements).await {
@@ -142,7 +142,7 @@ fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Operators retry, skip and resume all the while. In the end everything is published, in sequence, and no block is left.
+/// Operators retry, skip and resume at the same time. In the end everything is published, in sequence, and no block is left.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;

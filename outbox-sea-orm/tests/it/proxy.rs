@@ -1,5 +1,5 @@
-//! A TCP proxy in front of a database, whose connections fall silent without being closed: like a machine that has vanished, or a firewall that has
-//! forgotten them.
+//! A TCP proxy in front of a database. Its connections can fall silent without being closed, as if a machine had vanished, or a firewall had forgotten
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A look whether the connection still answers has so many bytes, on PostgreSQL and MySQL alike: a message that says nothing but its type.
+/// The bytes of a ping on PostgreSQL and MySQL: a message without content.
 const PING: usize = 5;
 
 pub(crate) struct Proxy {
@@ -18,12 +18,12 @@ pub(crate) struct Proxy {
 }
 
 struct Control {
-    /// So many connections fall silent with the next that they carry, but a ping.
+    /// How many more connections fall silent with their next message other than a ping.
     to_silence: AtomicUsize,
-    /// All do, with whatever they carry next, and new ones from the start.
+    /// All connections fall silent with their next message, and new ones at once.
     all_silent: AtomicBool,
     silenced: watch::Sender<usize>,
-    /// Silent connections that the client has closed.
+    /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Proxy {
         &self.url
     }
 
-    /// Lets so many connections fall silent, each with its next query, or when it is opened: that reaches the database, and the answer nobody.
+    /// Lets that many connections fall silent, each with its next query, or when it is opened. The query reaches the database; its answer reaches nobody.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
     }
@@ -66,17 +66,17 @@ impl Proxy {
         self.control.all_silent.store(true, Ordering::SeqCst);
     }
 
-    /// New connections are passed on again. Silent ones stay so.
+    /// Serves new connections again. Silent ones stay silent.
     pub(crate) fn speak(&self) {
         self.control.all_silent.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until so many connections have fallen silent.
+    /// Waits until that many connections have fallen silent.
     pub(crate) async fn silenced(&self, connections: usize) {
         reached(&self.control.silenced, connections, "silent connections").await;
     }
 
-    /// Waits until the client has closed so many silent connections.
+    /// Waits until the client has closed that many silent connections.
     pub(crate) async fn closed(&self, connections: usize) {
         reached(&self.control.closed, connections, "closed connections").await;
     }
@@ -109,7 +109,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
     };
     let (mut up, mut down) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     loop {
-        // An end of either side is the end of both.
+        // If one side ends, both end.
         tokio::select! {
             read = client.read(&mut up) => {
                 let Ok(read @ 1..) = read else { return };
@@ -130,7 +130,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
         }
     }
     control.silenced.send_modify(|silenced| *silenced += 1);
-    // Accepts what comes, and keeps both sides open, until the client closes.
+    // Reads what the client sends, and keeps both sides open, until the client closes.
     while let Ok(1..) = client.read(&mut up).await {}
     control.closed.send_modify(|closed| *closed += 1);
 }

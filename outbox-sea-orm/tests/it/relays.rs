@@ -1,4 +1,4 @@
-//! A whole relay over each database: what it does to sessions, and what becomes of it when they end.
+//! A whole relay over each database: how it uses sessions, and how it survives their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ crate::on_every_backend!(
     tables_of_an_older_version_are_found_at_the_start,
 );
 
-/// A bound on what happens soon; long, because the machine is busy when all tests run.
+/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A broker that says nothing until it is told to.
+/// A broker that confirms nothing until it is told to.
 struct Silent {
     broker: MemoryPublisher,
     speaks: watch::Receiver<bool>,
@@ -35,7 +35,7 @@ struct Silent {
 impl Publisher for Silent {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Ends only if the test does.
+        // Ends only with the test.
         let _ = self.speaks.clone().wait_for(|speaks| *speaks).await;
         self.broker.publish(message).await
     }
@@ -79,7 +79,7 @@ async fn unpublished(test: &TestDb) -> i64 {
     test.int(&left).await
 }
 
-/// A transaction that is open while messages are on their way would keep its connection, and there is only one: nobody could record anything.
+/// The pool has one connection. If the relay kept a transaction open while messages are in flight, nobody could record.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return; // Each connection is a database of its own.
@@ -128,7 +128,7 @@ async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     assert_eq!(report.unwrap().published, 21);
 }
 
-/// The session ends in the middle of whatever it does, again and again.
+/// The relay's sessions are ended again and again, in the middle of any statement.
 async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     const AGGREGATES: u64 = 20;
     const EACH: u64 = 25;
@@ -182,7 +182,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
     }
 }
 
-/// Else the relay would start, and fail at each announcement without saying what to do.
+/// Otherwise the relay would start, and fail at each announcement without naming the next step.
 async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let relays = test.messages().replace("messages", "relays");
     let sql = format!("ALTER TABLE {relays} DROP COLUMN fitness");
@@ -194,7 +194,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
 }
 
-/// Else a relay that is started during an outage would end, instead of waiting for the end of it.
+/// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.
 async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) {
     let pool = one_connection(&test).await;
     let messages = test.messages();

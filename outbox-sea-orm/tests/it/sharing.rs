@@ -1,4 +1,5 @@
-//! What a relay fetches that shares the partitions with others: all of its own, in the order of each aggregate, and nothing of theirs.
+//! Fetching by a relay that shares the partitions with others: it gets all messages of its own partitions, in the order of each aggregate, and none of
+//! the others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,7 +18,7 @@ crate::on_every_backend!(
     what_is_due_is_found_by_a_relay_that_shares,
 );
 
-/// Every other lease.
+/// Every second lease.
 async fn half(test: &TestDb) -> Vec<Lease> {
     let (_, leases) = test.lease_all().await;
     leases
@@ -41,7 +42,7 @@ async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedR
     test.store().fetch(request).await.unwrap()
 }
 
-/// Fetches until nothing more comes, as a relay does that has everything in flight meanwhile.
+/// Fetches until nothing more comes, as a relay does that has all fetched messages in flight.
 async fn fetch_all_in_flight(test: &TestDb, leases: &[Lease], limit: u32) -> Vec<FetchedRow> {
     let mut in_flight: Vec<FetchedRow> = Vec::new();
     loop {
@@ -94,7 +95,7 @@ async fn a_relay_that_shares_fetches_all_of_its_own_in_order(test: TestDb) {
     }
 }
 
-/// All that is pending is of one aggregate, and most of it in flight.
+/// All pending messages belong to one aggregate, and most of them are in flight.
 async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
     let events: Vec<_> = (0..400).map(|n| Probe::noted("a", n)).collect();
     test.record(events).await.unwrap();
@@ -109,7 +110,7 @@ async fn a_partition_with_all_the_backlog_does_not_stand_still(test: TestDb) {
 async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
     let events: Vec<_> = (0..40).map(|n| Probe::noted(format!("a{n}"), n)).collect();
     test.record(events).await.unwrap();
-    // Unsequenced and delayed, but no longer.
+    // Unsequenced messages that were delayed and are now due.
     let soon = OffsetDateTime::now_utc() + time::Duration::milliseconds(300);
     let alone = (0..40).map(|n| {
         let event = Probe::sampled(format!("s{n}"), n);
@@ -151,7 +152,7 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         look_waiting(&test, &theirs, &[]).await.len() + own.len(),
         everything.len()
     );
-    // With a half of it in flight, the other half comes.
+    // With one half in flight, the other half is fetched.
     let in_flight: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
     let rest: HashSet<i64> = look_waiting(&test, &mine, &in_flight)
         .await
@@ -174,7 +175,7 @@ async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[i64]) -> Vec
     test.store().fetch_waiting(request).await.unwrap().due
 }
 
-/// Looks until so many messages are due.
+/// Polls until that many messages are due.
 async fn until_due(test: &TestDb, leases: &[Lease], count: usize) -> Vec<FetchedRow> {
     let wait = async {
         loop {

@@ -38,7 +38,7 @@ pub mod customer {
 
     #[async_trait::async_trait]
     impl ActiveModelBehavior for ActiveModel {
-        /// Undoes the transaction under our feet, as MySQL does with a deadlock's victim.
+        /// Undoes the transaction before the insert, as MySQL does to end a deadlock.
         async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
             if self.marker.as_ref() == "undone" {
                 db.execute_unprepared("ROLLBACK").await?;
@@ -66,7 +66,7 @@ pub struct CustomerGreeted {
     pub greeting: String,
 }
 
-/// An event whose payload is as large as wanted.
+/// An event with a payload of any size.
 #[derive(DomainEvent, serde::Serialize)]
 #[domain_event(aggregate = "order", name = "described")]
 pub struct OrderDescribed {
@@ -75,7 +75,7 @@ pub struct OrderDescribed {
     pub text: String,
 }
 
-/// One test's corner of the shop.
+/// The orders and events of one test.
 pub struct Shop {
     pub test: TestDb,
     pub marker: String,
@@ -130,7 +130,7 @@ impl Shop {
         .await
     }
 
-    /// Event types and sequences of what is recorded, in order.
+    /// Event types and sequences of the recorded messages, in order.
     pub async fn recorded(&self) -> Vec<(String, Option<u64>)> {
         let rows = self.test.fetch_all().await;
         rows.into_iter()
@@ -151,7 +151,7 @@ async fn create_tables(db: &DatabaseConnection) {
         "CREATE TABLE IF NOT EXISTS save_customers (id VARCHAR(100) PRIMARY KEY, marker VARCHAR(60))"
             .to_owned(),
     ] {
-        // PostgreSQL lets two sessions that create one table at once collide in its catalogue; then the table is there.
+        // If two sessions create a table at once, one may fail in PostgreSQL's catalogue; then the table exists.
         if db.execute_unprepared(&sql).await.is_err() {
             db.execute_unprepared(&sql).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Connections that fall silent between a relay and its database. How: through a proxy that goes on accepting what the relay sends, and lets no answer
+//! Connections between a relay and its database that fall silent. Method: a proxy continues to accept what the relay sends, and passes no answer
 //! back.
 
 use std::time::Duration;
@@ -14,10 +14,10 @@ use sea_orm::DatabaseConnection;
 use crate::proxy::Proxy;
 use crate::support::{Backend, TestDb};
 
-/// A bound on what happens soon; long, because the machine is busy when all tests run.
+/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Of the relay's pool.
+/// Connections of the relay's pool.
 const CONNECTIONS: u32 = 3;
 
 macro_rules! on_servers {
@@ -92,7 +92,7 @@ async fn until_published(test: &TestDb, what: &str) {
     assert!(outcome.is_ok(), "{what}: {} are left", test.int(&left).await);
 }
 
-/// All of a pool's connections at once: the pool would be empty for ever.
+/// All connections of a pool fall silent at once. Without a remedy, the pool would stay empty for ever.
 async fn silent_connections_are_closed_and_the_pool_opens_others(
     test: TestDb,
     proxy: Proxy,
@@ -106,14 +106,14 @@ async fn silent_connections_are_closed_and_the_pool_opens_others(
         _ = calls => panic!("the proxy has passed on an answer"),
         () = proxy.silenced(CONNECTIONS as usize) => {}
     }
-    // The calls are given up here.
+    // The calls are abandoned here.
     proxy.closed(CONNECTIONS as usize).await;
     let calls = async { tokio::try_join!(store.backlog(), store.backlog(), store.backlog()) };
     let answers = tokio::time::timeout(SOON, calls).await;
     answers.expect("the pool has no connections").unwrap();
 }
 
-/// What a relay asks for when it stops is not torn by its end.
+/// The last calls of a relay that stops run to their end.
 async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     test: TestDb,
     _proxy: Proxy,
@@ -122,7 +122,7 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
     let (store, owner) = (store(&test, &pool), outbox_core::OwnerId::fresh());
     store.acquire(owner, SOON, 64).await.unwrap();
     let mut leave = Box::pin(store.leave(owner));
-    // Begun, and dropped at once.
+    // Started, and dropped at once.
     assert!(futures_util::FutureExt::now_or_never(leave.as_mut()).is_none());
     drop(leave);
     let owned = format!("SELECT count(*) FROM {} WHERE owner IS NOT NULL", test.leases());
@@ -136,7 +136,7 @@ async fn a_call_that_nobody_waits_for_is_carried_out_all_the_same(
         .expect("the call was torn");
 }
 
-/// One connection after the other, then two, then all three at once, whatever they are carrying.
+/// One connection after the other falls silent, then two, then all three at once, in the middle of any statement.
 async fn a_relay_goes_on_when_its_connections_fall_silent(
     test: TestDb,
     proxy: Proxy,
@@ -200,7 +200,7 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back(
 
         proxy.speak();
         shared(2).await;
-        // The healthy one stops, so what follows is the other one's work.
+        // The healthy relay stops, so the other one does the rest.
         other_shutdown.cancel();
         record(&test, 200).await;
         until_published(&test, "by the one that has come back").await;

@@ -1,4 +1,4 @@
-//! The promises of `SqlStore`: the suite that every store runs, and what only databases can get wrong.
+//! The promises of `SqlStore`: the suite that every store runs, and tests of mistakes that only databases can make.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests may")]
 
@@ -77,8 +77,8 @@ impl Fixture {
         })
     }
 
-    /// InnoDB answers a race between writers of a new aggregate, one of which rolls back, with a deadlock; applications repeat
-    /// the transaction, and so does this.
+    /// Repeats the transaction after a deadlock, as applications do. InnoDB reports one if writers of a new aggregate race and one of them rolls
+    /// back.
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
         let messages = events.checked(&Limits::default())?;
         loop {
@@ -218,8 +218,8 @@ crate::on_every_backend!(
     a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones,
 );
 
-/// Drops futures of the store after every number of polls. Afterwards the only connection of the pool must be usable and outside any
-/// transaction: what is written through it must be visible from elsewhere.
+/// Drops futures of the store after each number of polls. Afterwards the only connection of the pool must be usable and outside any
+/// transaction: other connections must see what is written through it.
 async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
         return; // Nobody else can look into it.
@@ -265,7 +265,7 @@ async fn dropped_futures_leave_no_transaction_open(test: TestDb) {
     assert_eq!(store.settle(&leases, &settlements).await.unwrap(), 1);
 }
 
-/// Polls a future so often, waiting a moment in between, and drops it.
+/// Polls a future a number of times, with a short wait in between, and drops it.
 async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -276,7 +276,7 @@ async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) {
     }
 }
 
-/// Many relays acquire at once; afterwards each partition has exactly one owner and each acquisition raised an epoch once.
+/// Many relays acquire at once. Afterwards each partition has exactly one owner, and each acquisition has raised an epoch once.
 async fn relays_that_compete_share_the_partitions(test: TestDb) {
     for round in 1..=3 {
         let tasks: Vec<_> = (0..8)
@@ -285,7 +285,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
                 tokio::spawn(async move {
                     let mut owned = Vec::new();
                     for _ in 0..20 {
-                        // SQLite may answer that it is busy; a relay then asks again.
+                        // SQLite may be busy; a relay then repeats the call.
                         owned.extend(store.acquire(OwnerId::fresh(), TTL, 7).await.unwrap_or_default());
                     }
                     owned
@@ -309,7 +309,7 @@ async fn relays_that_compete_share_the_partitions(test: TestDb) {
     }
 }
 
-/// A key that another program damaged is returned as far as it can be read, so that the relay can dead-letter it.
+/// A key that another program damaged is returned as far as it can be read, so that the relay can dead-letter its message.
 async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     let damaged = match test.sql_backend() {
         DbBackend::Postgres => return, // Text is always UTF-8 there.
@@ -349,7 +349,7 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     assert!(dead[0].halts && dead[0].aggregate.id == "j\u{fffd}");
 }
 
-/// A delay before 1970 is over, one at the end of time is not, and neither is an error.
+/// A delay until a time before 1970 is over, a delay until the end of time is not, and neither is an error.
 async fn bounds_of_time_can_be_stored(test: TestDb) {
     let at = |id: &str, time| {
         NewMessage::from_event(&Probe::noted(id, 1))
@@ -376,7 +376,7 @@ async fn bounds_of_time_can_be_stored(test: TestDb) {
     assert_eq!(test.store().acquire(OwnerId::fresh(), TTL, 64).await.unwrap(), []);
 }
 
-/// What is delayed holds back what comes after it in the order of its aggregate, and nothing else.
+/// A delayed message holds back the later messages of its aggregate, and no others.
 async fn a_delayed_message_does_not_hold_back_earlier_or_unsequenced_ones(test: TestDb) {
     let future = time::macros::datetime!(9000-01-01 00:00 UTC);
     let delayed = |probe: Probe| NewMessage::from_event(&probe).unwrap().available_at(future);
@@ -408,7 +408,7 @@ mod time_zone {
         if let Some(test) = TestDb::open(Backend::Postgres, "time_zone").await {
             let elsewhere = test
                 .connect_again(|options| {
-                    // A connection option would lose against the UTC that sqlx asks for when it connects.
+                    // A connection option would be overridden by the UTC that sqlx sets when it connects.
                     options.map_sqlx_postgres_pool_opts(|pool| {
                         pool.after_connect(|connection, _| {
                             Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Databases for tests: each test gets tables of its own and can run beside all others.
+//! Databases for tests. Each test has tables of its own, so all tests can run at the same time.
 //!
 //! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
 //! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
@@ -17,7 +17,7 @@ use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbB
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Longer than any test.
+/// Duration of leases: longer than any test.
 pub const TTL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub enum Backend {
     Sqlite,
     SqliteMemory,
     Postgres,
-    /// With messages partitioned by day.
+    /// With daily tables.
     PostgresByDay,
     MariaDb,
 }
 
-/// One test per back end from a function that takes a [`TestDb`].
+/// Makes one test per back end from a function that takes a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -55,7 +55,7 @@ macro_rules! on_every_backend {
     };
 }
 
-/// Where the tables of one test are.
+/// The database of one test, and the names of its tables.
 #[derive(Debug)]
 pub struct TestDb {
     pub backend: Backend,
@@ -66,7 +66,7 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// A database with the outbox's tables; `None` skips.
+    /// A database with the tables of the outbox; `None` skips the test.
     pub async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         let migrated = match backend {
@@ -122,7 +122,7 @@ impl TestDb {
         })
     }
 
-    /// Another pool to the same tables. Not for memory, where each connection is a database of its own.
+    /// Another pool to the same tables. Not for SQLite in memory, where each connection is a database of its own.
     pub async fn connect_again(&self, options: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
         connect(&self.url, self.backend, options).await
     }
@@ -201,7 +201,7 @@ impl TestDb {
         (owner, leases)
     }
 
-    /// Makes all leases run out.
+    /// Lets all leases run out.
     pub async fn expire_leases(&self) {
         let past = match self.sql_backend() {
             DbBackend::Postgres => "clock_timestamp() - interval '1 second'",
@@ -239,7 +239,7 @@ impl TestDb {
             .expect("fetch_waiting answers")
     }
 
-    /// Everything that is pending and due, in order.
+    /// All pending messages that are due, in order.
     pub async fn fetch_all(&self) -> Vec<FetchedRow> {
         let leases: Vec<Lease> = (0..64).map(|partition| Lease { partition, epoch: 0 }).collect();
         self.scan(&leases, 1_000_000).await.due

@@ -1,4 +1,4 @@
-//! Saves whose transaction ends otherwise than they expect: by a panic, an error that was swallowed, the database, or a caller that goes away.
+//! Saves whose transaction ends in an unexpected way: by a panic, an ignored error, the database, or a caller that goes away.
 
 use std::future::Future;
 use std::pin::pin;
@@ -44,7 +44,7 @@ async fn a_panicking_closure_leaves_nothing(db: TestDb) {
     assert_eq!(shop.recorded().await, []);
 }
 
-/// sqlx reports the rollback with which PostgreSQL answers such a commit as success. The other databases commit what succeeded.
+/// PostgreSQL answers such a commit with a rollback, which sqlx reports as success. The other databases commit the statements that succeeded.
 async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -72,7 +72,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     outbox_sea_orm::record(&undone, placed(1)).await.unwrap();
     undone.rollback().await.unwrap();
     let kept = outer.begin().await.unwrap();
-    // `&kept` is good for SeaORM's own methods too.
+    // SeaORM's own methods take `&kept`, too.
     shop.order(1).insert(&kept).await.unwrap();
     outbox_sea_orm::record(&kept, placed(2)).await.unwrap();
     kept.commit().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_nested_transaction_records_where_its_outer_one_does(db: TestDb) {
     assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
 }
 
-/// MySQL does this to the victim of a deadlock: what came before is gone, what comes after would be stored alone.
+/// MySQL does this to end a deadlock: earlier writes are gone, and later ones would be stored alone.
 async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
     assert_eq!(shop.recorded().await, []);
 }
 
-/// A relay would fetch such a row and never settle it.
+/// A relay would fetch such a row and could never settle it.
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)
@@ -114,7 +114,7 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     }
 }
 
-/// Only PostgreSQL is asked: MySQL checks constraints at once.
+/// PostgreSQL only: MySQL has no deferred constraints.
 async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() != DbBackend::Postgres {
@@ -139,7 +139,8 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
 
-/// Whoever loses the connection while it commits cannot know, and is not told that nothing happened. A trigger ends the session at that moment.
+/// A save that loses its connection during the commit cannot know its outcome, and must not report that nothing is stored. A trigger ends the session at
+/// that moment.
 async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend != Backend::Postgres {
@@ -173,7 +174,7 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-/// A pool's save runs on when its caller goes away; the pool stays healthy whatever the moment.
+/// A save over a pool continues when its caller goes away, and the pool stays healthy, at whatever moment that happens.
 async fn check_dropped_saves(db: TestDb) {
     let shop = Shop::open(db).await;
     let outbox = shop.test.outbox();
@@ -184,7 +185,7 @@ async fn check_dropped_saves(db: TestDb) {
         }];
         let mut save = pin!(shop.order(polls).insert_with_events(&outbox, |_| events));
         for _ in 0..polls {
-            // Finished is fine too: the test is about every moment.
+            // It may have finished: the test is about every moment.
             if save
                 .as_mut()
                 .poll(&mut Context::from_waker(std::task::Waker::noop()))
@@ -195,7 +196,7 @@ async fn check_dropped_saves(db: TestDb) {
             tokio::task::yield_now().await;
         }
     }
-    // One save that is waited for comes after all others on a pool of one connection, and soon after them on others.
+    // On a pool of one connection, these saves come after all dropped ones; on other pools, soon after them.
     let tx = shop.test.db.begin().await.unwrap();
     tx.commit().await.unwrap();
     for n in 0..50 {

@@ -1,4 +1,4 @@
-//! What the compiler says to wrong uses, and that right ones compile.
+//! Right uses compile, and wrong uses get the checked-in message of the compiler.
 
 use outbox_core::testing::compiler_is_pinned;
 

@@ -1,4 +1,4 @@
-//! Checks that a relay which shares the partitions reads nothing of what others have pending, waiting or blocked, whatever the statistics say.
+//! Checks that a relay that shares the partitions reads no rows or blocks of other partitions, whatever the statistics say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::*;
 use crate::store::{own, session};
 
-/// Half of the partitions, and the rows that are pending in the other half, in front of [`OWN`] of ours.
+/// Half of the partitions; and the number of rows that are pending in the other half, before the [`OWN`] rows of this half.
 const HALF: std::ops::Range<i64> = 0..32;
 const FOREIGN: i64 = 100_000;
 const OWN: i64 = 50;
 
-/// A relay that shares the partitions reads nothing of what others have pending, also with a plan that was cached while nobody had anything.
+/// A relay that shares the partitions reads no pending rows of the others, also with a plan that was cached while nothing was pending.
 #[tokio::test]
 async fn postgres() {
     let Some((db, names)) = open("OUTBOX_TEST_POSTGRES_URL").await else {
@@ -44,7 +44,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let dialect = Dialect::new(DbBackend::Postgres, names);
     insert(db, &dialect, PUBLISHED, 1).await;
     run(db, &format!("VACUUM ANALYZE {}", dialect.messages)).await;
-    // Planned for any values, while nothing is pending, as a relay that has run for a while has it.
+    // A generic plan from a time at which nothing was pending, as in a relay that has run for a while.
     run(db, "SET plan_cache_mode = force_generic_plan").await;
     let partitions: Vec<i64> = HALF.collect();
     let scope = Scope {
@@ -97,7 +97,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
             );
             let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| whole[key].as_i64().unwrap());
             let pages: i64 = pages.iter().sum();
-            // Each partition is looked up in the index, of each day where there are days.
+            // Each partition is looked up in the index; with daily tables, in the index of each day.
             assert!(pages < 1_500, "{pages} pages to {name} {OWN} rows: {plan:#}");
             for_each(&plan, &mut |node| {
                 let removed = node["Rows Removed by Filter"].as_f64().unwrap_or_default();
@@ -142,7 +142,7 @@ fn literals(statement: &Statement) -> String {
     texts.join(", ")
 }
 
-/// Makes the waiting messages unsequenced and due, and their times those of others first.
+/// Makes the waiting messages unsequenced and due; those of other partitions are due first.
 async fn make_alone(db: &DatabaseConnection, dialect: &Dialect) {
     let update = format!(
         "UPDATE {} SET sequence = NULL, available_at = created_at WHERE status = 3",
@@ -237,11 +237,11 @@ fn statements(dialect: &Dialect, partitions: &[i64]) -> [(&'static str, Statemen
     ]
 }
 
-/// Partitions of ours of which much is in flight, and how many rows are fetched beside that.
+/// The number of own partitions with many rows in flight, and how many rows are fetched beside those.
 const CROWDED: i64 = 12;
 const ROWS: i64 = 1_000;
 
-/// Much is in flight of a few of our partitions, and far more is pending.
+/// A few own partitions have many rows in flight, and far more pending ones.
 async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
     insert_of(db, dialect, 80_000, 0, "n % 32").await;
     let mut in_flight = Vec::new();
@@ -253,7 +253,7 @@ async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> 
     in_flight
 }
 
-/// Fetches keys with much in flight; how many entries the statements could read at most.
+/// Fetches row ids with many rows in flight. Returns how many index entries the statements could read at most.
 async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i64>) -> i64 {
     let asked_for = Arc::new(AtomicI64::new(0));
     let sum = asked_for.clone();
@@ -279,7 +279,7 @@ async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i6
     asked_for.load(Ordering::Relaxed)
 }
 
-/// What is in flight must be stepped over, but not once for each partition.
+/// Rows in flight must be skipped, but not once for each partition.
 fn check_read(read: i64, in_flight: usize) {
     let bound = 2 * ROWS + 8 * in_flight as i64;
     assert!(
