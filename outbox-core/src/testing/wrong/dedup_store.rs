@@ -7,26 +7,26 @@ use std::time::Duration;
 use crate::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, StoreClaim};
 use crate::testing::MemoryDedupStore;
 
-/// What a [`WrongDedupStore`] does wrong.
+/// The mistake of a [`WrongDedupStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupStoreMistake {
     /// Warns although nothing is wrong.
     AlwaysComplains,
-    /// Anybody may claim what somebody else has claimed.
+    /// Anybody may claim a key that is already claimed.
     SharesClaims,
-    /// Looks whether a key is free, and claims it a moment later.
+    /// Checks whether a key is free, and claims it a moment later.
     LooksThenClaims,
     /// Leaves the consumer out of its key.
     ForgetsConsumer,
     /// Completing only ends the claim.
     ForgetsDone,
-    /// What is done is forgotten with the lease of its claim.
+    /// Forgets a completed key when the lease of its claim ends.
     KeepsForTheLease,
-    /// Completing is possible once; the answer to a repetition is no.
+    /// Completing is possible once; a repetition is refused.
     CompletesOnce,
     /// Releasing does nothing; the claim is free after its lease.
     ForgetsRelease,
-    /// Releasing removes the key, whatever is recorded for it.
+    /// Releasing removes the key, even if it is completed.
     ReleasesDone,
     /// A claim is for ever.
     NeverExpires,
@@ -36,7 +36,7 @@ pub enum DedupStoreMistake {
     CompletesForAnybody,
     /// Anybody may release a claim.
     ReleasesForAnybody,
-    /// A lease that has passed cannot be completed.
+    /// A claim cannot be completed after its lease.
     RefusesLateCompletion,
 }
 
@@ -76,7 +76,7 @@ impl WrongDedupStore {
         key
     }
 
-    /// The token that the store inside knows the claim by.
+    /// The token of the claim in the wrapped store.
     fn token_of_holder(&self, key: &DedupKey, token: ClaimToken) -> ClaimToken {
         self.claims().get(key).map_or(token, |(holder, _)| *holder)
     }

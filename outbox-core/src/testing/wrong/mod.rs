@@ -1,8 +1,7 @@
 //! Deliberately wrong implementations: the test of the suites.
 //!
-//! A promise whose violation nothing notices is not tested. Each mistake here is one that real systems made; for each there is a
-//! promise in [`conformance`](super::conformance) that fails on it. They wrap the in-memory implementations and change one thing. Absent here:
-//! anything to use for another purpose.
+//! A promise is only tested if some test fails when it is broken. Real systems have made each of the mistakes here, and for each of them one promise
+//! in [`conformance`](super::conformance) fails. The implementations wrap those in memory and change one thing. They are of no other use.
 
 mod dedup_store;
 mod publisher;

@@ -10,24 +10,24 @@ use crate::message::Message;
 use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use crate::testing::MemoryPublisher;
 
-/// What a [`WrongPublisher`] does wrong.
+/// The mistake of a [`WrongPublisher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublisherMistake {
     /// Answers `Ok` before the broker has stored anything, as fire-and-forget publishing does.
     ConfirmsWithoutStoring,
     /// Sends no deduplication id.
     IgnoresMessageId,
-    /// Calls a copy a new message.
+    /// Reports a copy as a new message.
     HidesDuplicates,
     /// Takes equal content for a copy.
     DeduplicatesByContent,
     /// Confirms every other message early and sends it behind the next.
     StoresLate,
-    /// Takes an outage for the message's fault.
+    /// Reports an outage as the fault of the message.
     PermanentOnOutage,
-    /// Says that nothing was sent when nobody can know.
+    /// Reports that nothing was sent although nobody can know.
     TransientOnOutage,
-    /// Takes a message that is too large for an outage.
+    /// Reports a message that is too large as an outage.
     TransientOnOversize,
     /// Leaves the application's headers behind.
     DropsHeaders,
@@ -39,7 +39,7 @@ pub enum PublisherMistake {
     CutsAggregateId,
     /// Answers with a stream sequence that is not the message's.
     ReportsWrongStreamSequence,
-    /// Finds fault with a broker that is healthy.
+    /// Warns about a healthy broker.
     AlwaysComplains,
     /// Closes its connection for good when publishes are abandoned.
     StaysClosed,
@@ -50,7 +50,7 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// What was published, or is set aside.
+    /// The messages that were published, or are set aside.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }

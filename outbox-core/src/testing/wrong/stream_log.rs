@@ -8,16 +8,16 @@ use crate::message::MessageId;
 use crate::publisher::{FailureClass, PublishError, StreamLog};
 use crate::testing::MemoryBroker;
 
-/// What a [`WrongStreamLog`] does wrong.
+/// The mistake of a [`WrongStreamLog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLogMistake {
     /// Lists the ids of events, so that a replayed copy hides the loss of the original.
     ListsEvents,
-    /// Reads one batch and takes it for everything.
+    /// Reads one batch and treats it as the whole stream.
     ReadsOneBatch,
     /// Lists the whole stream.
     IgnoresStart,
-    /// Fails because of one message that is not ours.
+    /// Fails because of one foreign message.
     FailsOnForeign,
 }
 

@@ -13,7 +13,7 @@ use crate::subscriber::{
 use crate::testing::conformance::probe::Probe;
 use crate::testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
-/// What a [`WrongSubscriber`] does wrong.
+/// The mistake of a [`WrongSubscriber`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberMistake {
     /// Delivers each message once and never again.
@@ -24,7 +24,7 @@ pub enum SubscriberMistake {
     LosesAcks,
     /// Starts from the beginning whenever it subscribes.
     LosesProgress,
-    /// Starts with what comes after the subscription.
+    /// Starts with messages that are published after the subscription.
     SkipsWhatWasThere,
     /// Asks the broker for the first event type only, as a filter for one subject does.
     OnlyFirstType,
@@ -32,35 +32,35 @@ pub enum SubscriberMistake {
     DoesNotShare,
     /// Uses one consumer for all names.
     SharesAcrossNames,
-    /// Asks for everything, and neither hands out nor acknowledges what is not wanted.
+    /// Asks for everything, and neither hands out nor acknowledges unwanted messages.
     HoardsOtherTypes,
     /// Has one message in flight, whatever is asked for.
     OneAtATime,
-    /// Does not bound what is in flight.
+    /// Does not bound the number of messages in flight.
     IgnoresInFlightMax,
-    /// Brings messages again at once, whatever `retry_after` says.
+    /// Delivers messages again at once, whatever `retry_after` says.
     IgnoresRetryDelay,
-    /// Does not tell the broker that work goes on.
+    /// Does not tell the broker that work continues.
     ForgetsProgress,
-    /// Says of each delivery that it is the first.
+    /// Reports each delivery as the first one.
     ForgetsCount,
     /// Reports no backlog.
     ReportsNoBacklog,
     /// Takes a delivery off the stream before its caller can have it, and drops it when the caller gives up.
     LosesDroppedWaits,
-    /// Tells of the stream as it was at first.
+    /// Keeps reporting the first facts about the stream.
     RemembersFacts,
-    /// Keeps what it has fetched when it is stopped.
+    /// Keeps fetched messages when it is stopped.
     KeepsWhatItFetched,
-    /// Goes on receiving after it was stopped.
+    /// Continues to receive after it was stopped.
     DoesNotStop,
-    /// Sends answers when it finds time, and says that they have arrived.
+    /// Sends answers some time later, and reports at once that they have arrived.
     FlushesNothing,
-    /// Acknowledges what its own subscription did not ask for.
+    /// Acknowledges messages that its own subscription did not ask for.
     AcksOtherTypes,
-    /// Knows of its own subscription's wishes only.
+    /// Knows only what its own subscription asked for.
     ForgetsOtherVersions,
-    /// Takes everything that comes for something that was asked for.
+    /// Treats every message as one that was asked for.
     AsksForEverything,
 }
 

@@ -9,7 +9,7 @@ use crate::testing::conformance::memory::MemoryStoreFixture;
 use crate::testing::conformance::store::{Refused, RowState, StoreCapabilities, StoreFixture};
 use crate::testing::{MemoryStore, MemoryTransaction};
 
-/// What a [`WrongWriter`] does wrong.
+/// The mistake of a [`WrongWriter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMistake {
     /// Records outside the caller's transaction, so that a rollback leaves ghosts.

@@ -1,15 +1,15 @@
 //! The list of mistakes of stores.
 
-/// What a [`WrongStore`](super::WrongStore) does wrong.
+/// The mistake of a [`WrongStore`](super::WrongStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreMistake {
-    /// Finds fault with a store that is healthy.
+    /// Warns about a healthy store.
     AlwaysComplains,
     /// Counts relays that fell silent.
     AnnouncesForEver,
-    /// Goes on saying of a relay what it said of itself first.
+    /// Keeps reporting the first fitness that a relay announced.
     KeepsTheFirstFitness,
-    /// Keeps the leases of a relay that left.
+    /// Keeps the leases of a relay that has left.
     LeavesWithoutGivingBack,
     /// Grants partitions that somebody owns.
     GrantsOwnedLeases,
@@ -23,13 +23,13 @@ pub enum StoreMistake {
     RenewsBlindly,
     /// Keeps released partitions until they run out.
     ForgetsReleases,
-    /// Frees what is released, whoever owns it now.
+    /// Frees released partitions, whoever owns them now.
     ReleasesForOthers,
     /// Remembers a cursor and fetches what comes after it, so that late commits are skipped.
     FetchesByCursor,
     /// Picks rows in no particular order, as `SKIP LOCKED` on rows does.
     FetchesOutOfOrder,
-    /// Hands out what is published already.
+    /// Hands out messages that are already published.
     FetchesPublished,
     /// Hands out messages of all partitions.
     IgnoresPartitions,
@@ -37,7 +37,7 @@ pub enum StoreMistake {
     IgnoresLimit,
     /// Hands out as many bytes as there are.
     IgnoresBytes,
-    /// Hands out again what the relay has in flight.
+    /// Hands out messages again that the relay has in flight.
     IgnoresRowsInFlight,
     /// Leaves the application's headers behind.
     DropsHeaders,
@@ -51,7 +51,7 @@ pub enum StoreMistake {
     HandsOutBlocked,
     /// Scans on behind rows that have to wait until it finds something due.
     LooksPastItsLimit,
-    /// Does not set aside what has to wait, so that each fetch meets it again.
+    /// Does not set waiting messages aside, so that each fetch meets them again.
     ForgetsWhatWaits,
     /// Sets messages aside although nothing blocks their aggregate any more.
     SetsAsideBlindly,
@@ -59,7 +59,7 @@ pub enum StoreMistake {
     IgnoresBackoff,
     /// Blocks for an hour at least.
     BlocksTooLong,
-    /// Does not block again what is blocked.
+    /// Does not prolong a block.
     KeepsTheFirstBlock,
     /// Hands out blocked messages in no particular order.
     FetchesWaitingOutOfOrder,
@@ -81,9 +81,9 @@ pub enum StoreMistake {
     ForgetsFailures,
     /// Sets a halted aggregate free because another message of it has to wait.
     BlockEndsHalt,
-    /// Hands out what follows a delayed message.
+    /// Hands out the messages behind a delayed one.
     OvertakesDelayed,
-    /// Hands out what waits although something older is still pending.
+    /// Hands out waiting messages while an older one is still pending.
     OvertakesPending,
     /// Forgets delayed messages once it has set them aside.
     ForgetsDelayed,
@@ -111,33 +111,33 @@ pub enum StoreMistake {
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
-    /// Gives up what is refused while its aggregate is halted, and remembers the first halt only.
+    /// Makes refused messages dead while their aggregate is halted, and remembers only the first halt.
     KeepsTheFirstHalt,
     /// Halts the aggregate of every dead letter.
     AlwaysHalts,
-    /// Hands out nothing more of a block from which a message became a dead letter.
+    /// Hands out no more messages of a block once one of them became a dead letter.
     DeadLettersEndTheDrain,
-    /// Says that it retried, and does not.
+    /// Reports a retry, and does nothing.
     RetryDoesNothing,
     /// Makes the message pending and leaves its aggregate halted.
     RetryKeepsHalt,
     /// Puts a retried message behind those that waited for it.
     RetryGoesLast,
-    /// Ends back-offs of aggregates of which something is retried.
+    /// Ends the back-off of an aggregate when one of its messages is retried.
     RetryEndsBackoff,
     /// Retries everything, whatever was selected.
     RetriesEverything,
-    /// Says that it retried what was not dead.
+    /// Reports messages as retried that were not dead.
     RetriesAnything,
-    /// Says that it skipped, and does not.
+    /// Reports a skip, and does nothing.
     SkipDoesNothing,
     /// Leaves the block of a skipped message behind.
     SkipKeepsBlock,
-    /// Says that it skipped what was not dead.
+    /// Reports messages as skipped that were not dead.
     SkipsAnything,
-    /// Says nothing of dead letters in the backlog.
+    /// Leaves dead letters out of the backlog.
     HidesDeadLetters,
-    /// Says nothing of waiting messages in the backlog.
+    /// Leaves waiting messages out of the backlog.
     HidesWaiting,
     /// Lists messages newest first.
     ListsBackwards,
@@ -145,9 +145,9 @@ pub enum StoreMistake {
     IgnoresEventType,
     /// Lists blocked aggregates by name.
     ListsBlockedByName,
-    /// Says that it resumed, and does not.
+    /// Reports a resume, and does nothing.
     ResumeDoesNothing,
-    /// Resumes what waits for a decision.
+    /// Resumes an aggregate that waits for an operator's decision.
     ResumeEndsHalts,
     /// Purges messages however young they are.
     PurgeIgnoresAge,
@@ -157,7 +157,7 @@ pub enum StoreMistake {
     PurgeNeverEnds,
     /// Starts from the beginning with each page of published messages.
     RepeatsPages,
-    /// Copies whatever can be copied, not what was selected.
+    /// Copies all messages that can be copied, not only the selected ones.
     ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.
     ReplayKeepsMessageId,

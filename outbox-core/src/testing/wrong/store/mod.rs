@@ -1,7 +1,7 @@
 //! Stores with one mistake each.
 //!
-//! They change what goes into or comes out of a correct [`MemoryStore`]. Absent here: mistakes in writing, because a store does not
-//! write; see [`WrongWriter`](super::WrongWriter).
+//! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Mistakes in recording are not here, because a store does not
+//! record: see [`WrongWriter`](super::WrongWriter).
 
 mod mistake;
 mod operate;
@@ -31,14 +31,14 @@ pub struct WrongStore {
     memory: Mutex<Memory>,
 }
 
-/// What some mistakes remember.
+/// The memory of some mistakes.
 #[derive(Debug, Default)]
 struct Memory {
     cursor: i64,
     leased: bool,
-    /// What each relay said of itself first.
+    /// The first fitness that each relay announced.
     fitness: HashMap<OwnerId, Fitness>,
-    /// Aggregates of which nothing is handed out any more.
+    /// Aggregates whose messages are no longer handed out.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
 }

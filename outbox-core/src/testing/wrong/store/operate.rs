@@ -1,4 +1,4 @@
-//! How mistakes change what operators see and do, and what is purged.
+//! Changes of the operations of operators and of the purge.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 impl WrongStore {
-    /// Remembers what the mistake needs of the messages that are retried or skipped.
+    /// Remembers the selected messages that halt their aggregates.
     async fn remember(&self, selection: &Selection) -> Result<(), StoreError> {
         let listed = self.inner.list(selection, NonZeroU32::MAX).await?;
         let mut memory = self.memory();

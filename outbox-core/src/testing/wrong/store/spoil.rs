@@ -1,4 +1,4 @@
-//! How mistakes change what relays fetch and settle.
+//! Changes of the fetches and settlements of relays.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::testing::StoredRow;
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl WrongStore {
-    /// Changes what was fetched.
+    /// Changes the fetched messages.
     pub(super) fn spoil(&self, fetched: &mut Fetched) -> Result<(), StoreError> {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -73,7 +73,7 @@ impl WrongStore {
         }
     }
 
-    /// Calls those due that have to wait.
+    /// Reports messages as due that have to wait.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
         let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
         let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
@@ -88,7 +88,7 @@ impl WrongStore {
         rows.map(|row| row.message.aggregate).collect()
     }
 
-    /// Changes what was fetched of blocked aggregates.
+    /// Changes the fetched messages of blocked aggregates.
     pub(super) fn spoil_waiting(&self, fetched: &mut Fetched, request: &WaitingRequest<'_>) {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -134,7 +134,7 @@ impl WrongStore {
         }
     }
 
-    /// Changes what is to be settled.
+    /// Changes the settlements.
     pub(super) async fn spoil_settlements(
         &self,
         settlements: &[Settlement],
@@ -209,7 +209,7 @@ impl WrongStore {
         }
     }
 
-    /// Does what should not be done once verdicts are recorded.
+    /// Applies the mistakes that come after the verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
             let rows = self.find(|row| row.row_id == settlement.row_id);
