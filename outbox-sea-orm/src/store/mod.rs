@@ -28,6 +28,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
     OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
@@ -140,19 +141,20 @@ impl SqlStore {
         self.call(work).await.map_err(failed(context))
     }
 
-    /// As [`Self::run`], for work that says itself what failed.
-    async fn call<T, E, F>(
+    /// As [`Self::run`], for work that says itself what failed. Boxed, because otherwise the nested types of callers' futures reach the
+    /// compiler's recursion limit.
+    fn call<T, E, F>(
         &self,
         work: impl FnOnce(Arc<Session>, Arc<Dialect>) -> F + Send + 'static,
-    ) -> Result<T, E>
+    ) -> BoxFuture<'static, Result<T, E>>
     where
         T: Send + 'static,
         E: Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         in_use::note(&self.names);
-        let dialect = self.dialect.clone();
-        session::call(&self.db, |db| work(db, dialect)).await
+        let (db, dialect) = (self.db.clone(), self.dialect.clone());
+        Box::pin(async move { session::call(&db, |db| work(db, dialect)).await })
     }
 }
 

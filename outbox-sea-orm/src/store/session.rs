@@ -9,7 +9,6 @@
 //! its wait (`RelayConfig::store_timeout`). An abandoned call may still reach the database: its outcome is unknown.
 
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,8 +50,7 @@ where
     });
     let (waiting, gone) = oneshot::channel::<()>();
     let outcome = detached(async move {
-        // As a trait object: callers check the size and the traits of a box, not of everything that the driver does.
-        let mut work: Pin<Box<dyn Future<Output = Result<T, E>> + Send>> = Box::pin(work(session.clone()));
+        let mut work = Box::pin(work(session.clone()));
         let outcome = tokio::select! {
             biased;
             outcome = &mut work => Some(outcome),
