@@ -3,7 +3,7 @@
 //! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `in_flight`);
+//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`in_flight`);
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
@@ -19,7 +19,6 @@ mod policy;
 mod poller;
 pub mod reconcile;
 mod retention;
-mod schedule;
 
 use std::fmt;
 use std::time::Duration;

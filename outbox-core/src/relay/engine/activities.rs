@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::{Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
+use super::{CROWDED_PAUSE, Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
 use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::relay::in_flight::Queued;
 use crate::relay::poller::Query;
-use crate::relay::schedule::{Key, Queued};
 use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
@@ -44,8 +44,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
     pub(super) fn has_room(&self) -> bool {
         let batch = self.config.batch.get() as usize;
-        self.schedule.queued() <= batch / 2
-            && self.schedule.bytes() <= self.config.buffer_bytes / 2
+        self.in_flight.queued() <= batch / 2
+            && self.in_flight.bytes() <= self.config.buffer_bytes / 2
             && self.may_send()
     }
 
@@ -69,7 +69,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.poller.begin(query);
         let excluding = match query {
             Query::Pending => Vec::new(),
-            Query::Waiting => self.schedule.crowded(LANE_KEPT),
+            Query::Waiting => self.in_flight.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.fetchable());
@@ -122,7 +122,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// Sends what may be sent now.
-    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Key, Queued)) {
+    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Queued)) {
         let Some(deadlines) = self.ownership.deadlines() else {
             return;
         };
@@ -133,7 +133,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return;
         }
         while room > 0 {
-            let Some((key, queued)) = self.schedule.next() else {
+            let Some(queued) = self.in_flight.next() else {
                 // Nobody starves while half of the window is in use.
                 if room <= window / 2 {
                     self.crowded_since = None;
@@ -144,9 +144,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             };
             if queued.row.message.is_ok() {
                 room -= 1;
-                send(key, queued);
+                send(queued);
             } else {
-                self.unreadable(key, *queued.row);
+                self.unreadable(queued);
             }
         }
     }
@@ -157,9 +157,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.has_room() || self.crowded_since.get_or_insert_with(Instant::now).elapsed() < CROWDED_MAX {
             return;
         }
-        if let Some(key) = self.schedule.longest(LANE_MAX) {
-            let rest = self.schedule.shorten(key, LANE_KEPT);
-            self.set_rest_aside(key, rest);
+        if self.in_flight.shorten(LANE_MAX, LANE_KEPT) {
+            self.poller.block(CROWDED_PAUSE);
         }
     }
 
@@ -175,7 +174,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         } else {
             let lingered = self
                 .in_flight
-                .since()
+                .unsettled_since()
                 .is_some_and(|since| since + SETTLE_LINGER <= now);
             if !(nothing_on_its_way || lingered || self.in_flight.unsettled() >= SETTLE_BATCH) {
                 return;
@@ -197,7 +196,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 }
 
 /// Publishes one message.
-pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> PublishDone {
+pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> PublishDone {
     let sent_at = Instant::now();
     let result = match &queued.row.message {
         Ok(message) => {
@@ -208,7 +207,6 @@ pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) 
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
     };
     PublishDone {
-        key,
         queued,
         sent_at,
         result,

@@ -142,7 +142,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         {
             // The verdicts cannot be settled here. What they say of published messages is lost, so those are sent again, and dropped as copies.
             self.generation += 1;
-            self.schedule = Default::default();
             self.in_flight.let_go();
             self.settling = None;
             self.settle_after = None;

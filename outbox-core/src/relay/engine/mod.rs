@@ -28,12 +28,11 @@ use recorded::Untold;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Queued};
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
-use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
@@ -41,6 +40,8 @@ use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, w
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
+/// How soon lanes are looked at again that a fetch left out because they had enough, or of which a part goes on from the store.
+const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 /// Confirmations are handled this many at a time, so that sending, settling and the upkeep of leases get their turn however many keep coming.
 const PUBLISHES_PER_TURN: usize = 32;
 /// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
@@ -69,7 +70,6 @@ pub(super) struct Engine<'a, S, P> {
     mode: Mode,
     rng: fastrand::Rng,
     ownership: Ownership,
-    schedule: Schedule,
     in_flight: InFlight,
     poller: Poller,
     breaker: Breaker,
@@ -133,7 +133,6 @@ struct SettleDone {
 
 /// The result of a publish.
 struct PublishDone {
-    key: Key,
     queued: Queued,
     sent_at: Instant,
     result: Result<Receipt, PublishError>,
@@ -155,7 +154,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 config.store_timeout,
                 mode == Mode::Run,
             ),
-            schedule: Schedule::default(),
             in_flight: InFlight::default(),
             poller: Poller::new(config),
             breaker: Breaker::new(config.backoff),
@@ -199,8 +197,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 self.let_go().await;
             }
             self.start();
-            self.launch(publishing.len(), |key, queued| {
-                publishing.push(send(publisher, key, queued));
+            self.launch(publishing.len(), |queued| {
+                publishing.push(send(publisher, queued))
             });
             self.start_settling(publishing.is_empty());
             let confirm_by = self.confirm_by();
@@ -323,9 +321,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
         if self.settling.is_none() {
-            at(self
-                .settle_after
-                .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
+            at(self.settle_after.or_else(|| {
+                self.in_flight
+                    .unsettled_since()
+                    .map(|since| since + SETTLE_LINGER)
+            }));
         }
         if self.stopping.is_some() {
             return next;
@@ -338,7 +338,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.may_fetch() && !self.has_found_all() {
             at(Some(self.poller.next_at()));
         }
-        if self.schedule.is_ready() {
+        if self.in_flight.is_ready() {
             at(self.breaker.pause_end());
         }
         if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {

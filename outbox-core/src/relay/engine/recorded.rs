@@ -4,11 +4,12 @@
 //! If it refused some, the rest is told once a renewal shows which leases have lasted, since those were good at the settlement as well. A crash before that leaves
 //! it untold.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Engine;
 use crate::publisher::Publisher;
-use crate::relay::in_flight::Given;
+use crate::relay::in_flight::Settling;
 use crate::relay::retention;
 use crate::relay::{DeadMessage, RelayReport};
 use crate::store::{Lease, OutboxStore};
@@ -67,15 +68,15 @@ fn of_lease(all: &mut Vec<(Lease, Recorded)>, lease: Lease) -> &mut Recorded {
 }
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    /// The store accepted so many of these verdicts, which it was sent with these leases.
-    pub(super) fn recorded(&mut self, settled: Vec<Given>, leases: &[Lease], accepted: usize) {
-        let refused = settled.len() - accepted.min(settled.len());
+    /// The store accepted so many of these verdicts.
+    pub(super) fn recorded(&mut self, mut settled: Settling, accepted: usize) {
+        let verdicts = mem::take(&mut settled.verdicts);
+        let refused = verdicts.len().saturating_sub(accepted);
         let mut all = Vec::new();
-        for given in settled {
-            let partition = given.settlement.partition;
+        for given in verdicts {
             // What was sent without a lease is refused.
-            if let Some(lease) = leases.iter().find(|lease| lease.partition == partition) {
-                let recorded = of_lease(&mut all, *lease);
+            if let Some(lease) = settled.lease_of(given.settlement.partition) {
+                let recorded = of_lease(&mut all, lease);
                 recorded.published += u64::from(given.is_published());
                 recorded.duplicates += u64::from(given.is_duplicate);
                 recorded.dead.extend(given.dead);
