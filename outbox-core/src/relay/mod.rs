@@ -7,8 +7,8 @@
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
-//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Absent
-//! here: recording, and anything that knows a database or broker.
+//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Not here: recording, which each
+//! integration does in its own way, see [`store`](crate::store).
 
 mod config;
 mod engine;

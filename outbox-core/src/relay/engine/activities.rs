@@ -1,7 +1,7 @@
 //! Starts the activities of a run: fetching, sending and settling, as far as there is room for them.
 //!
-//! Invariant: memory is bounded here. What was fetched and not sent is at most one and a half batches, and as much in bytes; what was sent
-//! and not settled at most four batches.
+//! Invariant: memory is bounded here. At most one and a half batches are fetched and not sent, and as much in bytes; at most four batches are sent
+//! and not settled.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::relay::poller::Query;
 use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
-/// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
+/// Verdicts are settled when there are this many, when the oldest is [`SETTLE_LINGER`] old, or when no publish is on its way.
 const SETTLE_BATCH: usize = 1024;
 /// Messages of one blocked aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// A lane with more messages than this in memory, while others may starve, goes on from the store.
+/// While other aggregates may starve, a lane with more messages than this in memory goes on from the store.
 const LANE_MAX: usize = 512;
-/// Only after this long: each message that goes on from the store is written twice more, and a backlog of one aggregate is often
-/// short. Others wait so much longer behind it, at most.
+/// Only after this long, since each message that goes on from the store is written twice more, and a backlog of one aggregate is often
+/// short. Other aggregates wait at most this much longer for it.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
-/// So many of them stay in memory; with fewer, more are fetched.
+/// This many messages of such a lane stay in memory; when there are fewer, more are fetched.
 const LANE_KEPT: usize = 128;
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
@@ -55,7 +55,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             && self.in_flight.not_taken() < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
 
-    /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
+    /// The query to run now. A drain does not wait between the last message and the proof that there are no more.
     pub(super) fn next_query(&self) -> Option<Query> {
         match self.mode {
             Mode::Drain if self.in_flight.is_empty() => self.poller.not_ended(),
@@ -121,7 +121,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
-    /// Sends what may be sent now.
+    /// Sends the messages that may be sent now.
     pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Queued)) {
         let Some(deadlines) = self.ownership.deadlines() else {
             return;
@@ -151,8 +151,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// Nothing may be sent, since all that is in memory waits behind what is on its way: if it is that of few aggregates, the longest lane goes
-    /// on from the store, and the memory is free for others.
+    /// No message may be sent, since all in memory wait behind others that are on their way. If they are of few aggregates, the longest lane goes
+    /// on from the store, and its memory is free for other aggregates.
     fn make_room(&mut self) {
         if self.has_room() || self.crowded_since.get_or_insert_with(Instant::now).elapsed() < CROWDED_MAX {
             return;

@@ -211,7 +211,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.poller.restart();
         }
         if !change.leaving.is_empty() {
-            // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
+            // A fetch under way left out the rows that are dropped here: if such a partition came back before its answer, their successors would seem due.
             self.generation += 1;
             self.hands_over |= self.ownership.hands_over();
         }
@@ -234,7 +234,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(true)
     }
 
-    /// Gives back partitions that are too many, once nothing of them is on its way.
+    /// Gives surplus partitions back, once nothing of them is on its way.
     pub(super) fn give_up_surplus(&mut self) {
         if self.releasing.is_some() || self.hands_over {
             return;
@@ -309,7 +309,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// The leases may have run out, or a shutdown has waited long enough, with messages on their way.
+    /// The leases may have run out with messages on their way, or a shutdown has waited for them long enough.
     pub(super) async fn overdue(&mut self) {
         self.forget(&[]);
         if self.stopping.is_none() {
@@ -319,16 +319,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.abandon().await;
     }
 
-    /// Throws away what is in memory: all of it is in the store. The leases of these partitions are lost.
+    /// Throws away the messages in memory, all of which are in the store. The leases of these partitions are lost.
     fn forget(&mut self, lost: &[u16]) {
         self.generation += 1;
         self.in_flight.forget(lost);
-        // Whoever owns nothing has nothing to fail at.
+        // A relay that owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
         self.poller.restart();
     }
 
-    /// Keeps what is on its way from arriving later, as far as possible.
+    /// Keeps messages that are on their way from arriving later, as far as possible.
     pub(super) async fn abandon(&mut self) {
         if timeout(LEAVE_TIMEOUT, self.relay.publisher.abandon())
             .await
@@ -340,7 +340,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// The end: gives the leases back.
+    /// Gives the leases back, at the end.
     pub(super) async fn leave(&mut self, unconfirmed: usize) {
         if unconfirmed > 0 {
             self.abandon().await;
@@ -359,7 +359,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.relay.health.update(|vitals| *vitals = Default::default());
     }
 
-    /// The store failed; returns how long to wait before the next try.
+    /// Notes that the store failed; returns how long to wait before the next try.
     fn store_failed(&mut self, activity: Activity, error: StoreError) -> Result<Duration, RelayError> {
         if self.mode == Mode::Drain {
             return Err(error.into());

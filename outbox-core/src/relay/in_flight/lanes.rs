@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::message::Aggregate;
 use crate::store::FetchedRow;
 
-/// What is kept in order. An aggregate is known by its hash, which saves two strings per message: if two aggregates ever share one, they share a lane,
+/// Names a lane. An aggregate is known by its hash, which saves two strings per message. If two aggregates ever share a hash, they share a lane,
 /// and wait for each other needlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
@@ -151,7 +151,7 @@ impl Lanes {
         self.removed(taken)
     }
 
-    /// Whether something of a partition is out.
+    /// Whether a message of a partition is out.
     pub(super) fn has_out(&self, partition: u16) -> bool {
         self.lanes
             .values()
@@ -192,7 +192,7 @@ impl Lanes {
             .collect()
     }
 
-    /// Whether something may go out now.
+    /// Whether a message may go out now.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }

@@ -1,9 +1,9 @@
 //! Messages in flight: fetched and not settled yet, with their lanes and the verdicts on them.
 //!
-//! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten; so
-//! whatever is queued in a lane or out is in flight. A lane that a verdict closed stays closed until every fetch that could have missed the verdict, or that
-//! it was dropped, is over: what such a fetch returns of it must wait as well. Which message is next is decided in [`lanes`], how long a verdict lives in
-//! [`verdicts`]. Not here: I/O, see `engine`.
+//! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So
+//! every row that is queued in a lane or out is in flight. A lane that a verdict closed stays closed until every fetch is over that could have missed how the
+//! verdict ended, settled or dropped: rows of the lane that such a fetch returns must wait as well. Which message is next is decided in [`lanes`], how long a
+//! verdict lives in [`verdicts`]. Not here: calls of the store, see `engine`.
 
 mod lanes;
 #[cfg(test)]
@@ -42,7 +42,7 @@ pub(super) struct InFlight {
 struct Closed {
     /// Verdicts that close it and that the store did not take yet.
     verdicts: usize,
-    /// The last fetch that may not have seen what became of them.
+    /// The last fetch that may have missed how they ended.
     last_fetch: u64,
 }
 
@@ -238,7 +238,7 @@ impl InFlight {
         settled
     }
 
-    /// The store may not have taken what was on its way: that goes first next time, as far as these leases are the same.
+    /// The store may not have taken the verdicts that were on their way: those whose leases are still `owned` go first next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         for given in self.verdicts.not_settled(owned) {
             self.end(&given);

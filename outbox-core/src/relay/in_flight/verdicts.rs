@@ -1,7 +1,7 @@
 //! Verdicts until the store has taken them.
 //!
-//! Invariant: a verdict that the store did not take stays and goes first, for as long as the lease lasts under which it was given: beyond that, others may have
-//! decided otherwise. That the broker confirmed a message is a fact, which outlives leases.
+//! Invariant: a verdict that the store did not take stays and goes first, for as long as the lease lasts under which it was given. After that, others may have
+//! decided otherwise. That the broker confirmed a message is a fact, which outlives the lease.
 
 use std::mem;
 
@@ -18,7 +18,7 @@ pub(super) struct Verdicts {
     since: Option<Instant>,
     /// On their way to the store.
     settling: Settling,
-    /// How many of both are on what a fetch said has to wait.
+    /// How many of both set aside a message that a fetch said has to wait.
     set_aside: usize,
 }
 
@@ -32,7 +32,7 @@ pub(in crate::relay) struct Given {
     pub(in crate::relay) dead: Option<DeadMessage>,
     /// It was published, and the broker had it from an earlier attempt.
     pub(in crate::relay) is_duplicate: bool,
-    /// A fetch said that it has to wait.
+    /// It sets aside a message that a fetch said has to wait.
     pub(super) is_set_aside: bool,
 }
 
@@ -120,14 +120,14 @@ impl Verdicts {
         settlements
     }
 
-    /// The store took what was on its way, or refused it for good.
+    /// The store took the verdicts that were on their way, or refused them for good.
     pub(super) fn settled(&mut self) -> Settling {
         let settled = mem::take(&mut self.settling);
         self.ended(&settled.verdicts);
         settled
     }
 
-    /// The store may not have taken what was on its way: that goes first next time, if its lease is still owned. Returns what is dropped.
+    /// The store may not have taken the verdicts that were on their way: those whose lease is still owned go first next time. Returns the others, which are dropped.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) -> Vec<Given> {
         let mut settling = mem::take(&mut self.settling);
         let verdicts = mem::take(&mut settling.verdicts);
@@ -142,7 +142,7 @@ impl Verdicts {
         dropped
     }
 
-    /// Leases of these partitions are lost. Returns what is dropped; what is on its way is looked at when it has failed.
+    /// Leases of these partitions are lost. Returns the verdicts that are dropped. Those on their way are looked at when the settlement has failed.
     pub(super) fn lose(&mut self, partitions: &[u16]) -> Vec<Given> {
         let is_lost =
             |given: &mut Given| !given.is_published() && partitions.contains(&given.settlement.partition);
