@@ -132,8 +132,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each message that is dead-lettered, once that is recorded; a crash or a lost lease in between leaves it uncalled, so it is for telling people
-    /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
+    /// Calls `hook` for each message that is dead-lettered, once that is recorded. A crash in between leaves it uncalled, and so does a lease that is lost in
+    /// between. So it is for telling people, and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
     /// is logged, and changes nothing.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {

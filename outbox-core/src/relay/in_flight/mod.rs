@@ -238,7 +238,7 @@ impl InFlight {
         settled
     }
 
-    /// The store may not have taken the verdicts that were on their way: those whose leases are still `owned` go first next time.
+    /// The store may not have taken the verdicts that were on their way: confirmations, and those whose leases are still `owned`, go first next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         for given in self.verdicts.not_settled(owned) {
             self.end(&given);

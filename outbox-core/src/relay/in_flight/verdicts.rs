@@ -127,7 +127,8 @@ impl Verdicts {
         settled
     }
 
-    /// The store may not have taken the verdicts that were on their way: those whose lease is still owned go first next time. Returns the others, which are dropped.
+    /// The store may not have taken the verdicts that were on their way: confirmations, and those whose lease is still owned, go first next time. Returns the
+    /// others, which are dropped.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) -> Vec<Given> {
         let mut settling = mem::take(&mut self.settling);
         let verdicts = mem::take(&mut settling.verdicts);
