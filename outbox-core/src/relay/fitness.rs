@@ -1,12 +1,13 @@
 //! Whether this relay can do its work, and what it tells the others.
 //!
-//! A relay can reach its database and not the broker, or fetch nothing although it renews its leases. Its partitions are better off with others then, if others
+//! A relay may reach its database and not the broker, or fetch nothing although it renews its leases. Its partitions are better off with others then, if others
 //! can do better. Invariants: a relay calls itself ailing only after it has failed for as long as a lease lasts, and fit only after its publisher has succeeded
-//! lately, so whoever is fit beside an ailing one has succeeded since that one began to fail: while the broker is away for all, nobody is fit, and
-//! no partition moves. A relay that has handed everything over comes back by a probe, which reads only, and then by a trial. The trial ends with the first
-//! failure that is not a message's own, with the first delivery, or after the time of a lease and of `store_timeout`: as ailing if the broker refuses all that it
-//! gets, else as recovered.
-//! Absent here: I/O, and the shares, which follow from this in [`ownership`](super::ownership).
+//! lately. So a relay that is fit beside an ailing one has succeeded since the other began to fail: while the broker is away for all, none is fit, and
+//! no partition moves.
+//!
+//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial. The trial ends with the first
+//! failure that is not a message's own fault, with the first delivery, or after `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker
+//! refused all that it got, else recovered. Not here: the shares that follow from this, see [`ownership`](super::ownership).
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::store::{Fitness, Relays};
 /// The longest pause between two probes, short enough that health does not forget what is wrong in between.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// The longest pause between two trials that fail. What is sent in one is late by the time that it takes to fail.
+/// The longest pause between two trials that fail. A message that is sent in one is late by the time that it takes to fail.
 const TRIAL_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(super) struct Checkup {
     /// How long a trial lasts without messages to try with: longer than a failure takes to show.
     trial: Duration,
     state: State,
-    /// The last time that the publisher succeeded, or said that it would.
+    /// The last time that a publish or a probe succeeded.
     proved_at: Option<Instant>,
     /// Since when probes have failed.
     probes_failing: Option<Instant>,
@@ -80,7 +81,7 @@ impl Checkup {
         self.state == State::Ailing
     }
 
-    /// Nobody is ailing, so that no probe is wanted, and the last ones say nothing any more.
+    /// No relay is ailing: no probe is wanted, and the last ones say nothing any more.
     pub(super) fn forget_probes(&mut self) {
         if self.state == State::Working {
             self.probes_failing = None;
@@ -88,13 +89,13 @@ impl Checkup {
         }
     }
 
-    /// Half the time that an ailing relay has failed for: with the time that passes before it hears of this, the success is still younger than that.
+    /// Half of the time that an ailing relay has failed for. The other half is for the time until it hears of the success.
     fn is_proved(&self) -> bool {
         self.proved_at.is_some_and(|at| at.elapsed() < self.patience / 2)
     }
 
-    /// Takes note since when something fails that this relay is for. `keeps` says that it has partitions to keep, so that its own messages show what works.
-    /// Returns true if it is ailing from now on.
+    /// Takes note since when the relay has failed at its work. `keeps` says that it has partitions to keep, so that its own messages show what works.
+    /// Returns true if the relay is ailing from now on.
     pub(super) fn check(
         &mut self,
         failing_since: Option<Instant>,
@@ -111,12 +112,12 @@ impl Checkup {
                 self.recover();
                 false
             }
-            // It had nothing to try with. Others may have, and keep it until somebody is fit.
+            // It had no message to try with. Others may have some, and keep them until a relay is fit.
             (State::Trying, None) if self.trial_at.elapsed() >= self.trial => {
                 self.recover();
                 false
             }
-            // All that it had to try with is refused by now.
+            // All messages that it had to try with are refused by now.
             (State::Trying, Some(_)) if self.trial_at.elapsed() >= self.trial => self.failed(rng),
             _ => false,
         }
@@ -149,14 +150,14 @@ impl Checkup {
         self.failed_probes = 0;
     }
 
-    /// Messages were fetched, published and settled: that is all there is to show.
+    /// Messages were fetched, published and settled, which is all that a trial can show.
     pub(super) fn delivered(&mut self) {
         if self.state == State::Trying {
             self.recover();
         }
     }
 
-    /// Something failed that is not a message's own fault. Ends a trial, and then returns true.
+    /// Something failed through no message's fault. That ends a trial; returns true if there was one.
     pub(super) fn failed(&mut self, rng: &mut fastrand::Rng) -> bool {
         let is_trial = self.state == State::Trying;
         if is_trial {
@@ -166,8 +167,8 @@ impl Checkup {
         is_trial
     }
 
-    /// When to ask broker and database: to come back, or to show others that are ailing that this relay is not. One that still owns partitions asks only if its
-    /// own messages have not shown anything since `failed_at`, for several times as long as it waits before it calls itself ailing.
+    /// When to probe broker and database: to come back, or to show ailing relays that this one is not. An ailing relay that still owns partitions probes only if
+    /// its own messages have shown nothing since `failed_at`, for four times as long as it waits before it calls itself ailing.
     pub(super) fn next_probe_at(
         &self,
         relays: Relays,
@@ -185,7 +186,7 @@ impl Checkup {
         }
     }
 
-    /// A probe is over. Returns true if the relay is to publish again: in a trial, or with the partitions that it has kept.
+    /// A probe is over. Returns true if the relay is to publish again: in a trial, or with the partitions that it kept.
     pub(super) fn probed(&mut self, succeeded: bool, owns: bool, rng: &mut fastrand::Rng) -> bool {
         let now = Instant::now();
         if succeeded {

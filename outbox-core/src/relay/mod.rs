@@ -3,12 +3,12 @@
 //! Fetching, publishing, settling and the upkeep of leases overlap (`engine`). Invariants:
 //!
 //! * no database transaction is open while the relay talks to the broker;
-//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`schedule`, `in_flight`);
+//! * at most one message of an aggregate is unconfirmed, and none overtakes another (`in_flight`);
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
-//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Absent
-//! here: recording, and anything that knows a database or broker.
+//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Not here: recording, which each
+//! integration does in its own way, see [`store`](crate::store).
 
 mod config;
 mod engine;
@@ -19,7 +19,6 @@ mod policy;
 mod poller;
 pub mod reconcile;
 mod retention;
-mod schedule;
 
 use std::fmt;
 use std::time::Duration;
@@ -133,8 +132,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self
     }
 
-    /// Calls `hook` for each message that is dead-lettered, once that is recorded; a crash or a lost lease in between leaves it uncalled, so it is for telling people
-    /// and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
+    /// Calls `hook` for each message that is dead-lettered, once that is recorded. A crash in between leaves it uncalled, and so does a lease that is lost in
+    /// between. So it is for telling people, and not for bookkeeping ([`OutboxAdmin::list`](crate::OutboxAdmin::list)). It must not block. A panic
     /// is logged, and changes nothing.
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {

@@ -1,9 +1,9 @@
 //! Which partitions this relay owns, and until when it may rely on that.
 //!
 //! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
-//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. And a partition that
-//! is too many is given back only when nothing of it is in flight. Absent here: what is done about a lost lease, and how fit a relay is
-//! ([`fitness`](super::fitness)).
+//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. A surplus partition
+//! is given back only when nothing of it is in flight. Not here: what follows from a lost lease, see `engine::results`; how fit a relay is, see
+//! [`fitness`](super::fitness).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,11 +27,11 @@ pub(super) struct Ownership {
     leases: Vec<Lease>,
     /// Just before the oldest of the leases was granted or renewed.
     granted_at: Instant,
-    /// Partitions that are too many: nothing of them is fetched any more.
+    /// Surplus partitions: nothing of them is fetched any more.
     leaving: BTreeSet<u16>,
     /// Relays that are alive, this one included.
     relays: Relays,
-    /// What this one said of itself.
+    /// What this relay last said of itself.
     fitness: Fitness,
     renew_at: Instant,
     search_at: Instant,
@@ -71,13 +71,13 @@ pub(super) struct Change {
     pub(super) lost: Vec<u16>,
     /// Partitions that were acquired.
     pub(super) taken: usize,
-    /// Partitions that are to be given back.
+    /// Partitions that are to be given back from now on.
     pub(super) leaving: Vec<u16>,
 }
 
 impl Ownership {
-    /// One that does not share takes whatever is free, and keeps it until it ends. An answer of the store is waited for no longer than `store_timeout`, nor
-    /// than a third of the `ttl`: then there is time to ask again, on another connection, before the leases run out.
+    /// A relay that does not share takes whatever is free, and keeps it until it ends. The relay waits for an answer of the store no longer than `store_timeout`,
+    /// and no longer than a third of the `ttl`: then there is time to ask again, on another connection, before the leases run out.
     pub(super) fn new(owner: OwnerId, ttl: Duration, store_timeout: Duration, shares: bool) -> Self {
         let now = Instant::now();
         Self {
@@ -102,12 +102,12 @@ impl Ownership {
         self.owner
     }
 
-    /// Everything that is owned, for settling.
+    /// All leases, for settling.
     pub(super) fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// What is owned and to be kept, for fetching.
+    /// The leases that are to be kept, for fetching.
     pub(super) fn fetchable(&self) -> Vec<Lease> {
         self.leases
             .iter()
@@ -120,7 +120,7 @@ impl Ownership {
         !self.leaving.contains(&partition) && self.leases.iter().any(|lease| lease.partition == partition)
     }
 
-    /// Until when what is owned may be published, or `None` if nothing is owned.
+    /// Until when messages of the owned partitions may be published, or `None` if none is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
         (!self.leases.is_empty()).then(|| Deadlines {
             start: self.granted_at + self.ttl / 2,
@@ -137,7 +137,7 @@ impl Ownership {
         }
     }
 
-    /// Makes the next upkeep renew the leases, because one seems to be lost.
+    /// Makes the next upkeep renew the leases at once, because one may be lost.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
     }
@@ -151,7 +151,7 @@ impl Ownership {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// What is to be done now, for a relay that is doing so well.
+    /// The upkeep that is due, by which the relay also tells others its fitness.
     pub(super) fn plan(&self, fitness: Fitness) -> Upkeep {
         let now = Instant::now();
         Upkeep {
@@ -169,7 +169,7 @@ impl Ownership {
         }
     }
 
-    /// Takes over what the upkeep brought. After an error it is repeated soon; the leases run on meanwhile.
+    /// Takes over the result of an upkeep.
     pub(super) fn apply(&mut self, upkeep: Upkeep) -> Change {
         let mut change = Change::default();
         if let Some(kept) = upkeep.renew {
@@ -202,14 +202,14 @@ impl Ownership {
         change
     }
 
-    /// After an upkeep that failed.
+    /// Waits at least this long before the next upkeep, after one that failed. The leases run on meanwhile.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.renew_at = self.renew_at.max(next);
         self.search_at = self.search_at.max(next);
     }
 
-    /// Partitions that are too many.
+    /// Surplus partitions.
     pub(super) fn leaving(&self) -> impl Iterator<Item = u16> + '_ {
         self.leaving.iter().copied()
     }
@@ -244,16 +244,16 @@ impl Ownership {
 /// How many partitions a relay may own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
-    /// Up to so many it takes over, if they are free.
+    /// It takes over free partitions until it has this many.
     takes: usize,
-    /// What it has beyond these it gives back.
+    /// It gives back the partitions that it has beyond this many.
     keeps: usize,
 }
 
 /// The share of one relay among those that are alive, rounded up.
 ///
-/// An ailing relay hands over to those that are fit, and to nobody else: who has not succeeded lately might only be waiting for the same broker. If nobody is
-/// fit, everything stays where it is, however long the broker is away and whatever relays come and go. One that tries again gets its share for that.
+/// An ailing relay hands over to relays that are fit, and to no others: a relay that has not succeeded lately might only be waiting for the same broker. If none
+/// is fit, all partitions stay where they are, however long the broker is away and whatever relays come and go. A relay that tries again gets its share for that.
 fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
     let all = usize::from(PARTITIONS);
     let among = |relays: u32| all.div_ceil(relays.max(1) as usize);

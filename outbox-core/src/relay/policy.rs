@@ -1,7 +1,7 @@
 //! What follows from a failure: who waits, how long, and when a message is dead-lettered.
 //!
-//! Invariant: only what is proven to be the message's own fault uses attempts or makes it a dead letter. A broker that is silent pauses the relay, and nothing
-//! is written down; a message that is refused while the broker answers blocks its aggregate, never the single row, so that nothing overtakes.
+//! Invariant: only a failure that is proven to be the message's own fault uses attempts or makes it a dead letter. A broker that is silent pauses the relay, and
+//! nothing is recorded. A message that is refused while the broker answers blocks its aggregate, never the single row, so that nothing overtakes it.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
 
-/// Publishes tried after a pause, to see whether the broker is back.
-const PROBES_SILENT: usize = 16;
-/// The same while it answers but refuses: others may be waiting behind those that it refuses, and each round gets some out of the way.
-const PROBES_REFUSING: usize = 256;
-/// The same when it refuses what it has refused before.
-const PROBES_REFUSING_AGAIN: usize = 64;
+/// Trial publishes after a pause, to see whether the broker is back.
+const TRIALS_SILENT: usize = 16;
+/// The same while the broker answers but refuses: more, since others may be waiting behind the refused messages, and each round gets some out of the way.
+const TRIALS_REFUSING: usize = 256;
+/// The same when the broker refuses messages that it has refused before.
+const TRIALS_REFUSING_AGAIN: usize = 64;
 /// Refusals in a row after which the relay slows down.
 const REFUSALS_MAX: u32 = 16;
 /// Longest pause while the broker answers.
@@ -95,7 +95,7 @@ pub(super) struct Breaker {
     backoff: Backoff,
     /// Pauses since the last confirmation, for silence.
     silences: u32,
-    /// Nothing is known of the broker: nothing was confirmed since [`try_again`](Self::try_again).
+    /// Nothing was confirmed since [`try_again`](Self::try_again), so that nothing is known of the broker.
     tries: bool,
     /// Refusals since the last confirmation.
     refusals: u32,
@@ -135,7 +135,7 @@ impl Breaker {
         self.confirmed_at = Some(Instant::now());
     }
 
-    /// Nothing is known of the broker any more: a few are sent, to see.
+    /// Nothing is known of the broker any more: a few messages are sent, to see.
     pub(super) fn try_again(&mut self) {
         let confirmed_at = self.confirmed_at;
         self.confirmed();
@@ -143,14 +143,14 @@ impl Breaker {
         self.tries = true;
     }
 
-    /// A failure that is not a message's own fault: while nothing is known of the broker, it means as much as silence.
+    /// A publish failed through no fault of its message: while nothing is known of the broker, that means as much as silence.
     pub(super) fn in_vain(&mut self) {
         if self.tries {
             self.silences = self.silences.max(1);
         }
     }
 
-    /// Since when the broker is silent, or refuses whatever it gets; a few refusals are nothing.
+    /// Since when the broker has been silent, or has refused whatever it gets. A few refusals do not count.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         let is_failing = self.silences > 0 || self.is_refusing();
         self.failing_since.filter(|_| is_failing)
@@ -204,7 +204,7 @@ impl Breaker {
         self.closed_until.filter(|end| *end > Instant::now())
     }
 
-    /// Whether the broker has refused everything lately: then what it has not refused yet goes first.
+    /// Whether the broker has refused everything lately: then messages that it has not refused yet go first.
     pub(super) fn is_refusing(&self) -> bool {
         self.refusals >= REFUSALS_MAX
     }
@@ -214,12 +214,12 @@ impl Breaker {
         if self.pause_end().is_some() {
             0
         } else if self.silences > 0 || self.tries {
-            window.min(PROBES_SILENT)
+            window.min(TRIALS_SILENT)
         } else if self.is_refusing() {
             window.min(if self.repeated >= REFUSALS_MAX {
-                PROBES_REFUSING_AGAIN
+                TRIALS_REFUSING_AGAIN
             } else {
-                PROBES_REFUSING
+                TRIALS_REFUSING
             })
         } else {
             window
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_broker_is_probed_more_and_more_rarely() {
+    async fn a_silent_broker_is_tried_more_and_more_rarely() {
         let backoff = Backoff {
             min: Duration::from_millis(100),
             max: Duration::from_secs(30),
@@ -315,7 +315,7 @@ mod tests {
             );
             assert_eq!(breaker.window(256), 0);
             tokio::time::advance(pause).await;
-            assert_eq!(breaker.window(256), PROBES_SILENT);
+            assert_eq!(breaker.window(256), TRIALS_SILENT);
             pauses.push(pause);
         }
         assert!(
@@ -334,7 +334,7 @@ mod tests {
         breaker.silent(&mut rng);
         assert!(breaker.failing_since().is_some());
         breaker.try_again();
-        assert_eq!(breaker.window(256), PROBES_SILENT, "a few, to see");
+        assert_eq!(breaker.window(256), TRIALS_SILENT, "a few, to see");
         breaker.refused(false, &mut rng);
         assert_eq!((breaker.failing_since(), breaker.failed_at()), (None, None));
         breaker.in_vain();
@@ -350,7 +350,7 @@ mod tests {
                 assert!(pause <= RelayConfig::default().backoff.min, "news: {pause:?}");
                 assert_eq!(breaker.window(1024), 0);
                 tokio::time::advance(pause).await;
-                assert_eq!(breaker.window(1024), PROBES_REFUSING);
+                assert_eq!(breaker.window(1024), TRIALS_REFUSING);
             }
         }
         for _ in 0..10_000 {
@@ -359,7 +359,7 @@ mod tests {
                 tokio::time::advance(pause).await;
             }
         }
-        assert_eq!(breaker.window(1024), PROBES_REFUSING_AGAIN);
+        assert_eq!(breaker.window(1024), TRIALS_REFUSING_AGAIN);
         breaker.confirmed();
         assert_eq!(breaker.window(1024), 1024);
         for _ in 0..10 {

@@ -1,7 +1,7 @@
 //! Decides which query of the relay is due: for pending messages, or for waiting ones.
 //!
-//! Invariant: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Absent here:
-//! fetching, and whether there is room.
+//! Invariant: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Not here: whether there
+//! is room for more, see `engine::activities`.
 
 use std::mem;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) struct Poller {
     waiting_idle: Duration,
     /// A commit was reported since the last poll for pending messages.
     woken: bool,
-    /// The present poll follows a report.
+    /// A report caused the present poll.
     by_wake: bool,
     /// Whether the last poll that began with nothing in flight found nothing: for pending messages, and for waiting ones.
     ended: [bool; 2],
@@ -88,7 +88,7 @@ impl Poller {
         self.ended = [false; 2];
     }
 
-    /// An aggregate is to be blocked for this long.
+    /// An aggregate is blocked for this long: its messages are asked for then.
     pub(super) fn block(&mut self, delay: Duration) {
         self.waiting_at = self.waiting_at.min(Instant::now() + delay);
         self.waiting_idle = self.poll_max;
@@ -138,7 +138,7 @@ impl Poller {
         }
     }
 
-    /// A poll failed: later.
+    /// A poll failed: the next one waits this long.
     pub(super) fn postpone(&mut self, pause: Duration) {
         let next = Instant::now() + pause;
         self.pending_at = next;

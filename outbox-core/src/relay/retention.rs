@@ -1,7 +1,7 @@
 //! Deletes published messages that were kept long enough, a few at a time.
 //!
-//! Invariants: one relay does it, the owner of partition 0, so purges do not meet each other but for a moment after a takeover; what is dead, pending or
-//! waiting is never deleted (the store's promise). A crash leaves some deleted and the rest for the next round.
+//! Invariants: only the owner of partition 0 purges, so two purges meet at most for a moment after a takeover; dead, pending and waiting messages
+//! are never deleted (the store's promise). A crash leaves the rest for the next round.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Purge {
         })
     }
 
-    /// What a statement deleted.
+    /// A statement has deleted these.
     pub(super) fn done(&mut self, purged: Purged, rng: &mut fastrand::Rng) {
         self.after = purged.next;
         let pause = if purged.next.is_some() { PAUSE } else { INTERVAL };

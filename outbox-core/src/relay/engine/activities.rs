@@ -1,7 +1,7 @@
 //! Starts the activities of a run: fetching, sending and settling, as far as there is room for them.
 //!
-//! Invariant: memory is bounded here. What was fetched and not sent is at most one and a half batches, and as much in bytes; what was sent
-//! and not settled at most four batches.
+//! Invariant: memory is bounded here. At most one and a half batches are fetched and not sent, and as much in bytes; at most four batches are sent
+//! and not settled.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::{Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
+use super::{CROWDED_PAUSE, Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
 use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::relay::in_flight::Queued;
 use crate::relay::poller::Query;
-use crate::relay::schedule::{Key, Queued};
 use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
-/// Verdicts are settled when this many wait, or have waited for [`SETTLE_LINGER`], or nothing more is on its way.
+/// Verdicts are settled when there are this many, when the oldest is [`SETTLE_LINGER`] old, or when no publish is on its way.
 const SETTLE_BATCH: usize = 1024;
 /// Messages of one blocked aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
-/// A lane with more messages than this in memory, while others may starve, goes on from the store.
+/// While other aggregates may starve, a lane with more messages than this in memory goes on from the store.
 const LANE_MAX: usize = 512;
-/// Only after this long: each message that goes on from the store is written twice more, and a backlog of one aggregate is often
-/// short. Others wait so much longer behind it, at most.
+/// Only after this long, since each message that goes on from the store is written twice more, and a backlog of one aggregate is often
+/// short. Other aggregates wait at most this much longer for it.
 const CROWDED_MAX: Duration = Duration::from_secs(2);
-/// So many of them stay in memory; with fewer, more are fetched.
+/// This many messages of such a lane stay in memory; when there are fewer, more are fetched.
 const LANE_KEPT: usize = 128;
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
@@ -44,8 +44,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Whether there is room for more. Memory is bounded by this: one and a half batches, and as much in bytes.
     pub(super) fn has_room(&self) -> bool {
         let batch = self.config.batch.get() as usize;
-        self.schedule.queued() <= batch / 2
-            && self.schedule.bytes() <= self.config.buffer_bytes / 2
+        self.in_flight.queued() <= batch / 2
+            && self.in_flight.bytes() <= self.config.buffer_bytes / 2
             && self.may_send()
     }
 
@@ -55,7 +55,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             && self.in_flight.not_taken() < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
 
-    /// What to fetch now. A drain does not wait between the last message and the proof that there are no more.
+    /// The query to run now. A drain does not wait between the last message and the proof that there are no more.
     pub(super) fn next_query(&self) -> Option<Query> {
         match self.mode {
             Mode::Drain if self.in_flight.is_empty() => self.poller.not_ended(),
@@ -69,7 +69,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.poller.begin(query);
         let excluding = match query {
             Query::Pending => Vec::new(),
-            Query::Waiting => self.schedule.crowded(LANE_KEPT),
+            Query::Waiting => self.in_flight.crowded(LANE_KEPT),
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.fetchable());
@@ -121,8 +121,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
-    /// Sends what may be sent now.
-    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Key, Queued)) {
+    /// Sends the messages that may be sent now.
+    pub(super) fn launch(&mut self, on_their_way: usize, mut send: impl FnMut(Queued)) {
         let Some(deadlines) = self.ownership.deadlines() else {
             return;
         };
@@ -133,7 +133,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return;
         }
         while room > 0 {
-            let Some((key, queued)) = self.schedule.next() else {
+            let Some(queued) = self.in_flight.next() else {
                 // Nobody starves while half of the window is in use.
                 if room <= window / 2 {
                     self.crowded_since = None;
@@ -144,22 +144,21 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             };
             if queued.row.message.is_ok() {
                 room -= 1;
-                send(key, queued);
+                send(queued);
             } else {
-                self.unreadable(key, *queued.row);
+                self.unreadable(queued);
             }
         }
     }
 
-    /// Nothing may be sent, since all that is in memory waits behind what is on its way: if it is that of few aggregates, the longest lane goes
-    /// on from the store, and the memory is free for others.
+    /// No message may be sent, since all in memory wait behind others that are on their way. If they are of few aggregates, the longest lane goes
+    /// on from the store, and its memory is free for other aggregates.
     fn make_room(&mut self) {
         if self.has_room() || self.crowded_since.get_or_insert_with(Instant::now).elapsed() < CROWDED_MAX {
             return;
         }
-        if let Some(key) = self.schedule.longest(LANE_MAX) {
-            let rest = self.schedule.shorten(key, LANE_KEPT);
-            self.set_rest_aside(key, rest);
+        if self.in_flight.shorten(LANE_MAX, LANE_KEPT) {
+            self.poller.block(CROWDED_PAUSE);
         }
     }
 
@@ -175,7 +174,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         } else {
             let lingered = self
                 .in_flight
-                .since()
+                .unsettled_since()
                 .is_some_and(|since| since + SETTLE_LINGER <= now);
             if !(nothing_on_its_way || lingered || self.in_flight.unsettled() >= SETTLE_BATCH) {
                 return;
@@ -197,7 +196,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 }
 
 /// Publishes one message.
-pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) -> PublishDone {
+pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> PublishDone {
     let sent_at = Instant::now();
     let result = match &queued.row.message {
         Ok(message) => {
@@ -208,7 +207,6 @@ pub(super) async fn send<P: Publisher>(publisher: &P, key: Key, queued: Queued) 
         Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
     };
     PublishDone {
-        key,
         queued,
         sent_at,
         result,

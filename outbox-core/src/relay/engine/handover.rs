@@ -1,8 +1,8 @@
-//! What a relay does that cannot do its work while others can: it hands its partitions over, probes, tries again, and takes its share.
+//! Hands the partitions of an ailing relay over to others, and has it probe, try again, and take its share.
 //!
-//! Invariants: nothing is given back while a message of it is on its way; before that the broker's connection is dropped, so that little arrives after the next
-//! owner has begun. What arrives all the same carries its id. A probe reads, and sends no message. A crash anywhere here leaves leases that run
-//! out. When is decided in [`fitness`](crate::relay::fitness), who takes how much in [`ownership`](crate::relay::ownership).
+//! Invariants: no partition is given back while a message of it is on its way. Before that the broker's connection is dropped, so that little arrives after the
+//! next owner has begun; a message that arrives all the same carries its id. A probe only reads, and sends no message. A crash anywhere here leaves leases that
+//! run out. When this happens is decided in [`fitness`](crate::relay::fitness), who takes how much in [`ownership`](crate::relay::ownership).
 
 use std::error::Error;
 
@@ -20,11 +20,11 @@ pub(super) enum Unfit {
     Publisher(PublishError),
 }
 
-/// Activities that a relay is for. Without the other one it has no leases to hand over.
+/// The activities that make up a relay's work. A relay that fails at the other one, keeping leases, has none to hand over.
 const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    /// Looks how this relay is doing, and begins a probe if one is due. A drain ends with the first trouble instead.
+    /// Checks how this relay is doing, and begins a probe if one is due. Not for a drain, which ends with the first trouble.
     pub(super) fn check_up(&mut self) {
         if self.mode == Mode::Drain {
             return;
@@ -34,7 +34,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.ownership.relays().ailing == 0 {
             self.checkup.forget_probes();
         }
-        // What is being handed over fails no more, and shows nothing.
+        // A relay that hands everything over sends nothing new, so that nothing can show that it works.
         let keeps = !self.ownership.leases().is_empty() && !self.ownership.hands_over();
         if self.checkup.check(failing_since, keeps, &mut self.rng) {
             tracing::warn!("this relay cannot do its work; others that can take its partitions over");
@@ -56,7 +56,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }));
     }
 
-    /// Since when the store has failed at what this relay is for.
+    /// Since when the store has failed at this relay's work.
     fn store_failing_since(&self) -> Option<Instant> {
         let since = WORK.map(|activity| self.store_failing_since[activity as usize]);
         since.into_iter().flatten().min()
@@ -92,7 +92,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 self.store_failing_since = Default::default();
                 self.settle_after = None;
                 self.ownership.doubt();
-                // What failed before says nothing of the trial, which may have to wait for a message.
+                // Earlier failures say nothing of the trial, which may have to wait for a message.
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
                     WORK.into_iter()
@@ -118,7 +118,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// Something failed that is not a message's fault.
+    /// Something failed through no message's fault.
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
             tracing::warn!("this relay still cannot do its work");
@@ -126,13 +126,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// Whether everything goes to others, or only waits for verdicts that this relay cannot settle.
+    /// Whether all partitions go to others, or wait only for verdicts that this relay cannot settle.
     pub(super) fn lets_go(&self) -> bool {
         let cannot_settle = self.store_failing_since[Activity::Settling as usize].is_some();
         self.hands_over || (self.ownership.hands_over() && cannot_settle)
     }
 
-    /// Nothing is on its way any more, and everything goes to others.
+    /// No publish is on its way any more, and all partitions go to others.
     pub(super) async fn let_go(&mut self) {
         self.hands_over = false;
         self.abandon().await;
@@ -140,9 +140,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .take()
             .is_some()
         {
-            // The verdicts cannot be settled here. What they say of published messages is lost, so those are sent again, and dropped as copies.
+            // This relay cannot settle the verdicts. That messages were published is forgotten, so they are sent again, and dropped as copies.
             self.generation += 1;
-            self.schedule = Default::default();
             self.in_flight.let_go();
             self.settling = None;
             self.settle_after = None;

@@ -1,13 +1,12 @@
 //! One run of a relay: a loop that keeps fetching, publishing, settling and the upkeep of leases going, all at once.
 //!
-//! Nothing is spawned: each activity is a future that the loop polls, at most one of each kind but for the publishes, of which there are up to `window`.
+//! Nothing is spawned: each activity is a future that the loop polls. There is at most one of each kind, but for up to `window` publishes.
 //! So a dropped run is a crash and nothing else, and a simulation sees every step. Invariants: nothing is sent after the leases could have run
-//! out, nor while the store takes no verdicts; what was fetched before everything was forgotten is thrown away; no call of the store is waited for without a
-//! bound.
+//! out, nor while the store takes no verdicts; rows that were fetched before everything was forgotten are thrown away; every call of the store has a time limit.
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
-//! the same ids, and the broker or the inbox drops the copies. Here is the loop; what is started is in [`activities`], what follows from a result in
-//! [`results`], what is told of it in [`recorded`], and when others take over in [`handover`].
+//! the same ids, and the broker or the inbox drops the copies. Here is the loop. It starts [`activities`], applies their [`results`], tells what the store has
+//! [`recorded`], and leaves partitions to others in [`handover`].
 
 mod activities;
 mod handover;
@@ -28,12 +27,11 @@ use recorded::Untold;
 
 use super::config::RelayConfig;
 use super::fitness::Checkup;
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Queued};
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
-use super::schedule::{Key, Queued, Schedule};
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
@@ -41,14 +39,16 @@ use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, w
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
+/// How soon lanes are looked at again that a fetch left out because they had enough, or of which a part goes on from the store.
+const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 /// Confirmations are handled this many at a time, so that sending, settling and the upkeep of leases get their turn however many keep coming.
 const PUBLISHES_PER_TURN: usize = 32;
-/// How long a shutdown waits, after the last confirmation, for the database to take the verdicts.
+/// How long a shutdown waits for the database to take the verdicts, after the last confirmation.
 const SETTLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for the leases to be given back, and for the broker's connection to be closed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Purging and counting may take so many times longer than what messages wait for.
+/// Purging and counting, which no message waits for, may take this many times longer than other calls.
 const UNHURRIED: u32 = 6;
 
 /// A future of one activity, if it is under way.
@@ -69,20 +69,19 @@ pub(super) struct Engine<'a, S, P> {
     mode: Mode,
     rng: fastrand::Rng,
     ownership: Ownership,
-    schedule: Schedule,
     in_flight: InFlight,
     poller: Poller,
     breaker: Breaker,
     checkup: Checkup,
-    /// All partitions go to others, once nothing is on its way any more.
+    /// All partitions go to others, once no publish is on its way any more.
     hands_over: bool,
     purge: Purge,
-    /// Since when memory is full of what waits behind few messages that are out.
+    /// Since when memory has been full of messages that wait behind a few that are out.
     crowded_since: Option<Instant>,
     backlog_at: Instant,
     /// The gauges show what this relay counted.
     counts_backlog: bool,
-    /// Raised when everything is forgotten.
+    /// Raised when everything is forgotten; a fetch of an older one is thrown away.
     generation: u64,
     /// Failures of each activity on the store since its last success.
     store_failures: [u32; Activity::COUNT],
@@ -119,7 +118,7 @@ struct FetchDone {
     generation: u64,
     /// Nothing was in flight when it began.
     alone: bool,
-    /// It left out lanes that had enough.
+    /// It left out lanes that had enough messages.
     crowded: bool,
     took: Duration,
     result: Result<Fetched, StoreError>,
@@ -133,7 +132,6 @@ struct SettleDone {
 
 /// The result of a publish.
 struct PublishDone {
-    key: Key,
     queued: Queued,
     sent_at: Instant,
     result: Result<Receipt, PublishError>,
@@ -155,7 +153,6 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 config.store_timeout,
                 mode == Mode::Run,
             ),
-            schedule: Schedule::default(),
             in_flight: InFlight::default(),
             poller: Poller::new(config),
             breaker: Breaker::new(config.backoff),
@@ -183,7 +180,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         }
     }
 
-    /// Runs until `shutdown` is cancelled, or until everything is drained, and gives the leases back.
+    /// Runs until `shutdown` is cancelled, or until everything is drained. Then it gives the leases back.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<RelayReport, RelayError> {
         let (publisher, owner) = (&self.relay.publisher, self.ownership.owner());
         tracing::info!(%owner, "relay started");
@@ -199,8 +196,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 self.let_go().await;
             }
             self.start();
-            self.launch(publishing.len(), |key, queued| {
-                publishing.push(send(publisher, key, queued));
+            self.launch(publishing.len(), |queued| {
+                publishing.push(send(publisher, queued))
             });
             self.start_settling(publishing.is_empty());
             let confirm_by = self.confirm_by();
@@ -222,7 +219,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
                 },
-                // Dropping what is on its way leaves its outcome unknown, which is what staying pending means.
+                // Dropping a publish leaves its outcome unknown: its message stays pending.
                 () = sleep_until(confirm_by), if !publishing.is_empty() => {
                     publishing.clear();
                     self.overdue().await;
@@ -250,7 +247,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 () = sleep_until(next_at) => Ok(()),
             };
             if let Err(error) = step {
-                // The first failure says why; what fails while the run stops must not prolong that.
+                // The first failure says why. A later one, while the run stops, must not prolong that.
                 outcome = outcome.and(Err(error));
                 if self.stopping.is_none() {
                     self.stop();
@@ -317,15 +314,17 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             .map_or(leased, |stopping| leased.min(stopping.confirm))
     }
 
-    /// When the loop has something to do that nothing else wakes it for.
+    /// When the loop must turn although no activity has ended.
     fn next_at(&self) -> Instant {
         let mut next = Instant::now() + self.config.poll_max;
         let mut at = |time: Option<Instant>| next = time.map_or(next, |time| next.min(time));
         at(self.stopping.map(|stopping| stopping.end));
         if self.settling.is_none() {
-            at(self
-                .settle_after
-                .or_else(|| self.in_flight.since().map(|since| since + SETTLE_LINGER)));
+            at(self.settle_after.or_else(|| {
+                self.in_flight
+                    .unsettled_since()
+                    .map(|since| since + SETTLE_LINGER)
+            }));
         }
         if self.stopping.is_some() {
             return next;
@@ -338,7 +337,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.may_fetch() && !self.has_found_all() {
             at(Some(self.poller.next_at()));
         }
-        if self.schedule.is_ready() {
+        if self.in_flight.is_ready() {
             at(self.breaker.pause_end());
         }
         if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {
@@ -347,7 +346,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         next
     }
 
-    /// Starts what is due, but for sending and settling.
+    /// Starts the activities that are due, except sending and settling.
     fn start(&mut self) {
         let now = Instant::now();
         self.forget_settling();

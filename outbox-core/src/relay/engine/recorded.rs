@@ -1,14 +1,15 @@
 //! Tells what the store has recorded: in the report, by metrics, and through the hook for dead letters.
 //!
-//! Invariant: nothing is told that the store may have refused. It accepts the verdicts of a partition together or not at all, and says only how many it accepted.
-//! If it refused some, the rest is told once a renewal shows which leases have lasted, since those were good at the settlement as well. A crash before that leaves
-//! it untold.
+//! Invariant: nothing is told that the store may have refused. The store accepts the verdicts of a partition together or not at all, and says only how many it
+//! accepted. If it refused some, the others are told once a renewal shows which leases have lasted, because a lease that lasts was good at the settlement. A crash
+//! or a shutdown before that leaves them untold.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Engine;
 use crate::publisher::Publisher;
-use crate::relay::in_flight::Given;
+use crate::relay::in_flight::Settling;
 use crate::relay::retention;
 use crate::relay::{DeadMessage, RelayReport};
 use crate::store::{Lease, OutboxStore};
@@ -27,7 +28,7 @@ struct Recorded {
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     of: Vec<(Lease, Recorded)>,
-    /// Upkeeps that were begun, and of those the ones begun before something was last refused.
+    /// How many upkeeps have begun, in all and before the last refusal.
     upkeeps: (u64, u64),
 }
 
@@ -47,7 +48,7 @@ impl Untold {
         }
     }
 
-    /// The last upkeep has renewed these leases, and no others. One that began before the refusal proves nothing.
+    /// The last upkeep has renewed these leases and no others. If it began before the refusal, it proves nothing.
     fn proved(&mut self, owned: &[Lease]) -> Vec<Recorded> {
         if self.upkeeps.0 == self.upkeeps.1 {
             return Vec::new();
@@ -67,15 +68,15 @@ fn of_lease(all: &mut Vec<(Lease, Recorded)>, lease: Lease) -> &mut Recorded {
 }
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
-    /// The store accepted so many of these verdicts, which it was sent with these leases.
-    pub(super) fn recorded(&mut self, settled: Vec<Given>, leases: &[Lease], accepted: usize) {
-        let refused = settled.len() - accepted.min(settled.len());
+    /// The store accepted this many of these verdicts.
+    pub(super) fn recorded(&mut self, mut settled: Settling, accepted: usize) {
+        let verdicts = mem::take(&mut settled.verdicts);
+        let refused = verdicts.len().saturating_sub(accepted);
         let mut all = Vec::new();
-        for given in settled {
-            let partition = given.settlement.partition;
-            // What was sent without a lease is refused.
-            if let Some(lease) = leases.iter().find(|lease| lease.partition == partition) {
-                let recorded = of_lease(&mut all, *lease);
+        for given in verdicts {
+            // A verdict that was sent without a lease is refused.
+            if let Some(lease) = settled.lease_of(given.settlement.partition) {
+                let recorded = of_lease(&mut all, lease);
                 recorded.published += u64::from(given.is_published());
                 recorded.duplicates += u64::from(given.is_duplicate);
                 recorded.dead.extend(given.dead);
@@ -93,7 +94,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// Leases were renewed: those that are left have lasted.
+    /// Leases were renewed; those that are left have lasted.
     pub(super) fn leases_proved(&mut self) {
         let proved = self.untold.proved(self.ownership.leases());
         proved.into_iter().for_each(|recorded| self.tell(recorded));
@@ -124,7 +125,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 .update(|vitals| vitals.halted += u64::from(dead.halts));
         }
         if let Some(hook) = &self.relay.on_dead_letter
-            // It is the application's, and told of what is written down already; nothing of it is used afterwards.
+            // The hook is the application's, and the message is recorded already; nothing that the hook touches is used afterwards.
             && catch_unwind(AssertUnwindSafe(|| hook(dead))).is_err()
         {
             tracing::error!(message_id = ?dead.id, "the hook `on_dead_letter` panicked; the relay goes on");

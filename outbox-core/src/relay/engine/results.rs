@@ -5,21 +5,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone, SettleDone};
+use super::{CROWDED_PAUSE, Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone, SettleDone};
 use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
+use crate::relay::in_flight::Queued;
 use crate::relay::ownership::Upkeep;
 use crate::relay::policy::{self, Outcome};
 use crate::relay::poller::Query;
 use crate::relay::retention;
-use crate::relay::schedule::Key;
 use crate::relay::{DeadMessage, RelayError};
-use crate::store::{Backlog, FetchedRow, OutboxStore, Purged, Relays, StoreError, Verdict, within};
+use crate::store::{Backlog, OutboxStore, Purged, Relays, StoreError, Verdict, within};
 use crate::{FailureClass, telemetry};
-
-/// How soon after a fetch that left out crowded lanes they are looked at again.
-const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn fetch_done(&mut self, fetch: FetchDone) -> Result<(), RelayError> {
@@ -59,8 +56,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
         self.in_flight.set_aside(waits);
         for row in fetched.due {
-            if self.ownership.keeps(row.partition) && self.in_flight.take(number, &row) {
-                self.schedule.push(row);
+            if self.ownership.keeps(row.partition) {
+                self.in_flight.accept(number, row);
             }
         }
         Ok(())
@@ -68,7 +65,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     pub(super) fn publish_done(&mut self, publish: PublishDone) -> Result<(), RelayError> {
         let PublishDone {
-            key,
             queued,
             sent_at,
             result,
@@ -84,8 +80,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     row.age + queued.fetched_at.elapsed(),
                 );
                 let keep = self.config.retention != Retention::Delete;
-                self.in_flight.published(row, keep, receipt.duplicate);
-                self.schedule.proceed(key);
+                self.in_flight.published(queued, keep, receipt.duplicate);
                 self.relay.health.update(|vitals| {
                     vitals.broker_failing = None;
                     vitals.waiting_since = None;
@@ -126,73 +121,44 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         match outcome {
             Outcome::Again if self.ownership.keeps(queued.row.partition) => {
-                self.schedule.put_back(key, queued)
+                self.in_flight.retry(queued);
             }
-            Outcome::Again => {
-                self.in_flight.drop_row(queued.row.row_id);
-                self.schedule.close(key);
-            }
-            Outcome::Settled(verdict) => self.refused(key, *queued.row, verdict),
+            Outcome::Again => self.in_flight.give_back(queued),
+            Outcome::Settled(verdict) => self.refused(queued, verdict),
         }
         step
     }
 
-    pub(super) fn unreadable(&mut self, key: Key, row: FetchedRow) {
-        if let Err(reason) = &row.message {
-            let verdict = policy::dead_letter(format!("row cannot be read: {reason}"), &row, self.config);
-            self.refused(key, row, verdict);
+    pub(super) fn unreadable(&mut self, queued: Queued) {
+        if let Err(reason) = &queued.row.message {
+            let reason = format!("row cannot be read: {reason}");
+            let verdict = policy::dead_letter(reason, &queued.row, self.config);
+            self.refused(queued, verdict);
         }
     }
 
-    /// A message waits, or is dead-lettered; what is behind it waits with it, unless it goes on.
-    fn refused(&mut self, key: Key, row: FetchedRow, verdict: Verdict) {
-        let mut dead = None;
+    /// A message waits, or is dead-lettered.
+    fn refused(&mut self, queued: Queued, verdict: Verdict) {
+        let row = &queued.row;
         match &verdict {
             Verdict::Dead { error, halt } => {
                 tracing::error!(row_id = row.row_id, aggregate = %row.aggregate, reason = %error, halted = halt, "message is a dead letter");
-                let message = DeadMessage {
+                let message = row.message.as_ref().ok();
+                let dead = DeadMessage {
                     row_id: row.row_id,
-                    id: row.message.as_ref().ok().map(|message| message.id),
-                    event_type: row
-                        .message
-                        .as_ref()
-                        .ok()
-                        .map(|message| message.event_type.clone()),
+                    id: message.map(|message| message.id),
+                    event_type: message.map(|message| message.event_type.clone()),
                     aggregate: row.aggregate.clone(),
                     error: error.clone(),
                     halts: *halt,
                 };
-                if !halt {
-                    self.in_flight.dead_letter(&row, verdict, message);
-                    self.schedule.proceed(key);
-                    return;
-                }
-                dead = Some(message);
+                self.in_flight.dead_letter(queued, verdict, dead);
+                return;
             }
             Verdict::Blocked { delay, .. } => self.poller.block(*delay),
             Verdict::Published { .. } | Verdict::Waits => {}
         }
-        self.in_flight.close(key, &row, verdict, dead);
-        // Nothing of the lane may follow: what is queued in it goes back to the store, to wait.
-        for row in self.schedule.close(key) {
-            self.in_flight.wait(&row);
-        }
-    }
-
-    /// The rest of a lane goes on from the store, behind what stays in memory.
-    pub(super) fn set_rest_aside(&mut self, key: Key, rest: Vec<FetchedRow>) {
-        let mut rest = rest.into_iter();
-        let Some(first) = rest.next() else { return };
-        self.poller.block(CROWDED_PAUSE);
-        let due_at_once = Verdict::Blocked {
-            delay: Duration::ZERO,
-            error: None,
-            attempt: false,
-        };
-        self.in_flight.close(key, &first, due_at_once, None);
-        for row in rest {
-            self.in_flight.wait(&row);
-        }
+        self.in_flight.block(queued, verdict);
     }
 
     pub(super) fn settle_done(&mut self, settle: SettleDone) -> Result<(), RelayError> {
@@ -210,8 +176,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         self.store_answered(Activity::Settling);
         self.settle_after = None;
-        let (settled, leases) = self.in_flight.settled();
-        self.recorded(settled, &leases, accepted);
+        let settled = self.in_flight.settled();
+        self.recorded(settled, accepted);
         Ok(())
     }
 
@@ -245,14 +211,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.poller.restart();
         }
         if !change.leaving.is_empty() {
-            // A fetch under way left out what is dropped here: if such a partition came back before its answer, successors would seem due.
+            // A fetch under way left out the rows that are dropped here: if such a partition came back before its answer, their successors would seem due.
             self.generation += 1;
             self.hands_over |= self.ownership.hands_over();
         }
         for partition in change.leaving {
-            for row in self.schedule.take_partition(partition) {
-                self.in_flight.drop_row(row.row_id);
-            }
+            self.in_flight.drop_partition(partition);
         }
         if has_renewed {
             self.leases_proved();
@@ -266,12 +230,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             lost,
             "leases were lost; the relay was paused or the database away"
         );
-        self.in_flight.lose(&change.lost);
-        self.forget();
+        self.forget(&change.lost);
         Ok(true)
     }
 
-    /// Gives back partitions that are too many, once nothing of them is on its way.
+    /// Gives surplus partitions back, once nothing of them is on its way.
     pub(super) fn give_up_surplus(&mut self) {
         if self.releasing.is_some() || self.hands_over {
             return;
@@ -279,9 +242,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let free: Vec<u16> = self
             .ownership
             .leaving()
-            .filter(|partition| {
-                !self.schedule.has_out(*partition) && !self.in_flight.has_unsettled(*partition)
-            })
+            .filter(|partition| !self.in_flight.holds(*partition))
             .collect();
         if free.is_empty() {
             return;
@@ -348,9 +309,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// The leases may have run out, or a shutdown has waited long enough, with messages on their way.
+    /// The leases may have run out with messages on their way, or a shutdown has waited for them long enough.
     pub(super) async fn overdue(&mut self) {
-        self.forget();
+        self.forget(&[]);
         if self.stopping.is_none() {
             tracing::warn!("leases could not be renewed in time; publishing stops until they are");
             self.ownership.doubt();
@@ -358,17 +319,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.abandon().await;
     }
 
-    /// Throws away what is in memory: all of it is in the store.
-    fn forget(&mut self) {
+    /// Throws away the messages in memory, all of which are in the store. The leases of these partitions are lost.
+    fn forget(&mut self, lost: &[u16]) {
         self.generation += 1;
-        self.schedule = Default::default();
-        self.in_flight.forget();
-        // Whoever owns nothing has nothing to fail at.
+        self.in_flight.forget(lost);
+        // A relay that owns nothing has nothing to fail at.
         self.store_failing_since = Default::default();
         self.poller.restart();
     }
 
-    /// Keeps what is on its way from arriving later, as far as possible.
+    /// Keeps messages that are on their way from arriving later, as far as possible.
     pub(super) async fn abandon(&mut self) {
         if timeout(LEAVE_TIMEOUT, self.relay.publisher.abandon())
             .await
@@ -380,7 +340,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// The end: gives the leases back.
+    /// Gives the leases back, at the end.
     pub(super) async fn leave(&mut self, unconfirmed: usize) {
         if unconfirmed > 0 {
             self.abandon().await;
@@ -399,7 +359,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         self.relay.health.update(|vitals| *vitals = Default::default());
     }
 
-    /// The store failed; returns how long to wait before the next try.
+    /// Notes that the store failed; returns how long to wait before the next try.
     fn store_failed(&mut self, activity: Activity, error: StoreError) -> Result<Duration, RelayError> {
         if self.mode == Mode::Drain {
             return Err(error.into());

@@ -1,7 +1,7 @@
 //! Which message may be sent next.
 //!
 //! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was dead-lettered without halting. A lane is
-//! an aggregate, or a single message that asked for no order. Absent here: time, I/O and the reasons for failing. A pure data structure.
+//! an aggregate, or a single message that asked for no order.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::message::Aggregate;
 use crate::store::FetchedRow;
 
-/// What is kept in order. An aggregate is known by its hash, which saves two strings per message: if two aggregates ever share one, they share a lane,
+/// Names a lane. An aggregate is known by its hash, which saves two strings per message. If two aggregates ever share a hash, they share a lane,
 /// and wait for each other needlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
@@ -37,7 +37,7 @@ impl Key {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct Lanes {
     lanes: HashMap<Key, Lane>,
     /// Keys with a message that may go out, in the order in which they became ready. Keys of closed lanes may linger.
     ready: VecDeque<Key>,
@@ -45,27 +45,29 @@ pub(super) struct Schedule {
     bytes: usize,
 }
 
-/// A fetched row, and when it was fetched. Boxed, because it is handed on several times.
+/// A fetched row, its lane, and when it was fetched. Boxed, because it is handed on several times.
 #[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) row: Box<FetchedRow>,
-    pub(super) fetched_at: Instant,
+pub(in crate::relay) struct Queued {
+    pub(super) key: Key,
+    pub(in crate::relay) row: Box<FetchedRow>,
+    pub(in crate::relay) fetched_at: Instant,
 }
 
 #[derive(Debug)]
 struct Lane {
     partition: u16,
-    /// One of its messages is out.
-    out: bool,
+    /// The row id of the message that is out.
+    out: Option<i64>,
     /// Messages that are not out, oldest first.
     queue: VecDeque<Queued>,
 }
 
-impl Schedule {
+impl Lanes {
     /// Adds a row behind those of its lane.
     pub(super) fn push(&mut self, row: FetchedRow) {
         let key = Key::of(&row);
         let row = Queued {
+            key,
             row: Box::new(row),
             fetched_at: Instant::now(),
         };
@@ -74,7 +76,7 @@ impl Schedule {
         match self.lanes.entry(key) {
             Entry::Occupied(mut lane) => {
                 let lane = lane.get_mut();
-                if !lane.out && lane.queue.is_empty() {
+                if lane.out.is_none() && lane.queue.is_empty() {
                     self.ready.push_back(key);
                 }
                 lane.queue.push_back(row);
@@ -83,7 +85,7 @@ impl Schedule {
                 self.ready.push_back(key);
                 entry.insert(Lane {
                     partition: row.row.partition,
-                    out: false,
+                    out: None,
                     queue: VecDeque::from([row]),
                 });
             }
@@ -91,16 +93,16 @@ impl Schedule {
     }
 
     /// The next message that may go out. Its lane is blocked until [`Self::proceed`], [`Self::put_back`] or [`Self::close`].
-    pub(super) fn next(&mut self) -> Option<(Key, Queued)> {
+    pub(super) fn next(&mut self) -> Option<Queued> {
         while let Some(key) = self.ready.pop_front() {
-            let Some(lane) = self.lanes.get_mut(&key).filter(|lane| !lane.out) else {
+            let Some(lane) = self.lanes.get_mut(&key).filter(|lane| lane.out.is_none()) else {
                 continue;
             };
             if let Some(row) = lane.queue.pop_front() {
-                lane.out = true;
+                lane.out = Some(row.row.row_id);
                 self.queued -= 1;
                 self.bytes -= row.size();
-                return Some((key, row));
+                return Some(row);
             }
         }
         None
@@ -112,18 +114,19 @@ impl Schedule {
             if lane.get().queue.is_empty() {
                 lane.remove();
             } else {
-                lane.get_mut().out = false;
+                lane.get_mut().out = None;
                 self.ready.push_back(key);
             }
         }
     }
 
     /// The message that was out is to be sent again, before anything else of its lane.
-    pub(super) fn put_back(&mut self, key: Key, row: Queued) {
+    pub(super) fn put_back(&mut self, row: Queued) {
+        let key = row.key;
         if let Some(lane) = self.lanes.get_mut(&key) {
             self.queued += 1;
             self.bytes += row.size();
-            lane.out = false;
+            lane.out = None;
             lane.queue.push_front(row);
             self.ready.push_back(key);
         }
@@ -143,16 +146,16 @@ impl Schedule {
                 return true;
             }
             taken.extend(lane.queue.drain(..));
-            lane.out
+            lane.out.is_some()
         });
         self.removed(taken)
     }
 
-    /// Whether something of a partition is out.
+    /// Whether a message of a partition is out.
     pub(super) fn has_out(&self, partition: u16) -> bool {
         self.lanes
             .values()
-            .any(|lane| lane.partition == partition && lane.out)
+            .any(|lane| lane.partition == partition && lane.out.is_some())
     }
 
     fn removed(&mut self, rows: impl IntoIterator<Item = Queued>) -> Vec<FetchedRow> {
@@ -189,7 +192,7 @@ impl Schedule {
             .collect()
     }
 
-    /// Whether something may go out now.
+    /// Whether a message may go out now.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -197,6 +200,16 @@ impl Schedule {
     /// Messages that are not out.
     pub(super) fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// Row ids of what is out or queued.
+    #[cfg(test)]
+    pub(super) fn row_ids(&self) -> impl Iterator<Item = i64> {
+        self.lanes.values().flat_map(|lane| {
+            lane.out
+                .into_iter()
+                .chain(lane.queue.iter().map(|row| row.row.row_id))
+        })
     }
 
     /// Bytes of their payloads.
@@ -234,52 +247,53 @@ mod tests {
         }
     }
 
-    fn schedule(rows: impl IntoIterator<Item = FetchedRow>) -> Schedule {
-        let mut schedule = Schedule::default();
-        rows.into_iter().for_each(|row| schedule.push(row));
-        schedule
+    fn lanes(rows: impl IntoIterator<Item = FetchedRow>) -> Lanes {
+        let mut lanes = Lanes::default();
+        rows.into_iter().for_each(|row| lanes.push(row));
+        lanes
     }
 
-    fn take(schedule: &mut Schedule) -> Option<(Key, i64)> {
-        schedule.next().map(|(key, row)| (key, row.row.row_id))
+    fn take(lanes: &mut Lanes) -> Option<(Key, i64)> {
+        lanes.next().map(|row| (row.key, row.row.row_id))
     }
 
     #[test]
     fn one_message_of_an_aggregate_is_out_at_a_time() {
-        let mut schedule = schedule([
+        let mut lanes = lanes([
             row(1, "a", true),
             row(2, "a", true),
             row(3, "b", true),
             row(4, "a", true),
         ]);
-        let (a, row_id) = take(&mut schedule).unwrap();
+        let (a, row_id) = take(&mut lanes).unwrap();
         assert_eq!(row_id, 1);
-        assert_eq!(take(&mut schedule).unwrap().1, 3);
-        assert_eq!(take(&mut schedule), None);
-        schedule.proceed(a);
-        assert_eq!(take(&mut schedule).unwrap().1, 2);
-        let rest: Vec<_> = schedule.close(a).into_iter().map(|row| row.row_id).collect();
+        assert_eq!(take(&mut lanes).unwrap().1, 3);
+        assert_eq!(take(&mut lanes), None);
+        lanes.proceed(a);
+        assert_eq!(take(&mut lanes).unwrap().1, 2);
+        let rest: Vec<_> = lanes.close(a).into_iter().map(|row| row.row_id).collect();
         assert_eq!(rest, [4]);
-        assert_eq!(take(&mut schedule), None);
-        assert_eq!(schedule.queued(), 0);
+        assert_eq!(take(&mut lanes), None);
+        assert_eq!(lanes.queued(), 0);
     }
 
     #[test]
     fn a_message_that_is_put_back_goes_first() {
-        let mut schedule = schedule([row(1, "a", true), row(2, "a", true)]);
-        let (a, first) = schedule.next().unwrap();
-        schedule.push(row(3, "a", true));
-        schedule.put_back(a, first);
+        let mut lanes = lanes([row(1, "a", true), row(2, "a", true)]);
+        let first = lanes.next().unwrap();
+        let a = first.key;
+        lanes.push(row(3, "a", true));
+        lanes.put_back(first);
         for expected in [1, 2, 3] {
-            assert_eq!(take(&mut schedule), Some((a, expected)));
-            schedule.proceed(a);
+            assert_eq!(take(&mut lanes), Some((a, expected)));
+            lanes.proceed(a);
         }
     }
 
     #[test]
     fn unsequenced_messages_do_not_wait_for_each_other() {
-        let mut schedule = schedule([row(1, "a", false), row(2, "a", false), row(3, "a", true)]);
-        let row_ids: Vec<_> = std::iter::from_fn(|| take(&mut schedule))
+        let mut lanes = lanes([row(1, "a", false), row(2, "a", false), row(3, "a", true)]);
+        let row_ids: Vec<_> = std::iter::from_fn(|| take(&mut lanes))
             .map(|(_, row_id)| row_id)
             .collect();
         assert_eq!(row_ids, [1, 2, 3]);
@@ -287,39 +301,34 @@ mod tests {
 
     #[test]
     fn a_partition_is_taken_but_for_what_is_out() {
-        let mut schedule = schedule([row(1, "a", true), row(2, "b", true), row(3, "b", true)]);
-        let (_, row_id) = take(&mut schedule).unwrap();
+        let mut lanes = lanes([row(1, "a", true), row(2, "b", true), row(3, "b", true)]);
+        let (_, row_id) = take(&mut lanes).unwrap();
         assert_eq!(row_id, 1);
-        let (b, _) = take(&mut schedule).unwrap();
-        assert_eq!(schedule.take_partition(1).len(), 1);
-        schedule.proceed(b);
-        assert_eq!(take(&mut schedule), None);
-        assert!(schedule.lanes.len() == 1 && schedule.queued() == 0);
+        let (b, _) = take(&mut lanes).unwrap();
+        assert_eq!(lanes.take_partition(1).len(), 1);
+        lanes.proceed(b);
+        assert_eq!(take(&mut lanes), None);
+        assert!(lanes.lanes.len() == 1 && lanes.queued() == 0);
     }
 
     #[test]
     fn the_longest_lane_is_shortened_at_its_end() {
-        let mut schedule =
-            schedule((1..=9).map(|row_id| row(row_id, if row_id == 5 { "b" } else { "a" }, true)));
-        let key = schedule.longest(7).unwrap();
-        assert_eq!(schedule.longest(8), None);
-        let cut: Vec<_> = schedule
-            .shorten(key, 2)
-            .into_iter()
-            .map(|row| row.row_id)
-            .collect();
+        let mut lanes = lanes((1..=9).map(|row_id| row(row_id, if row_id == 5 { "b" } else { "a" }, true)));
+        let key = lanes.longest(7).unwrap();
+        assert_eq!(lanes.longest(8), None);
+        let cut: Vec<_> = lanes.shorten(key, 2).into_iter().map(|row| row.row_id).collect();
         assert_eq!(cut, [3, 4, 6, 7, 8, 9]);
-        assert_eq!(schedule.crowded(2), [Aggregate::new("thing", "a")]);
-        assert_eq!(schedule.queued(), 3);
+        assert_eq!(lanes.crowded(2), [Aggregate::new("thing", "a")]);
+        assert_eq!(lanes.queued(), 3);
     }
 
     #[test]
     fn a_lane_that_was_drained_can_come_again() {
-        let mut schedule = schedule([row(1, "a", true)]);
-        let (a, _) = take(&mut schedule).unwrap();
-        schedule.proceed(a);
-        assert!(schedule.lanes.is_empty());
-        schedule.push(row(2, "a", true));
-        assert_eq!(take(&mut schedule), Some((a, 2)));
+        let mut lanes = lanes([row(1, "a", true)]);
+        let (a, _) = take(&mut lanes).unwrap();
+        lanes.proceed(a);
+        assert!(lanes.lanes.is_empty());
+        lanes.push(row(2, "a", true));
+        assert_eq!(take(&mut lanes), Some((a, 2)));
     }
 }

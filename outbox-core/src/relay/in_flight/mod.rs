@@ -1,0 +1,304 @@
+//! Messages in flight: fetched and not settled yet, with their lanes and the verdicts on them.
+//!
+//! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So
+//! every row that is queued in a lane or out is in flight. A lane that a verdict closed stays closed until every fetch is over that could have missed how the
+//! verdict ended, settled or dropped: rows of the lane that such a fetch returns must wait as well. Which message is next is decided in [`lanes`], how long a
+//! verdict lives in [`verdicts`]. Not here: calls of the store, see `engine`.
+
+mod lanes;
+#[cfg(test)]
+mod tests;
+mod verdicts;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::DeadMessage;
+use crate::message::Aggregate;
+use crate::store::{FetchedRow, Lease, Settlement, Verdict};
+
+use lanes::{Key, Lanes};
+use verdicts::{Given, Verdicts};
+
+pub(super) use lanes::Queued;
+pub(super) use verdicts::Settling;
+
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    /// Row ids of the rows in flight.
+    rows: HashSet<i64>,
+    lanes: Lanes,
+    verdicts: Verdicts,
+    /// Lanes that verdicts closed.
+    closed: HashMap<Key, Closed>,
+    /// Number of the last fetch that was started.
+    fetches: u64,
+}
+
+/// A lane that is closed.
+#[derive(Debug, Default)]
+struct Closed {
+    /// Verdicts that close it and that the store did not take yet.
+    verdicts: usize,
+    /// The last fetch that may have missed how they ended.
+    last_fetch: u64,
+}
+
+impl Closed {
+    /// Whether it is closed for what this fetch returned.
+    fn is_for(&self, fetch: u64) -> bool {
+        self.verdicts > 0 || self.last_fetch >= fetch
+    }
+}
+
+/// What fetches return.
+impl InFlight {
+    /// A fetch begins; returns its number and the rows that it is to leave out.
+    pub(super) fn begin_fetch(&mut self) -> (u64, Vec<i64>) {
+        self.fetches += 1;
+        let fetch = self.fetches;
+        self.closed.retain(|_, closed| closed.is_for(fetch));
+        let mut rows: Vec<i64> = self.rows.iter().copied().collect();
+        rows.sort_unstable();
+        (fetch, rows)
+    }
+
+    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, it waits.
+    pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) {
+        // Most of the time no lane is closed, and the key need not be computed.
+        let is_closed = || {
+            let closed = self.closed.get(&Key::of(&row));
+            closed.is_some_and(|closed| closed.is_for(fetch))
+        };
+        if !self.closed.is_empty() && is_closed() {
+            self.set_aside(vec![Given::on(&row, Verdict::Waits).settlement]);
+        } else {
+            self.rows.insert(row.row_id);
+            self.lanes.push(row);
+        }
+    }
+
+    /// Sets aside what a fetch said has to wait. It is not in flight: a fetch that left it out would take its successors for due.
+    pub(super) fn set_aside(&mut self, waits: Vec<Settlement>) {
+        for settlement in waits {
+            self.verdicts.give(Given {
+                is_set_aside: true,
+                ..Given::new(settlement)
+            });
+        }
+    }
+
+    /// Whether something is being set aside; until it is, a scan would only meet it again.
+    pub(super) fn is_setting_aside(&self) -> bool {
+        self.verdicts.is_setting_aside()
+    }
+}
+
+/// What becomes of messages. Each verb but [`next`](Self::next) ends that the message is out.
+impl InFlight {
+    /// The next message that may go out. Its lane waits until it is known what became of it.
+    pub(super) fn next(&mut self) -> Option<Queued> {
+        let next = self.lanes.next()?;
+        self.check_out(&next);
+        Some(next)
+    }
+
+    /// The broker confirmed it, `is_duplicate` if it had it from an earlier attempt.
+    pub(super) fn published(&mut self, out: Queued, keep: bool, is_duplicate: bool) {
+        self.check_out(&out);
+        self.verdicts.give(Given {
+            is_duplicate,
+            ..Given::on(&out.row, Verdict::Published { keep })
+        });
+        self.lanes.proceed(out.key);
+    }
+
+    /// It is to be sent again, before anything else of its lane.
+    pub(super) fn retry(&mut self, out: Queued) {
+        self.check_out(&out);
+        self.lanes.put_back(out);
+    }
+
+    /// It goes back to the store without a verdict, and what is behind it as well.
+    pub(super) fn give_back(&mut self, out: Queued) {
+        self.check_out(&out);
+        self.rows.remove(&out.row.row_id);
+        for row in self.lanes.close(out.key) {
+            self.rows.remove(&row.row_id);
+        }
+    }
+
+    /// The verdict makes it wait, and what is behind it with it.
+    pub(super) fn block(&mut self, out: Queued, verdict: Verdict) {
+        self.close(out, verdict, None);
+    }
+
+    /// The verdict makes it a dead letter, which is `told` once it is recorded. If it halts its aggregate, what is behind it waits.
+    pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
+        if told.halts {
+            self.close(out, verdict, Some(told));
+            return;
+        }
+        self.check_out(&out);
+        self.verdicts.give(Given {
+            dead: Some(told),
+            ..Given::on(&out.row, verdict)
+        });
+        self.lanes.proceed(out.key);
+    }
+
+    fn close(&mut self, out: Queued, verdict: Verdict, dead: Option<DeadMessage>) {
+        self.check_out(&out);
+        self.give_closing(out.key, &out.row, verdict, dead);
+        for row in self.lanes.close(out.key) {
+            self.verdicts.give(Given::on(&row, Verdict::Waits));
+        }
+    }
+
+    fn give_closing(&mut self, key: Key, row: &FetchedRow, verdict: Verdict, dead: Option<DeadMessage>) {
+        self.closed.entry(key).or_default().verdicts += 1;
+        self.verdicts.give(Given {
+            closes: Some(key),
+            dead,
+            ..Given::on(row, verdict)
+        });
+    }
+
+    /// If more than `max` messages are queued in a lane, all but `keep` of the longest go on from the store, behind those that stay. Returns whether that is so.
+    pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
+        let Some(key) = self.lanes.longest(max) else {
+            return false;
+        };
+        let mut rest = self.lanes.shorten(key, keep).into_iter();
+        let Some(first) = rest.next() else { return false };
+        let due_at_once = Verdict::Blocked {
+            delay: Duration::ZERO,
+            error: None,
+            attempt: false,
+        };
+        self.give_closing(key, &first, due_at_once, None);
+        for row in rest {
+            self.verdicts.give(Given::on(&row, Verdict::Waits));
+        }
+        true
+    }
+
+    fn check_out(&self, out: &Queued) {
+        debug_assert!(
+            self.rows.contains(&out.row.row_id),
+            "row {} is out and not in flight",
+            out.row.row_id
+        );
+    }
+}
+
+/// What goes back to the store.
+impl InFlight {
+    /// What is queued of this partition goes back without a verdict; what is out stays out.
+    pub(super) fn drop_partition(&mut self, partition: u16) {
+        for row in self.lanes.take_partition(partition) {
+            self.rows.remove(&row.row_id);
+        }
+    }
+
+    /// Everything without a verdict goes back; the leases of these partitions are lost, and the verdicts under them with them. Nothing is out any more.
+    pub(super) fn forget(&mut self, lost: &[u16]) {
+        self.lanes = Lanes::default();
+        for given in self.verdicts.lose(lost) {
+            self.end(&given);
+        }
+        // What is only set aside is not in flight; if a verdict closed its lane, that is not forgotten.
+        let kept = self.verdicts.not_taken();
+        let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
+        self.rows = kept.map(|given| given.settlement.row_id).collect();
+    }
+
+    /// Everything goes back, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled. Nothing is out any more.
+    pub(super) fn let_go(&mut self) {
+        *self = Self {
+            fetches: self.fetches,
+            ..Self::default()
+        };
+    }
+}
+
+/// How verdicts reach the store.
+impl InFlight {
+    /// All verdicts go to the store, with these leases.
+    pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
+        self.verdicts.begin_settle(leases)
+    }
+
+    /// The store took the verdicts that were on their way, or refused them for good.
+    pub(super) fn settled(&mut self) -> Settling {
+        let settled = self.verdicts.settled();
+        settled.verdicts.iter().for_each(|given| self.end(given));
+        settled
+    }
+
+    /// The store may not have taken the verdicts that were on their way: confirmations, and those whose leases are still `owned`, go first next time.
+    pub(super) fn not_settled(&mut self, owned: &[Lease]) {
+        for given in self.verdicts.not_settled(owned) {
+            self.end(&given);
+        }
+    }
+
+    /// A verdict is settled or dropped.
+    fn end(&mut self, given: &Given) {
+        self.rows.remove(&given.settlement.row_id);
+        if let Some(closed) = given.closes.and_then(|key| self.closed.get_mut(&key)) {
+            closed.verdicts -= 1;
+            closed.last_fetch = self.fetches;
+        }
+    }
+
+    /// Verdicts to be settled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.verdicts.unsettled()
+    }
+
+    /// When the oldest of them was given.
+    pub(super) fn unsettled_since(&self) -> Option<Instant> {
+        self.verdicts.since()
+    }
+
+    /// Verdicts that the store did not take yet, those on their way included.
+    pub(super) fn not_taken(&self) -> usize {
+        self.verdicts.not_taken_count()
+    }
+}
+
+/// How much there is.
+impl InFlight {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.verdicts.unsettled() == 0
+    }
+
+    /// Whether a message of this partition is out, or its verdict is not settled.
+    pub(super) fn holds(&self, partition: u16) -> bool {
+        let mut verdicts = self.verdicts.not_taken();
+        self.lanes.has_out(partition) || verdicts.any(|given| given.settlement.partition == partition)
+    }
+
+    /// Whether something may go out now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.lanes.is_ready()
+    }
+
+    /// Messages that were not sent.
+    pub(super) fn queued(&self) -> usize {
+        self.lanes.queued()
+    }
+
+    /// Bytes of their payloads.
+    pub(super) fn bytes(&self) -> usize {
+        self.lanes.bytes()
+    }
+
+    /// Aggregates of which at least `min` messages are queued.
+    pub(super) fn crowded(&self, min: usize) -> Vec<Aggregate> {
+        self.lanes.crowded(min)
+    }
+}

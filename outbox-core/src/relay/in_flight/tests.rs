@@ -1,0 +1,275 @@
+//! What is in flight, lanes and verdicts together, without a store.
+
+use super::*;
+
+const FIRST: Lease = Lease {
+    partition: 0,
+    epoch: 1,
+};
+const SECOND: Lease = Lease {
+    partition: 0,
+    epoch: 2,
+};
+
+fn row_of(row_id: i64, aggregate: &str) -> FetchedRow {
+    FetchedRow {
+        row_id,
+        partition: 0,
+        aggregate: Aggregate::new("thing", aggregate.to_owned()),
+        sequenced: true,
+        attempts: 0,
+        failures: 0,
+        waited: false,
+        age: Duration::ZERO,
+        message: Err("not needed".to_owned()),
+    }
+}
+
+fn row(row_id: i64) -> FetchedRow {
+    row_of(row_id, "a")
+}
+
+fn waits(row_id: i64) -> Vec<Settlement> {
+    vec![Given::on(&row(row_id), Verdict::Waits).settlement]
+}
+
+fn blocked() -> Verdict {
+    Verdict::Blocked {
+        delay: Duration::ZERO,
+        error: None,
+        attempt: false,
+    }
+}
+
+impl InFlight {
+    /// Takes rows as the answer of a fetch that begins now.
+    fn fetched(&mut self, rows: impl IntoIterator<Item = FetchedRow>) {
+        let (fetch, _) = self.begin_fetch();
+        rows.into_iter().for_each(|row| self.accept(fetch, row));
+    }
+
+    /// The next one of these is published.
+    fn publish(&mut self, row_id: i64) {
+        let out = self.next().unwrap();
+        assert_eq!(out.row.row_id, row_id);
+        self.published(out, true, false);
+    }
+
+    fn to_settle(&mut self) -> Vec<i64> {
+        let settlements = self.begin_settle(vec![FIRST]);
+        settlements.iter().map(|settlement| settlement.row_id).collect()
+    }
+}
+
+#[test]
+fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
+    let mut in_flight = InFlight::default();
+    in_flight.fetched([row(1)]);
+    let (second, left_out) = in_flight.begin_fetch();
+    assert_eq!(left_out, [1]);
+    let out = in_flight.next().unwrap();
+    in_flight.block(out, blocked());
+    in_flight.begin_settle(vec![FIRST]);
+    in_flight.accept(second, row(2));
+    assert!(in_flight.is_setting_aside(), "not settled yet");
+    in_flight.settled();
+    in_flight.accept(second, row(3));
+    assert_eq!(in_flight.queued(), 0, "the fetch began before");
+    let (third, left_out) = in_flight.begin_fetch();
+    assert!(left_out.is_empty(), "what waits is looked at again: {left_out:?}");
+    in_flight.accept(third, row(2));
+    assert_eq!(in_flight.queued(), 1);
+}
+
+#[test]
+fn what_is_set_aside_during_a_settlement_is_set_aside_until_the_next() {
+    let mut in_flight = InFlight::default();
+    in_flight.fetched([row(1)]);
+    in_flight.publish(1);
+    in_flight.begin_settle(vec![FIRST]);
+    in_flight.set_aside(waits(2));
+    in_flight.settled();
+    assert!(in_flight.is_setting_aside());
+    in_flight.begin_settle(vec![FIRST]);
+    assert!(in_flight.is_setting_aside());
+    in_flight.settled();
+    assert!(!in_flight.is_setting_aside());
+}
+
+#[test]
+fn verdicts_that_were_not_taken_go_first() {
+    let mut in_flight = InFlight::default();
+    in_flight.fetched([row(1), row(2)]);
+    in_flight.publish(1);
+    in_flight.begin_settle(vec![FIRST]);
+    in_flight.publish(2);
+    in_flight.not_settled(&[FIRST]);
+    in_flight.forget(&[]);
+    assert_eq!(in_flight.to_settle(), [1, 2]);
+    assert_eq!(in_flight.begin_fetch().1, [1, 2]);
+}
+
+/// The lease is lost while the verdicts wait, or while they are on their way, and is acquired again at once.
+#[test]
+fn of_a_lost_lease_only_confirmations_are_settled_later() {
+    for is_on_its_way in [false, true] {
+        let mut in_flight = InFlight::default();
+        in_flight.fetched([row(1), row(2), row(3)]);
+        in_flight.publish(1);
+        let out = in_flight.next().unwrap();
+        in_flight.block(out, blocked());
+        in_flight.set_aside(waits(4));
+        if is_on_its_way {
+            in_flight.begin_settle(vec![FIRST]);
+        }
+        in_flight.forget(&[0]);
+        let (meanwhile, left_out) = in_flight.begin_fetch();
+        assert_eq!(left_out.contains(&2), is_on_its_way, "{left_out:?}");
+        if is_on_its_way {
+            in_flight.not_settled(&[SECOND]);
+        }
+        assert!(!in_flight.is_setting_aside());
+        in_flight.accept(meanwhile, row(3));
+        assert_eq!(
+            in_flight.is_setting_aside(),
+            is_on_its_way,
+            "the fetch may have left out the one before"
+        );
+        in_flight.forget(&[]);
+        let (later, left_out) = in_flight.begin_fetch();
+        assert!(!left_out.contains(&2), "{left_out:?}");
+        in_flight.accept(later, row(2));
+        assert_eq!(in_flight.queued(), 1, "the lane is open again");
+        let mut to_settle = in_flight.to_settle();
+        to_settle.retain(|row_id| *row_id != 3);
+        assert_eq!(to_settle, [1]);
+    }
+}
+
+#[test]
+fn a_lease_that_lasts_keeps_its_verdicts() {
+    let mut in_flight = InFlight::default();
+    in_flight.fetched([row(1)]);
+    let out = in_flight.next().unwrap();
+    in_flight.block(out, blocked());
+    in_flight.forget(&[1]);
+    in_flight.begin_settle(vec![FIRST]);
+    in_flight.forget(&[1]);
+    in_flight.not_settled(&[FIRST]);
+    assert_eq!(in_flight.to_settle(), [1]);
+}
+
+/// Rows of a store that knows no blocks, and everything that may happen to them in any order.
+struct Anything {
+    rng: fastrand::Rng,
+    in_flight: InFlight,
+    /// Pending rows.
+    pending: Vec<FetchedRow>,
+    /// An answer on its way.
+    fetching: Option<(u64, Vec<FetchedRow>)>,
+    out: Vec<Queued>,
+    is_settling: bool,
+}
+
+impl Anything {
+    fn new(seed: u64) -> Self {
+        let rows = (0..40).map(|row_id| row_of(row_id, ["a", "b", "c"][row_id as usize % 3]));
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            in_flight: InFlight::default(),
+            pending: rows.collect(),
+            fetching: None,
+            out: Vec::new(),
+            is_settling: false,
+        }
+    }
+
+    fn step(&mut self, has_faults: bool) {
+        let choice = self.rng.u32(0..if has_faults { 12 } else { 7 });
+        match choice {
+            0 if self.fetching.is_none() && !self.in_flight.is_setting_aside() => {
+                let (fetch, left_out) = self.in_flight.begin_fetch();
+                let due = self.pending.iter().filter(|row| !left_out.contains(&row.row_id));
+                self.fetching = Some((fetch, due.take(10).cloned().collect()));
+            }
+            1 => {
+                let (fetch, rows) = self.fetching.take().unwrap_or_default();
+                rows.into_iter().for_each(|row| self.in_flight.accept(fetch, row));
+            }
+            2 | 3 => self.out.extend(self.in_flight.next()),
+            4 => {
+                if let Some(out) = self.out.pop() {
+                    self.in_flight.published(out, true, false);
+                }
+            }
+            5 if !self.is_settling => {
+                self.in_flight.begin_settle(vec![FIRST]);
+                self.is_settling = true;
+            }
+            6 => {
+                let settled = self.in_flight.settled();
+                let published = |row: &FetchedRow| {
+                    let mut verdicts = settled.verdicts.iter().filter(|given| given.is_published());
+                    verdicts.any(|given| given.settlement.row_id == row.row_id)
+                };
+                self.pending.retain(|row| !published(row));
+                self.is_settling = false;
+            }
+            7 => {
+                if let Some(out) = self.out.pop() {
+                    match self.rng.u32(0..4) {
+                        0 => self.in_flight.retry(out),
+                        1 => self.in_flight.give_back(out),
+                        2 => self.in_flight.block(out, blocked()),
+                        _ => {
+                            self.in_flight.shorten(2, 1);
+                            self.out.push(out);
+                        }
+                    }
+                }
+            }
+            8 => {
+                let owned = if self.rng.bool() { FIRST } else { SECOND };
+                self.in_flight.not_settled(&[owned]);
+                self.is_settling = false;
+            }
+            9 if self.rng.u32(0..4) == 0 => {
+                self.fetching = None;
+                self.out.clear();
+                let lost: &[u16] = if self.rng.bool() { &[0] } else { &[] };
+                self.in_flight.forget(lost);
+            }
+            10 if self.rng.u32(0..4) == 0 => {
+                self.fetching = None;
+                self.in_flight.drop_partition(0);
+            }
+            11 if self.rng.u32(0..8) == 0 => {
+                self.fetching = None;
+                self.out.clear();
+                self.is_settling = false;
+                self.in_flight.let_go();
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        let in_lanes: Vec<i64> = self.in_flight.lanes.row_ids().collect();
+        let distinct: HashSet<i64> = in_lanes.iter().copied().collect();
+        assert_eq!(distinct.len(), in_lanes.len(), "twice in a lane: {in_lanes:?}");
+        assert!(distinct.is_subset(&self.in_flight.rows), "{in_lanes:?}");
+    }
+}
+
+#[test]
+fn whatever_is_in_a_lane_is_in_flight() {
+    for seed in 0..300 {
+        let mut world = Anything::new(seed);
+        for step in 0..2_000 {
+            world.step(step < 1_000);
+            world.check();
+        }
+        let left: Vec<i64> = world.pending.iter().map(|row| row.row_id).collect();
+        assert!(left.is_empty(), "seed {seed}: {left:?} stay in flight for ever");
+    }
+}
