@@ -4,6 +4,7 @@
 //! is kept of a message that is not handled yet (the row of its attempts, its dead letter) ends before the message is acknowledged. Not here: claims
 //! ([`crate::dedup::claim`]).
 
+use futures_util::FutureExt as _;
 use outbox_core::store::{OutboxAdmin as _, Selection};
 use outbox_core::{MessageId, wake};
 use outbox_sea_orm::SqlStore;
@@ -95,8 +96,9 @@ impl Consumer {
             let Ok(id) = Uuid::from_slice(id) else {
                 continue;
             };
-            let copied = store.replay(&Selection::id(MessageId::from(id))).await;
-            match copied {
+            let selection = Selection::id(MessageId::from(id));
+            // Boxed, because its type would be too deep for the compiler to see that it can be sent.
+            match store.replay(&selection).boxed().await {
                 Ok(0) => tracing::warn!(
                     consumer = self.name,
                     message_id = %id,

@@ -19,6 +19,7 @@ use crate::telemetry;
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 
 impl<S: Subscriber> Dispatcher<S> {
+    /// Takes the next step of the deliveries.
     pub(super) async fn received(&mut self, received: Received<S>) {
         match received {
             Received::Subscribed(subscription) => {
@@ -56,6 +57,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
+    /// Puts a delivery into its lane.
     fn accept(&mut self, delivery: DeliveryOf<S>) {
         self.heard_at = Instant::now();
         if let Some((idle, index)) = &self.idle {
@@ -77,7 +79,7 @@ impl<S: Subscriber> Dispatcher<S> {
         self.lanes.push(key, in_flight, Instant::now());
     }
 
-    /// Opens a subscription anew that has fallen silent. One too many costs nothing.
+    /// Subscribes anew if the subscription has fallen silent although the broker has messages. To do so without need costs nothing.
     pub(super) async fn watch(&mut self, has_room: bool) {
         let silent = has_room && self.heard_at.elapsed() >= SILENCE_MAX;
         let Deliveries::Open(subscription) = &mut self.deliveries else {
@@ -106,6 +108,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
+    /// Stops the inbox if the broker has nothing more for any consumer (`drain_until_idle` only).
     async fn ask_whether_idle(&mut self) {
         let Some((idle, index)) = &self.idle else { return };
         let Deliveries::Open(subscription) = &mut self.deliveries else {
@@ -128,6 +131,7 @@ impl<S: Subscriber> Dispatcher<S> {
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
     }
 
+    /// Pauses, longer with each trouble in a row, and keeps the subscription if it is still good.
     fn trouble(&mut self, error: &SubscriberError) {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
