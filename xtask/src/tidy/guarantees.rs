@@ -1,7 +1,7 @@
 //! Checks that each proof named in GUARANTEES.md exists: a promise whose test was renamed away is not proven.
 //!
-//! Understood are links, `[…](folder/file.rs#test_name)` and `[…](file.md)`, and code, `folder/file.rs::test_name`.
-//! Whether the test proves the promise is for reviewers.
+//! It understands links, `[…](folder/file.rs#test_name)` and `[…](file.md)`, and code, `folder/file.rs::test_name`.
+//! Reviewers judge whether the test proves the promise.
 
 use std::fs;
 use std::path::Path;
