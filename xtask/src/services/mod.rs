@@ -75,7 +75,7 @@ impl Backend {
             Self::Nats | Self::NatsForDemo => "nats-server",
             Self::NatsProgram => "nats-server for clusters",
             Self::NatsOld => "nats-server 2.9",
-            Self::NatsOldProgram => "nats-server 2.9 for private servers",
+            Self::NatsOldProgram => "old nats-server for private servers",
             Self::Redis => "Redis",
         }
     }
