@@ -54,7 +54,10 @@ struct OrderPlaced {
 #[idempotent_handler(consumer = "inventory")]
 async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     stock::Entity::update_many()
-        .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.quantity))
+        .col_expr(
+            stock::Column::Units,
+            Expr::col(stock::Column::Units).sub(event.quantity),
+        )
         .filter(stock::Column::Product.eq(&event.product))
         .exec(&tx)
         .await?;
@@ -96,9 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // 3. The consumer. The broker delivers the message twice; it takes effect once.
     broker.duplicate_deliveries(1);
-    let report = Inbox::new(db.clone(), broker.subscriber())
-        .drain()
-        .await?;
+    let report = Inbox::new(db.clone(), broker.subscriber()).drain().await?;
     println!(
         "handled {}, dropped {} duplicate",
         report.handled, report.duplicates

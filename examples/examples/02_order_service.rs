@@ -80,7 +80,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_02").with_prefix("example02")?;
-    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone())
+        .delete_stream(stream.name())
+        .await;
     stream.provision(&client).await?;
 
     let config = PublisherConfig::default().source("order-service");
@@ -89,7 +91,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("published {} messages", report.published);
 
     let mut lines = Vec::new();
-    let stored = nats::async_nats::jetstream::new(client).get_stream(stream.name()).await?;
+    let stored = nats::async_nats::jetstream::new(client)
+        .get_stream(stream.name())
+        .await?;
     for stream_sequence in 1..=report.published {
         let message = stored.get_raw_message(stream_sequence).await?;
         let header = |name| {

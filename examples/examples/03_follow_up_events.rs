@@ -96,7 +96,10 @@ async fn notify(
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
-    db.get_schema_builder().register(shipment::Entity).apply(&db).await?;
+    db.get_schema_builder()
+        .register(shipment::Entity)
+        .apply(&db)
+        .await?;
 
     let tx = db.begin().await?;
     record(
@@ -112,7 +115,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_03").with_prefix("example03")?;
-    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone())
+        .delete_stream(stream.name())
+        .await;
     stream.provision(&client).await?;
 
     let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));

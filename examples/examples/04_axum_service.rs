@@ -112,7 +112,10 @@ async fn reserve_stock(
     tx: Tx<'_>,
 ) -> Result<(), HandlerError> {
     stock::Entity::update_many()
-        .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.units))
+        .col_expr(
+            stock::Column::Units,
+            Expr::col(stock::Column::Units).sub(event.units),
+        )
         .filter(stock::Column::Product.eq(&event.product))
         .exec(&tx)
         .await?;
@@ -135,7 +138,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_04").with_prefix("example04")?;
-    let _ = nats::async_nats::jetstream::new(client.clone()).delete_stream(stream.name()).await;
+    let _ = nats::async_nats::jetstream::new(client.clone())
+        .delete_stream(stream.name())
+        .await;
     stream.provision(&client).await?;
 
     // One token ends everything: ctrl-c or SIGTERM.

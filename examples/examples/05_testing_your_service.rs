@@ -5,9 +5,7 @@
 
 use outbox::core::RelayError;
 use outbox::prelude::*;
-use outbox::testing::{
-    Harness, MemoryBroker, Outcome, TestDatabase, dead_letters, handled, recorded_events,
-};
+use outbox::testing::{Harness, MemoryBroker, Outcome, TestDatabase, dead_letters, handled, recorded_events};
 use sea_orm::{DatabaseConnection, TransactionTrait};
 use serde::{Deserialize, Serialize};
 

@@ -51,12 +51,19 @@ impl Ledger {
 
 /// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. One that comes even later becomes a dead letter.
 #[idempotent_handler(consumer = "balances", strategy = sequence(gap = "2m"))]
-async fn book(event: Event<MoneyMoved>, tx: Tx<'_>, ledger: HandlerState<Ledger>) -> Result<(), HandlerError> {
+async fn book(
+    event: Event<MoneyMoved>,
+    tx: Tx<'_>,
+    ledger: HandlerState<Ledger>,
+) -> Result<(), HandlerError> {
     if !ledger.open.load(Ordering::SeqCst) {
         return Err(HandlerError::retry("the ledger is closed"));
     }
     balance::Entity::update_many()
-        .col_expr(balance::Column::Cents, Expr::col(balance::Column::Cents).add(event.cents))
+        .col_expr(
+            balance::Column::Cents,
+            Expr::col(balance::Column::Cents).add(event.cents),
+        )
         .filter(balance::Column::Account.eq(event.account))
         .exec(&tx)
         .await?;
@@ -73,7 +80,10 @@ fn moved(sequence: u64, cents: i64) -> Result<Message, EventError> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = TestDatabase::create().await?;
     let db = database.connect().await?;
-    db.get_schema_builder().register(balance::Entity).apply(&db).await?;
+    db.get_schema_builder()
+        .register(balance::Entity)
+        .apply(&db)
+        .await?;
     let empty = balance::ActiveModel {
         account: Set(7),
         cents: Set(0),

@@ -60,7 +60,10 @@ async fn bill(event: Event<OrderReported>, metadata: Metadata, tx: Tx<'_>) -> Re
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
-    db.get_schema_builder().register(invoice::Entity).apply(&db).await?;
+    db.get_schema_builder()
+        .register(invoice::Entity)
+        .apply(&db)
+        .await?;
     let broker = MemoryBroker::new();
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let inbox = Inbox::new(db.clone(), broker.subscriber());

@@ -69,7 +69,10 @@ async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerErr
     };
     reservation.insert(&tx).await?;
     stock::Entity::update_many()
-        .col_expr(stock::Column::Units, Expr::col(stock::Column::Units).sub(event.units))
+        .col_expr(
+            stock::Column::Units,
+            Expr::col(stock::Column::Units).sub(event.units),
+        )
         .exec(&tx)
         .await?;
     Ok(())

@@ -60,7 +60,11 @@ struct Runs {
 
 /// The events stand in the order of their aggregates. `Vec<Metadata>`, if asked for, stands in the same order.
 #[idempotent_handler(consumer = "statistics", batch = 100)]
-async fn count(events: Vec<Event<ProductSold>>, tx: Tx<'_>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
+async fn count(
+    events: Vec<Event<ProductSold>>,
+    tx: Tx<'_>,
+    runs: HandlerState<Runs>,
+) -> Result<(), HandlerError> {
     runs.count.fetch_add(1, Ordering::SeqCst);
     if events.iter().any(|event| event.units < 0) {
         return Err(HandlerError::fatal("less than nothing was sold"));

@@ -45,7 +45,11 @@ struct PriceList {
 }
 
 #[idempotent_handler(consumer = "billing", attempts = 3, backoff = "10ms..20ms")]
-async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: HandlerState<PriceList>) -> Result<(), HandlerError> {
+async fn bill(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    prices: HandlerState<PriceList>,
+) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
         // Trying again may help. `?` makes such errors too.
         return Err(HandlerError::retry("caviar has no price"));
@@ -66,7 +70,10 @@ async fn bill(event: Event<OrderPlaced>, tx: Tx<'_>, prices: HandlerState<PriceL
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
-    db.get_schema_builder().register(invoice::Entity).apply(&db).await?;
+    db.get_schema_builder()
+        .register(invoice::Entity)
+        .apply(&db)
+        .await?;
 
     let tx = db.begin().await?;
     let orders = [(1, "caviar"), (1, "chai"), (1, "unicorn")];

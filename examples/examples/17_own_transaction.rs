@@ -78,7 +78,10 @@ async fn withdraw(
 async fn main() -> Result<(), Failure> {
     let database = TestDatabase::create().await?;
     let pool = database.connect().await?;
-    pool.get_schema_builder().register(account::Entity).apply(&pool).await?;
+    pool.get_schema_builder()
+        .register(account::Entity)
+        .apply(&pool)
+        .await?;
     let account = account::ActiveModel {
         id: Set(7),
         cents: Set(100),

@@ -1,6 +1,6 @@
 //! `cargo xtask chaos`: starts a database and a broker, builds the program `chaos` in release mode, and lets it torment relays or consumers.
 //!
-//! Takes minutes, so it is no test. What is done and how it is checked is the business of the program in `stress`.
+//! It takes minutes, so it is no test. The program in `stress` decides on the faults and checks the result.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Who is tormented.
+    /// The processes to torment.
     #[arg(value_enum, default_value_t = What::Relay)]
     what: What,
     /// The database that holds the outbox or the inbox.

@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: starts a database and a broker, then the demo program, and forwards its exit status.
 //!
-//! With `--json` nothing but the demo's own final object reaches the standard output. What is shown, and how it is
-//! checked, is the business of the program `northwind` in `examples`.
+//! With `--json` nothing but the demo's own final object reaches the standard output. The program `northwind` in `examples` decides what is shown and
+//! checks it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(program::forward(status))
 }
 
-/// Copies the logs to where they outlive the run, in place of those of an earlier one; `false` if the run did not come to write any.
+/// Copies the logs to a place where they outlive the run, over those of an earlier one; `false` if the run wrote none.
 fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
     let Ok(files) = fs::read_dir(logs) else {
         return Ok(false);
@@ -144,7 +144,7 @@ fn prefixed(scheme: &str, path: &Path) -> OsString {
     url
 }
 
-/// What is passed on unchanged, except that a path means what it means to the caller.
+/// The arguments that are passed on. Paths are made absolute, because they are relative to the caller's folder.
 fn input(options: &Options) -> Result<Vec<OsString>> {
     let mut arguments: Vec<OsString> = Vec::new();
     match (&options.orders, &options.lines) {
@@ -170,7 +170,7 @@ fn input(options: &Options) -> Result<Vec<OsString>> {
 
 fn existing(path: &Path) -> Result<PathBuf> {
     let path = absolute(path)?;
-    // Found out now rather than after a build and two servers.
+    // Checked now rather than after a build and the start of two servers.
     fs::File::open(&path)
         .context(|| format!("cannot read {}; give the path of a CSV file", path.display()))?;
     Ok(path)

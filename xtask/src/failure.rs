@@ -1,7 +1,7 @@
-//! The one error of these tasks: a sentence for the person at the terminal.
+//! The only error of these tasks: a sentence for the person at the terminal.
 //!
-//! Nobody matches on these errors, so there is no enum. What counts is that each message names the next step, and that
-//! its cause is kept as a value and printed once, by `Failure::report`.
+//! Nobody matches on these errors, so there is no enum. Each message names the next step, and its cause is kept as a value and printed
+//! once, by `Failure::report`.
 
 use std::error::Error;
 use std::fmt;

@@ -1,7 +1,7 @@
-//! Which crate may depend on which: the layers of the architecture, as a check.
+//! The allowed dependencies between crates: the layers of the architecture, as a check.
 //!
-//! Normal and build dependencies count; what only the tests of a crate use cannot reach its users. A crate that is not
-//! listed is an error too, so that a new one gets its place on purpose.
+//! Normal and build dependencies count; those of a crate's tests cannot reach its users. A crate that is not listed is an error too, so that a new one
+//! gets its place on purpose.
 
 use crate::workspace::Package;
 

@@ -13,7 +13,7 @@ use crate::process::{Manners, Process, tied};
 use crate::workspace::{Package, Workspace, cargo};
 use crate::{graph, tidy};
 
-/// Building cargo-deny takes minutes, so it happens only where this is set to 1.
+/// Building cargo-deny takes minutes, so it happens only if this is set to 1.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(report.summarise())
 }
 
-/// Its features only switch those of the other libraries on; without any and with all of them it is checked all the same.
+/// The features of this library only enable those of the others. It is checked with all features and without any.
 const FACADE: &str = "outbox";
 
 /// The calls of clippy that check each feature of each library alone: code that needs a feature must say so.
@@ -71,7 +71,7 @@ fn combinations(packages: &[Package]) -> Vec<(String, Vec<String>)> {
         for feature in std::iter::once(None).chain(single.map(Some)) {
             let mut arguments = vec!["clippy", "--package", name, "--no-default-features"];
             arguments.extend(feature.into_iter().flat_map(|feature| ["--features", feature]));
-            // Its dependencies have their own turn.
+            // Each dependency has its own turn.
             arguments.extend(["--no-deps", "--", "-D", "warnings"]);
             let title = feature.map_or_else(
                 || format!("{name} without features"),

@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Context, Failure, Result};
 
-/// How often a running child is looked at. Waiting in the kernel would hold the registry for as long as it runs.
+/// The interval of the checks whether a child still runs. Waiting in the kernel would lock the registry for as long as it runs.
 const POLL: Duration = Duration::from_millis(20);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
@@ -194,7 +194,7 @@ impl Running {
         }
     }
 
-    /// A child that is already gone is what we wanted, so a failure here is none.
+    /// The child may be gone already, which is the goal, so an error is ignored.
     fn send(&self, signal: Signal) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
             return;

@@ -45,7 +45,7 @@ pub(crate) fn build(workspace: &Workspace, package: &str, name: &str, arguments:
         .ok_or_else(|| Failure::new(format!("cargo build made no program called {name}")))
 }
 
-/// Cargo says where the program is; with a target or profile of one's own it is not where one would guess.
+/// The path of the program, from cargo's messages. With another target or profile it is not the usual one.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
@@ -58,7 +58,7 @@ fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// The same status for whoever called this task; a signal counts as shells count it.
+/// The same status for the caller of this task; a signal counts as shells count it.
 pub(crate) fn forward(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test of the workspace, against private instances of what the tests need.
 //!
-//! The closing line, `N passed, N failed, N skipped`, counts what really happened: a run that did not compile counts as
-//! a failure, and a test that was passed over counts as skipped even though its harness calls it passed or ignored.
+//! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a failure, and a test that skipped itself as skipped, even
+//! though its harness calls it passed or ignored.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,7 @@ use crate::process::{Manners, Process, tied};
 use crate::services::{Availability, FOR_TESTS, Services};
 use crate::workspace::{Workspace, cargo};
 
-/// Tests append one line per back end they had to do without: `name: reason`.
+/// Tests append one line, `name: reason`, for each skip.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         .collect();
     report_missing(&missing);
     if is_ci() && !missing.is_empty() {
-        // A skip that nobody looks at would look like a promise that was checked.
+        // Nobody looks at a skip there, and a promise would seem checked.
         return Err(Failure::new(
             "with CI=true every back end must be available; see the reasons above",
         ));
@@ -132,7 +132,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     })
 }
 
-/// What the harnesses counted.
+/// The counts of the harnesses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Totals {
     passed: usize,

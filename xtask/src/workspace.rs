@@ -1,7 +1,6 @@
-//! What `cargo metadata` says about this workspace: its folders, crates, features and dependencies.
+//! The folders, crates, features and dependencies of this workspace, from `cargo metadata`.
 //!
-//! Read with `--no-deps`, so it needs no network and no lock file. Nothing here judges; the rules are in `graph` and
-//! `tidy`.
+//! It is read with `--no-deps`, so it needs no network and no lock file. The rules are in `graph` and `tidy`.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +14,7 @@ use crate::failure::{Context, Failure, Result};
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Where cargo builds, which need not be `target` below the root.
+    /// The folder that cargo builds in, which need not be `target` below the root.
     pub(crate) target_directory: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
@@ -24,7 +23,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) features: Vec<String>,
-    /// Normal and build dependencies. What only the tests need ships to nobody, so it is left out.
+    /// Normal and build dependencies. Those of the tests ship to nobody, so they are left out.
     pub(crate) dependencies: Vec<String>,
     pub(crate) is_library: bool,
 }
@@ -63,7 +62,7 @@ impl Workspace {
         })
     }
 
-    /// Where tools of these tasks are kept between runs.
+    /// The folder in which these tasks keep their tools between runs.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target_directory.join("xtask").join("tools")
     }

@@ -1,7 +1,7 @@
-//! Runs the demo's binary as a person does, and checks the ledger it prints.
+//! Runs the demo's program as a person does, and checks the ledger that it prints.
 //!
-//! Method: small generated order books, with the broker in memory always, and over each database and NATS server whose address is
-//! in the environment. The binary's own unit tests check that the ledger notices mistakes; here it must find none.
+//! Method: the orders are few and generated. The broker in memory is always tested, each database and NATS server if its address is
+//! in the environment. The program's own unit tests check that the ledger notices mistakes; here it must find none.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const ORDERS: u64 = 30;
 
-/// Of the generated orders so many have left the house.
+/// The number of generated orders that have been shipped.
 const SHIPPED: u64 = 28;
 
 /// A run in a folder of its own.
@@ -57,7 +57,7 @@ impl Demo {
         self.command.output().unwrap()
     }
 
-    /// Runs it and returns the ledger, which must balance.
+    /// Runs the demo and returns the ledger, which must balance.
     #[track_caller]
     fn ledger(&mut self) -> Value {
         let output = self.run();
@@ -96,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What every run over [`ORDERS`] must report, whatever the servers did.
+/// The report of every run over [`ORDERS`], whatever the servers did.
 #[track_caller]
 fn check(mut ledger: Value) {
     let copies = ledger
@@ -209,8 +209,8 @@ fn balances_on_mariadb_and_nats() {
     check_with_nats("OUTBOX_TEST_NATS_URL", "mariadb", Some(&url));
 }
 
-/// Kills a relay, a consumer in front of a database and one in front of a file while they work. The orchestrator starts them again,
-/// and nothing may come of it.
+/// Kills a relay, a consumer that writes to a database and one that writes to a file while they work. The orchestrator starts them again,
+/// and the ledger must not change.
 #[cfg(unix)]
 #[test]
 fn balances_although_programs_are_killed() {
@@ -276,7 +276,8 @@ const LINE_HEADER: &str = "orderID,productID,unitPrice,quantity,discount";
 const ORDER: &str = "1,ALFKI,5,1996-07-04 00:00:00.000,NULL";
 const LINE: &str = "1,11,14.00,12,0.05";
 
-/// One malformed input: the two files, and what the message must say.
+/// One malformed input: the two files, and the parts of the message that it must lead to.
+#[derive(Clone)]
 struct Malformed {
     orders: Vec<u8>,
     lines: Vec<u8>,
@@ -307,7 +308,13 @@ fn bad_line(row: &str, says: &'static [&'static str]) -> Malformed {
 
 #[test]
 fn malformed_input_stops_with_file_line_and_reason() {
-    let cases = [
+    for case in [malformed_orders(), malformed_lines(), malformed_files()].concat() {
+        check_malformed(&case);
+    }
+}
+
+fn malformed_orders() -> Vec<Malformed> {
+    vec![
         bad_order(
             "2,ALFKI,5,1996-07-04",
             &["orders.csv:3: ", "has 4 columns, but the header has 5"],
@@ -348,6 +355,11 @@ fn malformed_input_stops_with_file_line_and_reason() {
             "3,ALFKI,5,1996-07-04,NULL",
             &["lines.csv:3: ", "order 2 is not in"],
         ),
+    ]
+}
+
+fn malformed_lines() -> Vec<Malformed> {
+    vec![
         bad_line("9,11,1.00,1,0", &["lines.csv:3: ", "order 9 is not in"]),
         bad_line("1,11,1.00,1", &["lines.csv:3: ", "has 4 columns"]),
         bad_line("1,x,1.00,1,0", &["lines.csv:3: ", "productID `x`"]),
@@ -363,6 +375,11 @@ fn malformed_input_stops_with_file_line_and_reason() {
         ),
         bad_line("1,11,1.00,1,-0.1", &["lines.csv:3: ", "discount `-0.1`"]),
         bad_line("1,11,1.00,1,NULL", &["lines.csv:3: ", "discount `NULL`"]),
+    ]
+}
+
+fn malformed_files() -> Vec<Malformed> {
+    vec![
         Malformed {
             orders: file(&["orderID,customerID,orderDate", "1,ALFKI,1996-07-04"]),
             lines: file(&[LINE_HEADER, LINE]),
@@ -395,10 +412,7 @@ fn malformed_input_stops_with_file_line_and_reason() {
             lines: file(&[LINE_HEADER]),
             says: &["orders.csv:1: ", "column orderID is missing"],
         },
-    ];
-    for case in cases {
-        check_malformed(&case);
-    }
+    ]
 }
 
 #[track_caller]

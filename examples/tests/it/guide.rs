@@ -1,7 +1,7 @@
 //! The guide: its Rust code is code of the examples, and its links lead somewhere.
 //!
 //! A ```` ```rust ```` block of `docs/guide/*.md` stands below a line `<!-- examples/examples/NAME.rs -->` and occurs in that file, line by line. A
-//! line `// …` in the block stands for any number of lines. Indentation that all lines between two of them share does not count.
+//! line `// …` in the block stands for any number of lines. Indentation that all lines between two such lines share does not count.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const SKIP: &str = "// …";
 /// Languages of blocks that are not compared with anything.
 const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
 
-/// Pages beside those of the guide whose links are checked.
+/// Pages outside of the guide whose links are checked too.
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
 
 fn root() -> PathBuf {
@@ -82,14 +82,14 @@ fn links_of_the_guide_lead_somewhere() {
 struct Block<'a> {
     /// The number of the line that opens it.
     line: usize,
-    /// What stands behind the opening fence.
+    /// The text after the opening fence.
     info: &'a str,
     /// The last line before it that is not blank.
     before: &'a str,
     lines: Vec<&'a str>,
 }
 
-/// The fenced blocks of a page. If one has no end: the number of the line that opens it.
+/// The fenced blocks of a page. The error is the number of the line that opens a block without an end.
 fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -119,7 +119,7 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     open.map_or(Ok(blocks), |block| Err(block.line))
 }
 
-/// What is wrong with a block, and on which line.
+/// The problem of a block, and its line.
 fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Option<(usize, String)> {
     let language = block.info.split([',', ' ']).next().unwrap_or_default();
     if FREE.contains(&language) {
@@ -164,7 +164,7 @@ fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Op
     ))
 }
 
-/// Checks that the lines occur in the example. If not: the index of the first one that does not.
+/// Checks that the lines occur in the example. The error is the index of the first line that does not.
 fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     let example: Vec<&str> = example.lines().collect();
     let mut rest = example.as_slice();
@@ -184,7 +184,7 @@ fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     Ok(())
 }
 
-/// What stands between the lines `// …`, without blank lines around it, each with the index of its first line.
+/// The parts between the lines `// …`, without blank lines around them, each with the index of its first line.
 fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -200,7 +200,7 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// Where the lines of a part stand one after the other; a part has at least one line.
+/// The place at which the lines of a part stand one after the other. A part has at least one line.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -261,7 +261,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// What is wrong with a link of a page.
+/// The problem of a link of a page.
 fn link_problem(
     page: &str,
     target: &str,
@@ -310,7 +310,7 @@ fn beside(page: &str, path: &str) -> String {
     folders.join("/")
 }
 
-/// The anchors that GitHub makes of the headings.
+/// The anchors that GitHub makes from the headings.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for (_, line) in prose(text) {

@@ -1,7 +1,7 @@
-//! A consumer whose acknowledgements the server refuses, more often than a message has attempts: nothing becomes a dead letter, and what an operator
-//! retries afterwards takes effect once.
+//! A consumer whose acknowledgements the server refuses more often than a message has attempts: nothing becomes a dead letter, and a message that an
+//! operator retries afterwards takes effect once.
 //!
-//! The server is the test's own, on both versions, with a user that may not publish on `$JS.ACK.>`; so progress and refusals are lost as well. The
+//! The server is the test's own, in both versions, with a user that may not publish on `$JS.ACK.>`; so progress reports and refusals are lost as well. The
 //! consumers run as that user first, and then as one that may.
 
 use std::net::TcpListener;
@@ -29,7 +29,7 @@ const STREAM: &str = "EVENTS";
 const SOON: Duration = Duration::from_secs(60);
 const ACK_WAIT: Duration = Duration::from_millis(1500);
 const ATTEMPTS: u32 = 4;
-/// Parcels that take effect at once, and one whose handler fails until somebody mends it.
+/// Parcels that take effect at once. The handler of [`BROKEN`] fails until it is mended.
 const PARCELS: [u64; 3] = [1, 2, 3];
 const BROKEN: u64 = 4;
 
@@ -44,7 +44,7 @@ fn number(event: &Sent) -> String {
     event.parcel.to_string()
 }
 
-/// What handlers write to, and whether the broken parcel still is.
+/// The tables that handlers write to, and whether the broken parcel is mended.
 #[derive(Debug, Clone)]
 struct Depot {
     db: DatabaseConnection,
@@ -54,7 +54,7 @@ struct Depot {
 }
 
 impl Depot {
-    /// One row per effect, without a key: a second one shows.
+    /// Writes one row per effect, without a key, so that a second one shows.
     async fn note<C>(&self, db: &C, consumer: &str, event: &Sent) -> Result<(), HandlerError>
     where
         C: sea_orm::ConnectionTrait,
@@ -68,7 +68,7 @@ impl Depot {
         Ok(())
     }
 
-    /// How often each parcel took effect, the broken one last.
+    /// The number of effects of each parcel, the broken one last.
     async fn effects(&self, consumer: &str) -> Vec<i64> {
         let mut counts = Vec::new();
         for parcel in PARCELS.into_iter().chain([BROKEN]) {
@@ -110,7 +110,7 @@ async fn by_nature_outside(event: Event<Sent>, depot: HandlerState<Depot>) -> Re
     depot.note(&depot.db, "by_nature_outside", &event).await
 }
 
-/// The bucket is the record; the database plays the system outside.
+/// The bucket holds the record; the database plays the external system.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 async fn by_external(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_external", &event).await
@@ -267,7 +267,7 @@ async fn publish(client: &Client) {
     }
 }
 
-/// Runs until the server has delivered each message more often than so many times to each consumer, and shuts down.
+/// Runs until the server has delivered each message more than `times` times to each consumer, and shuts down.
 async fn run_until_delivered(
     inbox: Inbox<JetStreamSubscriber>,
     client: &Client,
@@ -284,7 +284,7 @@ async fn run_until_delivered(
     let delivered = async {
         for consumer in CONSUMERS {
             loop {
-                // The sequence of deliveries counts repeated ones.
+                // The consumer sequence counts repeated deliveries too.
                 if let Ok(info) = stream.consumer_info(consumer).await
                     && info.delivered.consumer_sequence > messages * u64::from(times)
                 {
@@ -321,7 +321,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let mute = server.connect("mute").await;
     let refused = inbox(&depot, &names, mute, config.clone()).await;
     run_until_delivered(refused, &free, attempts + 2, limit).await;
-    // What is broken is dead-lettered at once, by each consumer. Nothing else is.
+    // Each consumer dead-letters the broken parcel at once, and nothing else.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
         dead_letters.iter().all(|letter| letter.error == "no address"),
@@ -367,12 +367,12 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     );
 }
 
-/// The version that the tests are written against.
+/// The current nats-server.
 fn current() -> Option<PathBuf> {
     backend_url("OUTBOX_TEST_NATS_CLUSTER_BIN").map(PathBuf::from)
 }
 
-/// The oldest version that is supported.
+/// The oldest nats-server that is supported.
 fn old() -> Option<PathBuf> {
     backend_url("OUTBOX_TEST_NATS_OLD_BIN").map(PathBuf::from)
 }

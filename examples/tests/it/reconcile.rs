@@ -1,7 +1,7 @@
-//! A JetStream stream that loses what it has confirmed, and gets it back from each database.
+//! A JetStream stream that loses confirmed messages, and gets them back from each database.
 //!
 //! It loses its beginning at once, and single messages here and there, as after a disk error. The server remembers the ids of
-//! what it has lost until its duplicate window is over, so what comes back may take more than one attempt.
+//! lost messages until its duplicate window is over, so a message may come back only at a later attempt.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use time::OffsetDateTime;
 
 const TANKS: u32 = 30;
 const LEVELS: u32 = 10;
-/// The stream loses everything before this.
+/// The stream loses all messages before this one.
 const FIRST_LEFT: u64 = 101;
-/// Of the rest it loses one in so many.
+/// Of the rest it loses one in this many.
 const ONE_IN: u64 = 7;
 const WINDOW: Duration = Duration::from_millis(500);
 

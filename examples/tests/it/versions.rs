@@ -1,5 +1,5 @@
-//! Two versions of a consumer, one of which knows an event type that the other one does not: deployed beside each other, rolled back, deployed again;
-//! and two programs with different handlers under one name. Whatever each of them is given, what was published is handled, once.
+//! Two versions of a consumer, of which only one knows some event type: deployed beside each other, rolled back, deployed again;
+//! and two programs with different handlers under one name. Whichever process is given a message, each published message is handled once.
 //!
 //! Method: each strategy, order and batch has a stream of its own on a real server, and the programs of one case share a database in memory. Each order
 //! gets a `placed`, a `cancelled` and a `reopened`, in this order; the old version handles `placed` and `reopened`.
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 /// Orders of each step of a case.
 const ORDERS: u32 = 4;
 
-/// Bound on what must happen.
+/// A bound on everything that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
 macro_rules! events {
@@ -65,7 +65,7 @@ events! {
     Reopened: "reopened",
 }
 
-/// What took effect, by order number, in its order.
+/// The events that took effect, by order number, in their order.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
 
@@ -90,7 +90,7 @@ impl Journal {
     }
 }
 
-/// What a handler is given besides the event, and what it does with it.
+/// The state of a handler, and its effect.
 macro_rules! handler {
     (in_transaction, $handler:ident, $event:ident, $what:literal, [$($option:tt)*]) => {
         #[idempotent_handler(consumer = "shop", $($option)*)]
@@ -190,7 +190,7 @@ struct Place {
     ack_wait: Duration,
 }
 
-/// Says when a subscription is there.
+/// Signals that a subscription exists.
 struct Announced {
     subscriber: JetStreamSubscriber,
     subscribed: Arc<Notify>,
@@ -252,7 +252,7 @@ impl Place {
         }
     }
 
-    /// Starts a program, and waits until it has subscribed.
+    /// Starts a program and waits until it has subscribed.
     async fn start(&self, router: &Router) -> Program {
         let config = InboxConfig::default()
             .backoff(Backoff {
@@ -287,7 +287,7 @@ impl Place {
         stream.consumer_info("shop").await.ok()
     }
 
-    /// How often the consumer was given something.
+    /// The number of deliveries to the consumer.
     async fn deliveries(&self) -> u64 {
         self.info().await.unwrap().delivered.consumer_sequence
     }
@@ -315,7 +315,7 @@ impl Place {
             .await;
     }
 
-    /// All that was published took effect, once, and the broker waits for nothing.
+    /// Checks that each published event took effect once, and that the broker waits for no acknowledgement.
     async fn check(&self, programs: &Programs, numbers: &[u32]) {
         let case = programs.case;
         self.until_handled(case, numbers, 3).await;
@@ -351,7 +351,7 @@ impl Place {
 async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
     let mut place = Place::new(client).await;
     if programs.case == "sequence" {
-        // A gap is waited for twice as long, but what is asked for is none.
+        // The wait for a gap is twice as long, but an event that is asked for is no gap.
         place.ack_wait = Duration::from_secs(1);
     }
     let old = place.start(&programs.old).await;
@@ -362,7 +362,7 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     assert_eq!(new.stop().await.skipped, 0);
     let while_rolled_back = place.publish(2).await;
     if programs.waits() {
-        // Each is sent back for 400 ms at most, and for 200 ms at least in the end: longer than a gap is waited for.
+        // Each message is sent back for 400 ms at most, and for 200 ms at least in the end, which is longer than the wait for a gap.
         let before = place.deliveries().await;
         let sent_back = async {
             while place.deliveries().await < before + 60 {
@@ -371,11 +371,11 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
         };
         tokio::time::timeout(SOON, sent_back).await.unwrap();
     } else {
-        // Nothing waits for what it does not know.
+        // A version does not wait for events that it does not know.
         place.until_handled(programs.case, &while_rolled_back, 2).await;
     }
     assert_eq!(old.stop().await.skipped, 0);
-    // Rolled back is also: a process that starts with the old program.
+    // A process that starts with the old program is a roll-back too.
     let old = place.start(&programs.old).await;
     numbers.extend(while_rolled_back);
     numbers.extend(place.publish(3).await);
@@ -425,7 +425,7 @@ async fn nothing_is_lost_between_programs(nats: &'static str) {
     join_all(cases.iter().map(|programs| shared(&client, programs))).await;
 }
 
-/// What is not wanted any more goes if the configuration says so, and is counted.
+/// Events that nobody wants any more are skipped if the configuration says so, and are counted.
 async fn what_nobody_will_handle_can_be_skipped_or_kept(nats: &'static str) {
     let Some(client) = connected(nats).await else {
         return;

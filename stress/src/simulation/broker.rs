@@ -1,7 +1,7 @@
 //! The broker as a relay of the simulation reaches it.
 //!
-//! Invariant: a message that was handed over travels by itself: whether somebody still waits for it or not, it arrives, is lost, or arrives much
-//! later, as its fault says. Absent here: storing; see [`MemoryBroker`](outbox_core::testing::MemoryBroker).
+//! Invariant: a message that was handed over travels on its own. Whether or not somebody still waits for it, it arrives, is lost, or arrives much
+//! later, as its fault says. [`MemoryBroker`](outbox_core::testing::MemoryBroker) stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub(super) struct SimPublisher {
     pub(super) life: Life,
 }
 
-/// What becomes of a publish.
+/// What becomes of a published message.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
-    /// Still in the client's buffer while it travels: gone with its process or its connection.
+    /// While it travels it is in the client's buffer: it is lost with its process or its connection.
     buffered: bool,
 }
 
@@ -35,7 +35,7 @@ struct CallFault {
 enum Way {
     Straight,
     AckLost,
-    /// Nothing is heard of it in time, and it arrives so much later.
+    /// No answer comes in time, and the message arrives this much later.
     Ghost(Duration),
     Vanishes,
     Refused(FailureClass),
@@ -77,7 +77,7 @@ impl CallFault {
     }
 }
 
-/// A refusal that is not the message's fault.
+/// A random refusal that is not the message's fault.
 pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     [
         FailureClass::Transient,
@@ -86,7 +86,7 @@ pub(super) fn refusal(rng: &mut fastrand::Rng) -> FailureClass {
     ][rng.usize(0..3)]
 }
 
-/// A publish that somebody waits for.
+/// A publish whose caller waits for the answer.
 struct Flight<'a> {
     publisher: &'a SimPublisher,
     no: MessageNo,
@@ -174,7 +174,7 @@ impl Publisher for SimPublisher {
                     } else {
                         world.arrive(&message, no, fault.way)
                     };
-                    // Whoever waited may be gone.
+                    // The caller may be gone.
                     let _ = answer.send(result);
                 };
                 let _guard = spawn_unless_dropped(travel, !fault.buffered);

@@ -1,7 +1,7 @@
-//! The judge of a simulated world: it watches every commit, grant, send, arrival and verdict, and knows nothing of the relay's insides.
+//! The judge of a simulated world: it watches every commit, lease, send, arrival and verdict, and knows nothing of the relay's internals.
 //!
-//! Invariant: it keeps its own account of leases and messages and compares; the first violation is
-//! kept. What must hold is listed at [`Invariant`]. Absent here: causing anything.
+//! Invariant: the judge keeps its own account of leases and messages, compares it with the events, and causes none. It keeps the first
+//! violation. [`Invariant`] lists the properties that it checks.
 
 mod accounts;
 mod leases;
@@ -37,9 +37,9 @@ pub(super) struct Checker {
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
     leases: Vec<Option<Granted>>,
-    /// Who was granted each partition last.
+    /// The last owner of each partition.
     acquired_by: Vec<Option<Life>>,
-    /// What is on the stream, by stream sequence.
+    /// The messages on the stream, by stream sequence.
     stream: BTreeMap<u64, MessageNo>,
     /// The stream has lost something.
     pub(super) has_lost: bool,
@@ -72,7 +72,7 @@ impl Checker {
         }
     }
 
-    /// Only if `holds` does not.
+    /// Reports a violation unless `holds`.
     fn demand(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violate(invariant, what());
@@ -126,14 +126,14 @@ impl Checker {
         self.account_mut(no).free = true;
     }
 
-    /// A dead letter begins anew, with no attempts used.
+    /// A retried dead letter starts over, with no attempts used.
     pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
     }
 
-    /// Broker and store take everything from now on, but what the store cannot read.
+    /// From now on broker and store accept every message, except those that the store cannot read.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -160,7 +160,7 @@ impl Checker {
         self.lives[life as usize].resumed_at.is_some_and(|at| at >= time)
     }
 
-    /// Whatever it knew is gone.
+    /// The run is over, and its memory is gone.
     pub(super) fn ended(&mut self, life: Life, how: &'static str) {
         self.history.note(Event::Ended { life, how });
         let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
@@ -228,7 +228,7 @@ impl Checker {
         Some(no)
     }
 
-    /// A publish is over: with its answer, or because nobody waits any more.
+    /// A publish is over: with its answer, or because its caller is gone.
     pub(super) fn publish_done(
         &mut self,
         life: Life,
@@ -256,9 +256,9 @@ impl Checker {
 
     // Verdicts.
 
-    /// A settlement begins, and will be answered or not.
+    /// A settlement begins; `is_answered` says whether its answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // One that is sent again, and is not answered yet, shows nothing: the relay may let go of it.
+        // A settlement that is repeated and not answered yet proves nothing: the relay may stop waiting for it.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
@@ -352,7 +352,7 @@ impl Checker {
         }
     }
 
-    /// At the end: nothing was sent more often than the faults explain.
+    /// Checks at the end that no message was sent more often than the faults explain.
     pub(super) fn check_sends(&mut self) {
         let excess = self
             .messages

@@ -1,7 +1,6 @@
-//! What goes wrong with store and broker as a whole, or for single relays: outages, refusals, forgetting and losing.
+//! Faults of the whole store or broker, or of single relays: outages, refusals, forgotten ids and lost messages.
 //!
-//! Invariant: it ends with the calm, but for one relay that stays cut off; what single calls suffer is drawn where they are made. Absent here: relays and
-//! writers.
+//! Invariant: the faults end when the calm begins, except that one relay may stay cut off. Faults of single calls are drawn where the calls are made.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
     }
 }
 
-/// The first relay is cut off, for good.
+/// Cuts the first relay off for good.
 pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;
     let mut shared = world.shared();
@@ -78,7 +77,7 @@ pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     shared.checker.history.note(Event::CutOff { relay: 0 });
 }
 
-/// Another relay is cut off, for a while.
+/// Cuts another relay off for a while.
 async fn cut_off_until(world: &World, end: Instant) {
     let relay = {
         let mut shared = world.shared();
@@ -93,7 +92,7 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// The stream loses its end, as with the power; or a part of what it has is deleted, which leaves the ids.
+/// The stream loses its end, as in a power failure; or single messages are deleted, in which case the broker still knows their ids.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

@@ -1,7 +1,7 @@
-//! What happened in a simulated world, in its order.
+//! The events of a simulated world, in their order.
 //!
 //! Invariant: an entry names messages, relays and aggregates by small numbers, never by their random ids, so that the same seed gives the same
-//! history and the same digest. Absent here: judging it; see [`checker`](super::checker).
+//! history and the same digest. [`checker`](super::checker) judges it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub(super) enum Event {
         life: Life,
         call: &'static str,
     },
-    /// It will never be answered.
+    /// The call will never be answered.
     Unanswered {
         life: Life,
         call: &'static str,
@@ -110,7 +110,7 @@ pub(super) enum Event {
     CutOff {
         relay: u32,
     },
-    /// The stream has it no more.
+    /// The stream no longer holds the message.
     Lost {
         no: MessageNo,
     },
@@ -144,14 +144,14 @@ impl History {
         self.events.push((self.started.elapsed(), event));
     }
 
-    /// Equal for equal histories.
+    /// A digest that is equal for equal histories.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.events.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// The last lines, for people.
+    /// The last lines, as text.
     pub(super) fn tail(&self, lines: usize) -> Vec<String> {
         let from = self.events.len().saturating_sub(lines);
         let line = |(at, event): &(Duration, Event)| format!("{:>9.3} {event:?}", at.as_secs_f64());

@@ -1,6 +1,6 @@
-//! What is done now and then: publishing again what the stream lost, and deleting what is old.
+//! Periodic work: publishing again the messages that the stream lost, and deleting old rows.
 //!
-//! Invariant: whoever reconciles crashes and stands still as relays do, and is judged by what the stream had when it asked. Absent here: relays.
+//! Invariant: a reconciling task crashes and pauses as relays do, and is judged by the contents of the stream at the time of its request.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -25,7 +25,7 @@ use super::{Invariant, Wrong, plan, writers, wrong};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The stream as somebody reads it who looks for what is missing.
+/// The stream as a reconciling task reads it.
 #[derive(Debug)]
 struct SimLog {
     world: Arc<World>,
@@ -82,7 +82,7 @@ fn seams(world: &Arc<World>) -> (SimStore, SimPublisher, SimLog, Span) {
     )
 }
 
-/// Reconciles now and then, while everything goes wrong.
+/// Reconciles at random intervals while faults happen.
 pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     loop {
         writers::wait(&world, every).await;
@@ -103,7 +103,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Reconciles when nothing goes wrong any more. What was deleted from the stream is found, and is taken again once its ids are forgotten.
+/// Reconciles after the faults. It finds the messages that were deleted from the stream, and the broker takes them again once it has forgotten their ids.
 pub(super) async fn restore(world: &Arc<World>) {
     let lost = world.shared().checker.missing();
     let found = attempt(world, true).await;
@@ -143,7 +143,7 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// What a drain that begins now must bring out: what is due, has no poison or delay in its aggregate, and is in a partition that nobody owns.
+/// The messages that a drain that begins now must publish: those that are due, in aggregates without poison or delay, and in partitions that nobody owns.
 pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
@@ -177,7 +177,7 @@ pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
         .collect()
 }
 
-/// Deletes what is old enough, a few at a time, as the relay that owns partition 0 does.
+/// Deletes rows that are old enough, a few at a time, as the relay that owns partition 0 does.
 pub(super) fn purge(world: &World, shared: &mut Shared) {
     let Retention::KeepFor(older_than) = world.plan.retention else {
         return;
@@ -197,7 +197,7 @@ pub(super) fn purge(world: &World, shared: &mut Shared) {
     }
 }
 
-/// One statement of a purge, and what the judge has to say to it.
+/// One statement of a purge, with the judge's check.
 pub(super) fn purge_once(
     world: &World,
     shared: &mut Shared,

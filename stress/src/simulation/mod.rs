@@ -1,10 +1,11 @@
 //! A world in which everything goes wrong, repeatably: the relay's own code over store and broker in memory, on a paused clock.
 //!
-//! One seed decides everything: how many relays and writers there are, how they are configured, how long each call takes, what fails, who
-//! crashes or stands still at which await, who alone does not reach broker or store, what the stream loses, what operators do, who drains, purges and reconciles. Crashed calls may still
-//! arrive. When the faults end, all that was committed must come out, and [`Invariant`] says what must have held all along. Invariant of
-//! this module: nothing but the seed decides, so a failure can be repeated. [`Wrong`] plants mistakes, which must be found. Absent here:
-//! databases, brokers and real time.
+//! One seed decides everything: the number of relays and writers, their settings, the duration of each call, the faults, the await at which a relay
+//! crashes or pauses, the relays that are cut off from broker or store, the messages that the stream loses, the acts of operators, and the times of drains,
+//! purges and reconciling. Crashed calls may still arrive. When the faults end, all that was committed must come out; [`Invariant`] lists the properties
+//! that must have held all along. [`Wrong`] plants mistakes, which must be found.
+//!
+//! Invariant of this module: nothing but the seed decides, so a failure can be repeated.
 
 mod broker;
 mod checker;
@@ -23,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use wrong::Wrong;
 
-/// What must hold, whatever happens.
+/// The properties that must hold whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
     /// Every committed message is on the stream or visibly dead, and what is settled as published has been there. Only what was published long
@@ -41,8 +42,8 @@ pub enum Invariant {
     /// A message is sent again only for a reason, once for each, and is stored again only if the broker has forgotten it. Reconciling sends nothing that is
     /// on the stream.
     Duplicates,
-    /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first what has no poison beside it, then the rest. A drain leaves nothing that was due
-    /// and what is in flight. A shutdown ends in time.
+    /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first the messages of
+    /// aggregates without poison, then the rest. A drain leaves no message that was due, and none in flight. A shutdown ends in time.
     Progress,
     /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,
@@ -69,13 +70,13 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// What became of one seed.
+/// The result of one seed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// Equal for equal histories.
+    /// A digest that is equal for equal histories.
     pub digest: u64,
     /// Messages that were committed.
     pub messages: usize,
@@ -89,7 +90,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How to repeat it.
+    /// The command that repeats it.
     #[must_use]
     pub fn replay(&self) -> String {
         let wrong = match self.wrong {
@@ -124,10 +125,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Lines of history that a failure shows.
+/// The number of lines of history that a failure shows.
 pub const TAIL: usize = 40;
 
-/// Lives through the world of one seed, and keeps the last `lines` of its history. Blocks; must not be called from within a Tokio runtime.
+/// Runs the world of one seed, and keeps the last `lines` lines of its history. This blocks, and must not be called from within a Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     let _isolation = outbox_core::wake::isolate();

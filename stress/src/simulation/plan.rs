@@ -1,7 +1,7 @@
-//! What kind of world a seed makes: its size, its settings and how many faults it has.
+//! The kind of world that a seed makes: its size, its settings and the frequency of its faults.
 //!
-//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that what one
-//! fault hides another world shows.
+//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that a mistake that
+//! one fault hides shows in another world.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) struct Plan {
     pub(super) crashes: CrashPlan,
     /// Time between two changes of the faults; `None` if they never change.
     pub(super) faults_every: Option<Duration>,
-    /// From when on the first relay is cut off, and from what: to the end, also when everything else is well again.
+    /// When the first relay is cut off, and from which calls. It stays cut off to the end, also when everything else is well again.
     pub(super) cut_off: Option<(Duration, Cut)>,
     /// The broker may forget the ids it has seen.
     pub(super) forgets: bool,
@@ -83,18 +83,18 @@ pub(super) struct WriterPlan {
     pub(super) poison: f64,
 }
 
-/// What a single relay does not reach.
+/// The calls of a single relay that reach nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The broker says nothing.
+    /// The broker answers nothing.
     Broker,
-    /// The broker answers questions, and says nothing to messages.
+    /// The broker answers questions, but no publish.
     Messages,
-    /// The broker answers questions, and takes no message.
+    /// The broker answers questions, and refuses every message.
     Refusals(FailureClass),
     /// No call of the store is answered.
     Store,
-    /// One kind of call is not.
+    /// One kind of call of the store is not answered.
     Call(&'static str),
 }
 
@@ -111,7 +111,7 @@ impl Cut {
     }
 }
 
-/// Weights of how a relay's run goes on.
+/// Weights of the ways in which a relay's run goes on.
 #[derive(Debug, Clone)]
 pub(super) struct CrashPlan {
     pub(super) crash: f64,
@@ -123,68 +123,109 @@ pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duratio
     Duration::from_millis(rng.u64(range))
 }
 
-/// With this probability.
+/// True with this probability.
 pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
     probability > 0.0 && rng.f64() < probability
+}
+
+/// The faults and changes of a world. Each kind is absent from a part of the worlds, and all are absent from a fair one.
+struct Troubles {
+    crashes: CrashPlan,
+    /// Without its latency.
+    store: StorePlan,
+    /// Without its times.
+    broker: BrokerPlan,
+    writer: WriterPlan,
+    faults_every: Option<Duration>,
+    operator_every: Option<Duration>,
+    is_cut_off: bool,
+    forgets: bool,
+    loses: bool,
+    reconcile_every: Option<Duration>,
+    drains: f64,
+}
+
+impl Troubles {
+    // The order of the draws decides which world a seed means: add new ones at the end.
+    fn draw(rng: &mut Rng, is_fair: bool) -> Self {
+        let mut bad = |likely: f64, max: f64| {
+            let is_on = chance(rng, likely) && !is_fair;
+            if is_on { rng.f64() * max } else { 0.0 }
+        };
+        Self {
+            crashes: CrashPlan {
+                crash: bad(0.7, 1.0),
+                pause: bad(0.5, 1.0),
+                stop: bad(0.5, 0.7),
+            },
+            store: StorePlan {
+                latency_max: Duration::ZERO,
+                fails: bad(0.4, 0.08),
+                loses_answer: bad(0.4, 0.08),
+                is_slow: bad(0.3, 0.03),
+                never_answers: bad(0.3, 0.03),
+            },
+            broker: BrokerPlan {
+                latency_max: Duration::ZERO,
+                timeout: Duration::ZERO,
+                loses_ack: bad(0.4, 0.15),
+                is_late: bad(0.3, 0.1),
+                ghosts: bad(0.4, 0.15),
+                vanishes: bad(0.3, 0.1),
+                refuses: bad(0.3, 0.2),
+            },
+            writer: WriterPlan {
+                rolls_back: bad(0.5, 0.3),
+                delayed: bad(0.4, 0.3),
+                unsequenced: bad(0.3, 0.4),
+                poison: bad(0.5, 0.15),
+            },
+            faults_every: (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700)),
+            operator_every: (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300)),
+            is_cut_off: bad(0.4, 1.0) > 0.0,
+            forgets: bad(0.2, 1.0) > 0.0,
+            loses: bad(0.3, 1.0) > 0.0,
+            reconcile_every: (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500)),
+            drains: bad(0.2, 1.0),
+        }
+    }
+}
+
+fn draw_latency(rng: &mut Rng) -> Duration {
+    Duration::from_micros(1 << rng.u64(0..=13))
+}
+
+fn draw_policy(rng: &mut Rng) -> EventPolicy {
+    EventPolicy::default()
+        .attempts_max(rng.u32(1..=4))
+        .on_poison(if rng.bool() {
+            PoisonPolicy::HaltAggregate
+        } else {
+            PoisonPolicy::Continue
+        })
+        .backoff(Backoff {
+            min: ms(rng, 5..=50),
+            max: ms(rng, 50..=500),
+        })
 }
 
 impl Plan {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let is_fair = chance(rng, 0.05);
         let is_crowded = chance(rng, 0.01);
-        let mut bad = |likely: f64, max: f64| {
-            let is_on = chance(rng, likely) && !is_fair;
-            if is_on { rng.f64() * max } else { 0.0 }
-        };
-        let crashes = CrashPlan {
-            crash: bad(0.7, 1.0),
-            pause: bad(0.5, 1.0),
-            stop: bad(0.5, 0.7),
-        };
-        let store_faults = [bad(0.4, 0.08), bad(0.4, 0.08), bad(0.3, 0.03), bad(0.3, 0.03)];
-        let broker_faults = [
-            bad(0.4, 0.15),
-            bad(0.3, 0.1),
-            bad(0.4, 0.15),
-            bad(0.3, 0.1),
-            bad(0.3, 0.2),
-        ];
-        let writer = WriterPlan {
-            rolls_back: bad(0.5, 0.3),
-            delayed: bad(0.4, 0.3),
-            unsequenced: bad(0.3, 0.4),
-            poison: bad(0.5, 0.15),
-        };
-        let faults_every = (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700));
-        let operator_every = (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300));
-        let is_cut_off = bad(0.4, 1.0) > 0.0;
-        let forgets = bad(0.2, 1.0) > 0.0;
-        let loses = bad(0.3, 1.0) > 0.0;
-        let reconcile_every = (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500));
-        let drains = bad(0.2, 1.0);
+        let troubles = Troubles::draw(rng, is_fair);
         let retention = match rng.u8(0..5) {
             0 | 1 => Retention::Keep,
             2 => Retention::KeepFor(ms(rng, 100..=3000)),
-            // Nothing is left to publish again.
-            _ if loses => Retention::Keep,
+            // With deleted rows nothing could be published again.
+            _ if troubles.loses => Retention::Keep,
             _ => Retention::Delete,
         };
-        let latency = |rng: &mut Rng| Duration::from_micros(1 << rng.u64(0..=13));
-        let policy = EventPolicy::default()
-            .attempts_max(rng.u32(1..=4))
-            .on_poison(if rng.bool() {
-                PoisonPolicy::HaltAggregate
-            } else {
-                PoisonPolicy::Continue
-            })
-            .backoff(Backoff {
-                min: ms(rng, 5..=50),
-                max: ms(rng, 50..=500),
-            });
+        let policy = draw_policy(rng);
         let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
         let chaos = ms(rng, 1000..=3000);
-        // Somebody must be left to do its work.
-        let cut_off = (is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
+        // Another relay must be left to do its work.
+        let cut_off = (troubles.is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
         Self {
             relays,
             writers: rng.u32(1..=3),
@@ -202,30 +243,23 @@ impl Plan {
             retention,
             writers_are_remote: rng.bool(),
             store: StorePlan {
-                latency_max: latency(rng),
-                fails: store_faults[0],
-                loses_answer: store_faults[1],
-                is_slow: store_faults[2],
-                never_answers: store_faults[3],
+                latency_max: draw_latency(rng),
+                ..troubles.store
             },
             broker: BrokerPlan {
-                latency_max: latency(rng),
+                latency_max: draw_latency(rng),
                 timeout: ms(rng, 20..=800),
-                loses_ack: broker_faults[0],
-                is_late: broker_faults[1],
-                ghosts: broker_faults[2],
-                vanishes: broker_faults[3],
-                refuses: broker_faults[4],
+                ..troubles.broker
             },
-            writer,
-            crashes,
-            faults_every,
+            writer: troubles.writer,
+            crashes: troubles.crashes,
+            faults_every: troubles.faults_every,
             cut_off,
-            forgets,
-            loses,
-            reconcile_every,
-            drains,
-            operator_every,
+            forgets: troubles.forgets,
+            loses: troubles.loses,
+            reconcile_every: troubles.reconcile_every,
+            drains: troubles.drains,
+            operator_every: troubles.operator_every,
             skips_in_the_end: rng.bool(),
         }
     }

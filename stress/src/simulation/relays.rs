@@ -1,7 +1,6 @@
-//! Relays that crash, stand still, stop and start again.
+//! Relays that crash, pause, stop and start again.
 //!
-//! Invariant: a crash drops the run between two polls, and a pause leaves it unpolled, so over many seeds each await of the relay is a place where it
-//! happens. Absent here: anything that a relay does.
+//! Invariant: a crash drops the run between two polls, and a pause leaves it unpolled. So over many seeds both happen at each await of the relay.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,16 +17,16 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// What a shutdown may take beyond its own bound, as [`Relay::run`] says.
+/// The time that a shutdown may take beyond its own bound, as [`Relay::run`] says.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
-/// A drain of any world is over long before.
+/// A bound that a drain of any world stays far below.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So many polls in one moment are work; more are a loop that turns for nothing.
+/// More polls than this at one moment of the clock are a busy loop.
 const POLLS_PER_MOMENT: u32 = 5_000;
 
-/// What happens to a run next.
+/// The next fault of a run.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Crash,
@@ -59,7 +58,7 @@ impl<F> CrashingRun<F> {
         crashing
     }
 
-    /// Whether it is polled for ever while the clock stands still.
+    /// Whether the run is polled again and again while the clock stands still.
     fn spins(&mut self) -> bool {
         let now = Instant::now();
         if self.moment.0 != now {
@@ -89,7 +88,7 @@ impl<F> CrashingRun<F> {
 }
 
 impl<F: Future> Future for CrashingRun<F> {
-    /// `None` if it crashed.
+    /// Returns `None` if the run crashed.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -156,7 +155,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
-        // Nobody hands over to one that ends.
+        // A drain ends, and would leave nobody to hand the partitions over to.
         let is_needed = shared.is_calm && world.plan.cut_off.is_some();
         let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.crashes.stop);
@@ -207,7 +206,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
     end(world, life, outcome, drains);
 }
 
-/// A relay that brings out what is due and ends; the first trouble ends it as well.
+/// A relay that drains: it publishes the messages that are due and ends. Its first error ends it as well.
 async fn drain(
     world: &Arc<World>,
     life: Life,
@@ -233,7 +232,7 @@ async fn drain(
 
 fn check_shutdown(world: &World, life: Life, asked_at: Instant, timeout: Duration) {
     let mut shared = world.shared();
-    // Whoever stands still cannot stop.
+    // A paused relay cannot stop.
     let stood_still = shared.checker.stood_still_since(life, asked_at);
     if asked_at.elapsed() > timeout + SHUTDOWN_GRACE && !stood_still {
         let took = asked_at.elapsed();

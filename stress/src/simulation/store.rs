@@ -1,7 +1,7 @@
 //! The store as a relay of the simulation reaches it: through a network that delays, fails, loses answers and delivers late.
 //!
-//! Invariant: the work of a call is one step, done at the call's arrival, when the checker takes note of it; a call whose caller is gone may still
-//! arrive. Absent here: what the store does; see [`Backend`](super::wrong::Backend).
+//! Invariant: the work of a call is one step, done when the call arrives, and the checker takes note of it then. A call whose caller is gone may still
+//! arrive. [`Backend`](super::wrong::Backend) does the work.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ pub(super) struct SimStore {
     pub(super) life: Life,
 }
 
-/// What becomes of a call.
+/// The fault of a call: its delays and its end.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
-    /// Arrives even if nobody waits any more.
+    /// The call arrives even if its caller is gone.
     survives: bool,
 }
 
@@ -43,9 +43,9 @@ enum End {
     Answered,
     /// Nothing is done.
     Failed,
-    /// The work is done, and nobody hears of it.
+    /// The work is done, and its answer is lost.
     AnswerLost,
-    /// Done or not, nothing is ever heard of it.
+    /// No answer ever comes, whether or not the work is done.
     Silent {
         arrives: bool,
     },
@@ -84,6 +84,12 @@ impl CallFault {
             survives: rng.bool(),
         }
     }
+
+    /// Whether the relay gets the answer. An answer that comes after its time-out reaches nobody; the clock rounds each way up.
+    fn is_heard(self, world: &World) -> bool {
+        let round_trip = self.before + self.after + Duration::from_millis(4);
+        self.end == End::Answered && round_trip < world.plan.store_timeout
+    }
 }
 
 fn failed(context: &'static str) -> StoreError {
@@ -100,34 +106,33 @@ async fn travel_back(time: Duration) {
 }
 
 impl SimStore {
-    /// Makes a call; `work` is done when it arrives, if it does, and hears whether the caller will be told.
+    fn draw_fault(&self, name: &'static str) -> CallFault {
+        let (world, life) = (&self.world, self.life);
+        let mut shared = world.shared();
+        let mut fault = CallFault::draw(&mut shared, world);
+        if let Some(Cut::Store) = shared.cut_of(life) {
+            fault.end = End::Silent { arrives: false };
+        }
+        if shared.cut_of(life) == Some(Cut::Call(name)) {
+            fault.end = End::Silent {
+                arrives: shared.rng.bool(),
+            };
+        }
+        if name == "settle" {
+            shared.checker.settling(life, fault.is_heard(world));
+        }
+        fault
+    }
+
+    /// Makes a call. `work` runs when the call arrives, if it does; its last argument says whether the caller will get the answer.
     async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (world, life) = (self.world.clone(), self.life);
-        let bound = world.plan.store_timeout;
-        // What comes later than the relay waits for is done, and nobody hears of it. The clock rounds each way up.
-        let in_time = move |fault: CallFault| fault.before + fault.after + Duration::from_millis(4) < bound;
-        let fault = {
-            let mut shared = world.shared();
-            let mut fault = CallFault::draw(&mut shared, &world);
-            if let Some(Cut::Store) = shared.cut_of(life) {
-                fault.end = End::Silent { arrives: false };
-            }
-            if shared.cut_of(life) == Some(Cut::Call(name)) {
-                fault.end = End::Silent {
-                    arrives: shared.rng.bool(),
-                };
-            }
-            if name == "settle" {
-                shared
-                    .checker
-                    .settling(life, fault.end == End::Answered && in_time(fault));
-            }
-            fault
-        };
+        let fault = self.draw_fault(name);
+        let is_heard = fault.is_heard(&world);
         if fault.end == (End::Silent { arrives: false }) {
             let unanswered = Event::Unanswered { life, call: name };
             world.shared().checker.history.note(unanswered);
@@ -150,7 +155,7 @@ impl SimStore {
                     .note(Event::StoreFailed { life, call: name });
                 return Err(failed(name));
             }
-            let result = work(world, &mut shared, end == End::Answered && in_time(fault))?;
+            let result = work(world, &mut shared, is_heard)?;
             if end == End::Answered {
                 return Ok(result);
             }
@@ -166,12 +171,12 @@ impl SimStore {
             result
         } else {
             let (answer, answered) = oneshot::channel();
-            // The answer travels by itself: whoever stands still meanwhile finds it when going on.
+            // The answer travels on its own: a relay that is paused meanwhile finds it when it goes on.
             let travel = async move {
                 sleep(fault.before).await;
                 let result = arrive(&world);
                 travel_back(fault.after).await;
-                // Whoever waited may be gone.
+                // The caller may be gone.
                 let _ = answer.send(result);
             };
             let _guard = spawn_unless_dropped(travel, fault.survives);
@@ -317,13 +322,13 @@ impl OutboxStore for SimStore {
         .await
     }
 
-    /// Whether it is called depends on features: it disturbs nothing.
+    /// Features decide whether this is called, so it draws no chance and leaves no history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
     }
 }
 
-/// Operators of the simulation act in one step; only whoever reconciles reads through the network.
+/// Operators of the simulation act in one step. Only reconciling reads through the network.
 impl OutboxAdmin for SimStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         wrong::now(self.world.store.list(selection, limit))

@@ -1,7 +1,6 @@
-//! A world: everybody in it, its two phases (faults, then none), and the final check.
+//! A world: its inhabitants, its two phases (with faults, then without), and the final check.
 //!
-//! Invariant: one thread, one clock that is paused whenever nothing happens, one generator of chance. Absent here: the details of each of its
-//! inhabitants.
+//! Invariant: there is one thread, one clock, which is paused whenever nothing happens, and one generator of chance.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,13 +22,13 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Wrong, faults, maintenance, relays, writers, wrong};
 
-/// How long everything may take to come out, once the faults are over. Leases, pauses, back-offs and delays of a plan add up to less than half.
+/// The time within which everything must come out, once the faults are over. Leases, pauses, back-offs and delays of a plan add up to less than half.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
-/// How often it is looked whether it has.
+/// The interval of the checks whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// After this, no ghost is on its way.
+/// After this time, no late message is on its way.
 const GHOSTS_ARRIVED: Duration = Duration::from_secs(5);
-/// The stream is read back and balanced in one world of so many, because decoding costs more than all the rest.
+/// The stream is read back and balanced in one of this many worlds, because decoding costs more than all the rest.
 const BALANCED_EVERY: u64 = 8;
 
 #[derive(Debug)]
@@ -39,7 +38,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) wrong: Wrong,
     pub(super) calm_at: Instant,
-    /// Relays stop for good.
+    /// Cancelled when relays are to stop for good.
     pub(super) end: CancellationToken,
     shared: Mutex<Shared>,
 }
@@ -54,11 +53,11 @@ pub(super) struct Shared {
     pub(super) store_is_down: bool,
     pub(super) broker_is_down: bool,
     pub(super) broker_refuses: Option<FailureClass>,
-    /// What single relays do not reach.
+    /// The single relays that are cut off, and from which calls.
     pub(super) cut_off: BTreeMap<u32, Cut>,
-    /// Which relay each run is one of.
+    /// The relay of each run.
     relays: Vec<u32>,
-    /// Number of the connection that a run has to the broker.
+    /// The number of each run's connection to the broker.
     connections: BTreeMap<Life, u32>,
 }
 
@@ -68,7 +67,7 @@ impl Shared {
         self.checker.started(relay)
     }
 
-    /// What this run does not reach.
+    /// The calls of this run that reach nothing.
     pub(super) fn cut_of(&self, life: Life) -> Option<Cut> {
         let relay = self.relays.get(life as usize)?;
         self.cut_off.get(relay).copied()
@@ -85,7 +84,7 @@ impl Shared {
 
 impl World {
     fn new(seed: u64, wrong: Wrong) -> Self {
-        // Neighbouring seeds are to make worlds that have nothing in common.
+        // Neighbouring seeds must make unrelated worlds.
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let plan = Plan::draw(&mut rng);
         let store = MemoryStore::new();
@@ -126,7 +125,7 @@ impl World {
     }
 }
 
-/// Spawns a task; it is aborted with the answer unless it `survives` that.
+/// Spawns a task. Dropping the returned guard aborts it; a task that `survives` gets no guard.
 pub(super) fn spawn_unless_dropped(
     task: impl Future<Output = ()> + Send + 'static,
     survives: bool,
@@ -170,7 +169,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     })
 }
 
-/// Returns how long it took to come out.
+/// Returns the time from the end of the faults until everything was out.
 async fn run(world: &Arc<World>, seed: u64) -> Duration {
     let plan = &world.plan;
     let relays: Vec<_> = (0..plan.relays)
@@ -229,7 +228,7 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until something has come out.
+/// Waits until `is_out` says so, and reports a violation if that takes too long.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     let give_up_at = Instant::now() + DRAINED_WITHIN;
     while !world.is_violated() && !is_out(world) {
@@ -241,7 +240,7 @@ async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     }
 }
 
-/// Whether all is on the stream that has no poison in its aggregate.
+/// Whether all messages of aggregates without poison are on the stream.
 fn clean_is_out(world: &World) -> bool {
     let shared = world.shared();
     let messages = &shared.checker.messages;
@@ -263,7 +262,7 @@ fn all_is_out(world: &World) -> bool {
     backlog.pending == 0 && backlog.halted_aggregates == 0
 }
 
-/// What must hold when everything has come to rest.
+/// Checks the properties that must hold when everything has come to rest.
 fn judge(world: &World, seed: u64) {
     let mut shared = world.shared();
     let checker = &mut shared.checker;
@@ -303,7 +302,7 @@ fn judge(world: &World, seed: u64) {
     }
     checker.check_sends();
     let is_strict = checker.messages.iter().all(|message| !message.is_free());
-    // What was published again has lost its place in the order, which the checker has seen and the stream does not tell.
+    // A message that was published again has lost its place in the order. The checker has seen this, but the stream does not show it.
     let keeps = world.plan.retention == Retention::Keep && !checker.has_lost;
     if seed.is_multiple_of(BALANCED_EVERY) && is_strict && keeps {
         for violation in Ledger::of(&world.store, &world.broker).check() {

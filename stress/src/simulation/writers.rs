@@ -1,6 +1,6 @@
-//! Those who record events, and the operators who look after dead letters.
+//! Writers, which record events, and operators, who look after dead letters.
 //!
-//! Invariant: what a transaction recorded enters the books in the moment of its commit, or never. Absent here: relays.
+//! Invariant: the messages of a transaction enter the books at the moment of its commit, or never.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(super) async fn write(world: Arc<World>) {
     }
 }
 
-/// Waits up to twice this long.
+/// Waits for a random time, up to twice the mean.
 pub(super) async fn wait(world: &World, mean: Duration) {
     let time = {
         let mut shared = world.shared();
@@ -93,7 +93,7 @@ async fn transact(world: &World) {
             drafts.push(draft);
         }
         if !hold.is_zero() {
-            // Once, in between or at the end.
+            // The pause comes once, in between or at the end.
             sleep(std::mem::take(&mut hold)).await;
         }
     }
@@ -216,7 +216,7 @@ fn decide(world: &World, shared: &mut Shared, dead: &StoredMessage, skip: bool) 
     };
 }
 
-/// Records a copy of some message.
+/// Records a copy of a random message.
 fn replay(world: &World, shared: &mut Shared) {
     let known = shared.checker.messages.len();
     if known == 0 {
@@ -252,7 +252,7 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Retries or skips whatever halts an aggregate, as an operator does once the cause is repaired. What cannot be read is never repaired.
+/// Retries or skips every message that halts an aggregate, as an operator does once the cause is repaired. Unreadable messages are never repaired.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

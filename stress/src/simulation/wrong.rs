@@ -1,7 +1,7 @@
 //! Mistakes that real relays made, planted between the relay and its surroundings: the test of the simulation.
 //!
-//! Each stands for a design that was found in the field and that this one avoids. Invariant: [`Wrong::None`] changes nothing. Absent here: the
-//! expectations; they are in the tests.
+//! Each stands for a design that was found in the field and that this relay avoids. Invariant: [`Wrong::None`] changes nothing. The tests say which
+//! invariant each mistake breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,21 +33,21 @@ pub enum Wrong {
     NoEpochCheck,
     /// A failed message waits by itself, and its successors go on.
     PerRowBackoff,
-    /// Whatever the broker does counts as the message's fault.
+    /// Every error of the broker counts as the message's fault.
     AttemptsBurntByOutages,
-    /// The relay remembers how far it came, and looks only behind that.
+    /// The relay remembers how far it came, and fetches only later rows.
     CursorInsteadOfState,
     /// Leases run out earlier than the relay was told.
     LeasesRunOutEarly,
-    /// What a delayed message holds back goes on.
+    /// Messages overtake a delayed one of their aggregate.
     OvertakesDelayed,
-    /// Whatever is old is purged, also what was not published yet.
+    /// All old rows are purged, also those not published yet.
     PurgesUnpublished,
-    /// Whatever is old is purged, also dead letters.
+    /// All old rows are purged, also dead letters.
     PurgesDeadLetters,
-    /// Relays keep it to themselves that they cannot do their work.
+    /// Relays never tell the store that they cannot do their work.
     HidesAilments,
-    /// Reconciling takes for stored what was once confirmed.
+    /// Reconciling believes that every message that was once confirmed is still stored.
     TrustsConfirmations,
 }
 
@@ -93,7 +93,7 @@ impl Wrong {
         self != Self::SkipLockedRows
     }
 
-    /// How the relay hears of a refusal.
+    /// The class of a refusal as the relay sees it.
     pub(super) fn class(self, class: FailureClass) -> FailureClass {
         match self {
             Self::AttemptsBurntByOutages => FailureClass::Unclassified,
@@ -101,7 +101,7 @@ impl Wrong {
         }
     }
 
-    /// For how long leases are really granted.
+    /// The time for which leases are really granted.
     pub(super) fn ttl(self, ttl: Duration) -> Duration {
         match self {
             Self::LeasesRunOutEarly => ttl / 4,
@@ -128,12 +128,12 @@ impl FromStr for Wrong {
     }
 }
 
-/// The store as the relays find it: right, or with one mistake.
+/// The store that the relays use: correct, or with one mistake.
 #[derive(Debug)]
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// Owns all leases where relays hold none.
+    /// The owner of all leases in worlds in which relays own none.
     nobody: OwnerId,
     /// Rows that a run of a relay has taken, and until when.
     locked: BTreeMap<i64, (Life, Instant)>,

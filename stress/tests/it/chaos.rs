@@ -1,7 +1,7 @@
-//! Consumers that are given copies, killed, paused, and fail by themselves: small versions of `cargo xtask chaos inbox`.
+//! Consumers that are given copies, are killed and paused, and fail by themselves: small versions of `cargo xtask chaos inbox`.
 //!
-//! The program balances the books and says so with its exit status; its unit tests check that it notices mistakes. Here the books must
-//! balance, and what was to be survived must have happened.
+//! The program balances the books and reports the result as its exit status; its unit tests check that it notices mistakes. Here the books must
+//! balance, and the faults must have happened.
 
 use std::process::Command;
 

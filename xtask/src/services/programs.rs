@@ -25,7 +25,7 @@ pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whom a server that refuses root should run as: the first of `names` that exists, or nobody's user.
+/// The user that a server which refuses root should run as: `name` if it exists, else `nobody`.
 ///
 /// `None` when we are not root: then it runs as we do.
 pub(super) fn unprivileged(name: &'static str) -> Result<Option<User>> {
@@ -85,7 +85,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     find_all(program).next()
 }
 
-/// Every place where a program is, the one that a shell would run first.
+/// All paths of a program. The first is the one that a shell would run.
 pub(super) fn find_all(program: &str) -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&path)
@@ -123,7 +123,7 @@ pub(super) fn answers(words: &[&str]) -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// What a program answers to `--version`.
+/// The version that a program prints for `--version`.
 pub(super) fn version_of(program: &Path) -> Option<Version> {
     let output = Command::new(program)
         .arg("--version")

@@ -56,7 +56,7 @@ pub(super) fn redirect(command: &mut Command, log: &File) -> Result<()> {
     Ok(())
 }
 
-/// The end of a log, which is where a program says why it gave up.
+/// The end of a log, where a program prints the reason of its failure.
 pub(super) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     let last: Vec<String> = lines[lines.len().saturating_sub(12)..]

@@ -1,6 +1,6 @@
 //! A private Redis.
 //!
-//! It keeps an append-only file, as a deduplication store needs one, and syncs it to disk never.
+//! It keeps an append-only file, which a deduplication store needs, but never syncs it to disk.
 
 use std::time::Duration;
 

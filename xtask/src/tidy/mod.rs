@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: our own rules about files, which no other tool knows.
 //!
 //! Each rule is a pure function of a path and a text, and says in one sentence how to follow it. The files are those
-//! git knows or would add, so build output and local notes are nobody's business.
+//! that git knows or would add, so build output and local notes are left out.
 
 mod guarantees;
 mod retired;
@@ -16,13 +16,13 @@ use crate::failure::{Context, Failure, Result};
 use crate::graph;
 use crate::workspace::Workspace;
 
-/// Longer than this, and a file of a library has more than one subject.
+/// A file with more lines than this has more than one subject.
 const LINES_MAX: usize = 500;
 
 /// The variable that has generated files written anew, here as in the tests.
 const BLESS: &str = "OUTBOX_BLESS";
 
-/// What every crate takes from the workspace.
+/// The keys that every crate inherits from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
 /// Folders that exist on one machine only. Written in two parts, since this file is checked too.
@@ -102,11 +102,11 @@ fn files(root: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Source files tell what they are for before they tell how.
+/// Each source file states its job first.
 fn header(path: &str, text: &str) -> Option<String> {
     let is_source = is_rust(path) && path.contains("/src/") && !is_test_material(path);
     (is_source && !text.starts_with("//!")).then(|| {
-        format!("{path}: has no module header; start it with `//!`: its job, its invariant, what is deliberately absent")
+        format!("{path}: has no module header; start it with `//!`: its job in one line, and its invariant")
     })
 }
 
@@ -195,7 +195,7 @@ fn example(path: &str, text: &str) -> Option<String> {
     })
 }
 
-/// What works only where its author sat.
+/// Paths that exist only on one machine.
 fn local_paths(path: &str, text: &str) -> Vec<String> {
     let numbered = text.lines().enumerate();
     let found = numbered.filter_map(|(index, line)| local_folder(line).map(|folder| (index + 1, folder)));
@@ -220,7 +220,7 @@ fn is_rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
-/// Input and expected output of tests is what it has to be.
+/// The inputs and expected outputs of tests follow no rules.
 fn is_test_material(path: &str) -> bool {
     path.contains("/tests/ui/") || path.contains("/golden/")
 }

@@ -1,7 +1,7 @@
-//! Refuses words that were given up for others, so that there stays one word per concept; docs/guide/glossary.md has the words that are in use.
+//! Refuses words that were retired in favour of others, so that each concept keeps one word; docs/guide/glossary.md has the words in use.
 //!
-//! Checked are the contents and the names of sources, documents, SQL and manifests. Deliberately left out: the changelog, which tells of the past,
-//! fixtures, which come from there, and this table.
+//! It checks the contents and the names of sources, documents, SQL and manifests, except for the changelog, which tells of the past,
+//! the fixtures, which come from there, and this table.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -106,7 +106,7 @@ const RETIRED: &[(&str, &str, &[&str])] = &[
 
 const ENDINGS: [&str; 4] = [".rs", ".md", ".sql", ".toml"];
 
-/// What is not checked, besides folders named `fixtures`.
+/// Files that are not checked; folders named `fixtures` are not either.
 const LEFT_OUT: [&str; 2] = ["CHANGELOG.md", "xtask/src/tidy/retired.rs"];
 
 static WORDS: LazyLock<Vec<Word>> = LazyLock::new(|| RETIRED.iter().map(Word::new).collect());
@@ -129,10 +129,10 @@ struct Word {
     excuses: Vec<Excuse>,
 }
 
-/// Where a word may stand.
+/// A text in which a word may stand.
 #[derive(Debug)]
 struct Excuse {
-    /// The end of the path of the only file in which it counts.
+    /// The end of the path of the only file in which the excuse counts.
     file: Option<&'static str>,
     regex: Regex,
 }
@@ -154,7 +154,7 @@ impl Word {
         }
     }
 
-    /// Whether it is anywhere in this text of this file without an excuse.
+    /// Whether the word is anywhere in this text of this file without an excuse.
     fn is_wrong(&self, path: &str, text: &str) -> bool {
         let excuses = self
             .excuses

@@ -1,4 +1,4 @@
-//! What a large backlog costs: the same number of messages drained from a small one and from a large one, memory meanwhile, and a
+//! The cost of a large backlog: the same number of messages drained from a small and from a large one, the memory used meanwhile, and a
 //! long drain, which meets the index entries that it has itself made dead.
 
 use crate::child::Report;
@@ -17,7 +17,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     let runs = u64::from(options.runs());
     let small = 50_000;
     let large = options.size(5_000_000, 500_000);
-    // What the comparison leaves is shared by the long drains.
+    // The long drains share the messages that the comparison leaves.
     let share = large.saturating_sub(runs * small) / runs;
     let long = options
         .size(1_000_000, 100_000)
@@ -55,8 +55,8 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Drains at least `messages` messages through a relay in a process of its own, to a stream of their own. What is in flight at the
-/// last of them is published as well, and counts.
+/// Drains at least `messages` messages through a relay in a process of its own, to a stream of their own. Messages in flight when the last of them is
+/// confirmed are published as well, and count.
 async fn drain_some(servers: &Servers, outbox: &Schema, messages: u64) -> Result<Report> {
     let stream = servers.stream().await?;
     let before = outbox.unsettled().await?;

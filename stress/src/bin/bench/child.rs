@@ -30,7 +30,7 @@ pub(crate) struct Place {
     pub(crate) prefix: String,
 }
 
-/// What the child tells.
+/// The child's report.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     /// Messages confirmed and settled, or handled.
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) peak_bytes: u64,
 }
 
-/// The child's side: works until its end or the parent's wish, and reports the number of messages it returns.
+/// The child's side: runs `work` until it ends or the parent asks for it, and reports the number of messages that it returns.
 pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u64>) -> Result<()> {
     let shutdown = CancellationToken::new();
     let parent_gone = shutdown.clone();
@@ -94,7 +94,7 @@ impl Child {
         Ok(Self(child))
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the child ends by itself.
     pub(crate) async fn ended(mut self) -> Result<Report> {
         // Waiting for the child closes its standard input, which would end it.
         let stdin = self.0.stdin.take();
@@ -103,7 +103,7 @@ impl Child {
         report
     }
 
-    /// Ends it.
+    /// Ends the child.
     pub(crate) async fn stop(mut self) -> Result<Report> {
         drop(self.0.stdin.take());
         self.report().await
@@ -121,7 +121,7 @@ impl Child {
         Ok(serde_json::from_str(text.trim())?)
     }
 
-    /// Processor time it has used, in seconds, to a hundredth.
+    /// The processor time that the child has used, in seconds, to a hundredth.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
         let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;

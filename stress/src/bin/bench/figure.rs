@@ -1,7 +1,7 @@
-//! Figures: what was measured, what it is compared to, and how they are printed.
+//! Figures: a measurement, its baseline, and how they are printed.
 //!
 //! A ratio is the median of the ratios of neighbours: the n-th measurement over the n-th of its baseline, which ran just before or after
-//! it, so that a machine that changes its pace changes both. Absent here: measuring.
+//! it, so that a machine that changes its pace changes both.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::Result;
 
-/// What the project wants of a figure: of its ratio where it has one, else of its value.
+/// The project's target for a figure: for its ratio where it has one, else for its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     AtLeast(f64),
@@ -38,7 +38,7 @@ pub(crate) struct Figure {
     /// Median.
     value: f64,
     unit: &'static str,
-    /// Median of what it is compared to, in the same unit.
+    /// Median of the baseline, in the same unit.
     baseline: Option<f64>,
     /// Median of the ratios of neighbours.
     ratio: Option<f64>,
@@ -48,7 +48,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure that is compared to something measured in turns with it.
+    /// A figure with a baseline that was measured in turns with it.
     pub(crate) fn against(name: &'static str, unit: &'static str, values: &[f64], baselines: &[f64]) -> Self {
         let ratios: Vec<f64> = values
             .iter()
@@ -66,7 +66,7 @@ impl Figure {
         }
     }
 
-    /// A figure that stands for itself.
+    /// A figure without a baseline.
     pub(crate) fn alone(name: &'static str, unit: &'static str, values: &[f64]) -> Self {
         Self {
             name,
@@ -79,7 +79,7 @@ impl Figure {
         }
     }
 
-    /// Sets what is wanted.
+    /// Sets the target.
     pub(crate) fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
@@ -107,7 +107,7 @@ pub(crate) fn json(figures: &[Figure]) -> Result<String> {
     Ok(serde_json::to_string_pretty(figures)?)
 }
 
-/// The figures as a table for people; it is Markdown too.
+/// The figures as a Markdown table.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let header = ["figure", "value", "unit", "baseline", "ratio", "spread", "target"].map(str::to_owned);
     let lines = figures.iter().map(|figure| {
@@ -132,7 +132,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     let mut text = String::new();
     for (n, line) in lines.iter().enumerate() {
         for (column, cell) in line.iter().enumerate() {
-            // Words to the left, numbers to the right.
+            // Words are aligned to the left, numbers to the right.
             let _ = match column {
                 0 | 2 | 5 | 6 => write!(text, "| {cell:<0$} ", widths[column]),
                 _ => write!(text, "| {cell:>0$} ", widths[column]),
@@ -149,7 +149,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     text
 }
 
-/// As many digits as mean something.
+/// The value with as many digits as are significant.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! One aggregate: each message waits for the one before, so the way to the broker and back is the bound.
+//! One aggregate: each message waits for its predecessor, so the round trip to the broker is the bound.
 
 use crate::figure::{Figure, Target};
 use crate::raw::{self, Extra};

@@ -1,7 +1,7 @@
-//! From the commit of a message to its arrival on the stream, and what a relay costs that has nothing to do.
+//! The time from the commit of a message to its arrival on the stream, and the cost of an idle relay.
 //!
 //! Writers and the observer are this process, so that one clock measures. It starts when the writer asks for the commit, and stops when a
-//! JetStream consumer has received the message, which is after it was stored: both ends make the figure a little larger than it is.
+//! JetStream consumer has received the message, which is after it was stored. Both ends make the figure a little larger than the true time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -23,14 +23,14 @@ use crate::relay::{self, Retention, config};
 use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
 
-/// Longest wait for the last message.
+/// The longest wait for the last message.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a relay to take its partitions, or for an inbox to subscribe, and to come to rest.
+/// The time in which a relay takes its partitions, or an inbox subscribes, and becomes idle.
 pub(crate) const SETTLING: Duration = Duration::from_secs(5);
-/// Time after which PostgreSQL counts what a backend did that has come to rest (10 s). Until then it would count what made the pools.
+/// The time after which PostgreSQL has counted the statements of an idle backend (10 s). Sooner, the counts would include the making of the pools.
 const REPORTING: Duration = Duration::from_secs(11);
 
-/// Where the relay runs.
+/// The process that the relay runs in.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     SameProcess,
@@ -82,7 +82,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Records so many messages per second for so many seconds.
+/// Records messages at this rate for this time.
 async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64) -> Result<Latency> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
@@ -130,13 +130,13 @@ async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64)
     Ok(Latency::of(millis))
 }
 
-/// The smallest value that so many percent of the values do not exceed.
+/// The smallest value that this percentage of the values does not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Commits at a fixed pace, however long each commit takes.
+/// Commits at a fixed pace, whatever time each commit takes.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);
@@ -185,7 +185,7 @@ async fn observer(stream: &Stream) -> Result<Ordered> {
     Ok(consumer.messages().await?)
 }
 
-/// When each message arrived, by its id.
+/// The time of each message's arrival, by its id.
 async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String, Instant>> {
     let mut arrived = HashMap::new();
     while (arrived.len() as u64) < expected {
@@ -215,7 +215,7 @@ async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     Ok(rest)
 }
 
-/// Transactions per second in the run's database and percent of a core of a process, once it has come to rest.
+/// Transactions per second in the run's database, and percent of a core, of an idle process.
 pub(crate) async fn watch_rest(servers: &Servers, process: &Child, seconds: u64) -> Result<(f64, f64)> {
     sleep(SETTLING + REPORTING).await;
     let (transactions, cpu, start) = (

@@ -1,6 +1,6 @@
 //! Events to measure with, and outboxes full of them.
 //!
-//! Invariant: the rows are those that our writers make. The first message of each aggregate is recorded through the public API, and SQL
+//! Invariant: the rows equal those of our writers. The first message of each aggregate is recorded through the public API, and SQL
 //! multiplies them, column by column, with ids, sequences and times of their own.
 
 use outbox_core::DomainEvent;
@@ -15,7 +15,7 @@ use crate::{Result, check};
 pub(crate) const PAYLOAD_BYTES: u64 = 300;
 /// Aggregates of a full outbox, unless it is about one.
 pub(crate) const AGGREGATES: u64 = 1_000;
-/// Ids begin here, so that all have as many digits.
+/// The first id. From here on all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
 /// Rows per statement that multiplies.
 const CHUNK: u64 = 100_000;
@@ -107,7 +107,7 @@ pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Res
     check("bytes per payload", bytes, PAYLOAD_BYTES)?;
     multiply(db, aggregates, messages / aggregates).await?;
     check("messages recorded", outbox.messages().await?, messages)?;
-    // Only superusers may, and without it the figures are a little worse.
+    // Only superusers may do this. Without it the figures are a little worse.
     let _ = db.execute_unprepared("CHECKPOINT").await;
     Ok(())
 }

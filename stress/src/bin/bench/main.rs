@@ -1,8 +1,8 @@
 //! Measures the relay, the writers and the inbox on real servers; `cargo xtask bench` starts the servers and runs this.
 //!
-//! Every figure is measured side by side with what it is compared to, in turns, in one run. Invariant: a figure is printed only if what it
-//! measured really happened (messages counted on the stream, rows counted in the table); else the run fails. Targets are printed and
-//! never asserted: a slow machine is no error. Absent here: starting servers, and judging.
+//! Every figure is measured side by side with its baseline, in turns, in one run. Invariant: a figure is printed only if the measured work
+//! really happened (messages counted on the stream, rows counted in the table); otherwise the run fails. Targets are printed and
+//! never asserted: a slow machine is no error.
 
 mod child;
 mod figure;
@@ -13,7 +13,7 @@ mod relay;
 mod servers;
 mod tutorial;
 
-// What is measured.
+// The groups of figures.
 mod backlog;
 mod drain;
 mod hot;
@@ -29,12 +29,12 @@ use crate::child::Place;
 use crate::figure::Figure;
 use crate::servers::Servers;
 
-/// Whatever ended a measurement, in words.
+/// Why a measurement ended early, in words.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Fails the run if what was measured did not happen.
+/// Fails the run if the measured work did not happen.
 pub(crate) fn check(what: &str, found: u64, expected: u64) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -56,18 +56,18 @@ enum What {
     Relay(Asked<Group>),
     /// Consumers, latency, memory.
     Inbox(Asked<inbox::Group>),
-    /// One relay, for its parent.
+    /// One relay, as a child process.
     #[command(hide = true)]
     RelayChild(relay::ChildOptions),
-    /// One inbox, for its parent.
+    /// One inbox, as a child process.
     #[command(hide = true)]
     InboxChild(Place),
-    /// One inbox that keeps order across processes, for its parent.
+    /// One inbox that keeps order across processes, as a child process.
     #[command(hide = true)]
     SequenceChild(Place),
 }
 
-/// What to measure, and how.
+/// The groups to measure, and how.
 #[derive(Args, Clone, Debug)]
 struct Asked<G: ValueEnum + Send + Sync + 'static> {
     #[command(flatten)]
@@ -114,7 +114,7 @@ enum Group {
 }
 
 impl Options {
-    /// Times that each figure is measured.
+    /// The number of times that each figure is measured.
     pub(crate) fn runs(&self) -> u32 {
         self.runs
     }
@@ -172,7 +172,7 @@ async fn measure(
 ) -> Result<()> {
     let servers = Servers::connect(&options.postgres_url, &options.nats_url).await?;
     let figures = figures(&servers).await;
-    // Also after a failure: a server that was lent is left as it was found.
+    // This happens after a failure too: a server that was lent is left as it was found.
     servers.remove().await?;
     let figures = figures?;
     if options.json {

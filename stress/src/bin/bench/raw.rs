@@ -1,6 +1,6 @@
-//! Publishing to JetStream with async-nats alone: what the relay is compared to, and what inboxes are given.
+//! Publishing to JetStream with async-nats alone: the baseline of the relay, and the source of messages for inboxes.
 //!
-//! The same stream settings, subjects and payload sizes, and a message id, as whoever wants deduplication must send it.
+//! It uses the same stream settings, subjects and payload sizes, and a message id, which deduplication needs.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -22,13 +22,13 @@ use crate::Result;
 use crate::load::{AGGREGATES, Moved, PAYLOAD_BYTES, account_id};
 use crate::servers::{Servers, Stream};
 
-/// Most unacknowledged messages.
+/// The largest number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
 /// Names, as text and for the driver, and values.
 pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
-/// What is sent beside the message id.
+/// The headers that are sent beside the message id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extra {
     Nothing,
@@ -83,7 +83,7 @@ async fn publish(
     Ok(())
 }
 
-/// Waits for the oldest acknowledgement. They come in order, so the others are there soon after.
+/// Waits for the oldest acknowledgement. They come in order, so the others follow soon.
 async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     if let Some(ack) = acks.pop_front() {
         ack.into_future().await?;
@@ -99,7 +99,7 @@ pub(crate) struct Messages {
     filler: Bytes,
 }
 
-/// What the messages of an aggregate have in common, as the library encodes them.
+/// The common part of the messages of an aggregate, as the library encodes them.
 #[derive(Debug)]
 struct Aggregate {
     subject: Subject,

@@ -1,6 +1,6 @@
 //! The relay under test.
 //!
-//! Everything that knows the relay's settings is in [`config`] and [`Retention`].
+//! All code that knows the relay's settings is in [`config`] and [`Retention`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::{Result, check};
 /// Connections of a relay's pool.
 pub(crate) const CONNECTIONS: u32 = 3;
 
-/// What becomes of published rows.
+/// Whether published rows are kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Retention {
     Keep,
@@ -35,7 +35,7 @@ impl Retention {
     }
 }
 
-/// The settings of every relay here: the defaults, but for what becomes of published rows.
+/// The settings of every relay here: the defaults, except for the retention of published rows.
 pub(crate) fn config(retention: Retention) -> RelayConfig {
     match retention {
         Retention::Keep => RelayConfig::default(),
@@ -93,7 +93,7 @@ pub(crate) async fn run(outbox: &Schema, stream: &Stream, shutdown: Cancellation
     Ok(relay.run(shutdown).await?.published)
 }
 
-/// What a relay in a process of its own is told.
+/// The arguments of a relay in a process of its own.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChildOptions {
     #[command(flatten)]
@@ -139,7 +139,7 @@ pub(crate) fn start(
     Child::start("relay-child", outbox, stream, &arguments)
 }
 
-/// Ends the relay after a number of confirmed messages. What is in flight by then is finished as in any shutdown.
+/// Ends the relay after a number of confirmed messages. Messages in flight by then are finished as in any shutdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting<P> {
     publisher: P,

@@ -20,7 +20,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// The servers, and the run's database.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// In the database that was given; what it does is not counted in the run's own.
+    /// A connection to the given database. Its transactions are not counted in the run's own database.
     admin: DatabaseConnection,
     database: String,
     url: String,
@@ -48,7 +48,7 @@ impl Servers {
         })
     }
 
-    /// Removes the run's database, and the streams that a measurement which failed has left.
+    /// Removes the run's database, and the streams that a failed measurement has left.
     pub(crate) async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -107,7 +107,7 @@ impl Servers {
 pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// Where unqualified names are found in the schema.
+    /// The URL with which unqualified names are found in the schema.
     pub(crate) db: DatabaseConnection,
 }
 
@@ -166,7 +166,7 @@ impl Stream {
             .messages)
     }
 
-    /// Where an inbox receives from.
+    /// The subscriber of an inbox.
     pub(crate) async fn subscriber(&self) -> Result<JetStreamSubscriber> {
         subscriber(&self.nats_url, &self.name, self.prefix()).await
     }
@@ -181,14 +181,14 @@ impl Stream {
         }
     }
 
-    /// Deletes a consumer: the next one of its name begins at the first message.
+    /// Deletes a consumer, so that the next one of its name begins at the first message.
     pub(crate) async fn forget(&self, consumer: &str) -> Result<()> {
         let stream = self.context.get_stream_no_info(&self.name).await?;
         stream.delete_consumer(consumer).await?;
         Ok(())
     }
 
-    /// Checks how many messages are on the stream, and deletes it.
+    /// Checks the number of messages on the stream, and deletes it.
     pub(crate) async fn remove(self, expected: u64) -> Result<()> {
         let found = self.messages().await?;
         self.context.delete_stream(&self.name).await?;
@@ -196,7 +196,7 @@ impl Stream {
     }
 }
 
-/// Where an inbox receives from, over a connection of its own.
+/// The subscriber of an inbox, over a connection of its own.
 pub(crate) async fn subscriber(nats_url: &str, stream: &str, prefix: &str) -> Result<JetStreamSubscriber> {
     let client = outbox_nats::connect(nats_url, outbox_nats::connect_options()).await?;
     let stream = EventStream::new(stream).with_prefix(prefix)?;

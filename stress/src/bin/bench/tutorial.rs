@@ -1,6 +1,6 @@
-//! The loop that one would write instead of a relay: what the relay is compared to.
+//! The loop that one would write instead of a relay: the relay's second baseline.
 //!
-//! A table of its own, a lock on a batch of its rows, and one transaction around reading, publishing and marking. It keeps no order with
+//! It has a table of its own, locks a batch of its rows, and reads, publishes and marks in one transaction. It keeps no order with
 //! two relays, holds the transaction open while it talks to the broker, and knows no headers, leases or retries.
 
 use std::future::IntoFuture as _;
@@ -22,7 +22,7 @@ use crate::{Result, check};
 /// When the loop waits for acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wait {
-    /// After each message, as found in tutorials.
+    /// After each message, as tutorials do.
     Each,
     /// After all messages of the batch were sent.
     All,

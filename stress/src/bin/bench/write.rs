@@ -1,4 +1,4 @@
-//! What recording an event adds to a transaction: 16 writers, each changing one row per transaction.
+//! The cost that recording an event adds to a transaction: 16 writers, each changing one row per transaction.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::servers::{Servers, count};
 use crate::{Failure, Options, Result, check};
 
 const WRITERS: u32 = 16;
-/// So many rows that writers seldom meet.
+/// The number of rows: so many that two writers seldom change the same one.
 const ACCOUNTS: u64 = 10_000;
 
-/// What is written for a message at least, by hand: its row in our table, and the number that only the head row can give.
+/// The least that a message needs, written by hand: its row in our table, and the number that only the head row can give.
 const SEQUENCED_BY_HAND: &str = "WITH head AS (INSERT INTO outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence) \
      VALUES ('account', $3, 1) ON CONFLICT (aggregate_type, aggregate_id) \
      DO UPDATE SET last_sequence = head.last_sequence + 1 RETURNING last_sequence) \
@@ -49,7 +49,7 @@ mod account {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// What is written beside the row.
+/// The statements beside the change of the row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
@@ -179,7 +179,7 @@ async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> 
     Ok(())
 }
 
-/// The change and one statement more.
+/// The change and one more statement.
 async fn by_hand<const N: usize>(
     db: &DatabaseConnection,
     account: account::ActiveModel,

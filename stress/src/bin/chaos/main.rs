@@ -1,7 +1,7 @@
 //! Relays or consumers that are killed and paused while they work; `cargo xtask chaos` starts the servers and runs this.
 //!
-//! Invariant: the books are drawn up from database and broker, never from what the tormented processes say, and the exit status is 0 only
-//! if they balance. Absent here: starting servers.
+//! Invariant: the books are drawn up from database and broker, never from the reports of the tormented processes, and the exit status is 0 only
+//! if they balance.
 
 mod inbox;
 mod processes;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// Whatever ended a run, in words.
+/// Why a run ended early, in words.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -33,10 +33,10 @@ enum What {
     Relay(relay::Options),
     /// Consumers that are given copies, killed, paused, and fail by themselves.
     Inbox(inbox::Options),
-    /// One relay, for its parent.
+    /// One relay, as a child process.
     #[command(hide = true)]
     RelayChild(relay::Child),
-    /// One consumer, for its parent.
+    /// One consumer, as a child process.
     #[command(hide = true)]
     InboxChild(inbox::Child),
     /// One consumer that is going to be stopped, for a test.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// What was done to the processes, and what they did.
+/// Counts of the faults, and of the processes that ended.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Torment {
     /// Processes killed.
@@ -38,7 +38,7 @@ struct Target {
 }
 
 impl Processes {
-    /// Starts this program so many times with these arguments.
+    /// Starts this program this many times with these arguments.
     pub(crate) fn start(count: usize, arguments: &[&str], pause: Duration, seed: u64) -> Result<Self> {
         let mut processes = Self {
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
@@ -66,12 +66,12 @@ impl Processes {
         })
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub(crate) fn done(&self) -> Torment {
         self.done
     }
 
-    /// Wakes those whose pause is over, and starts those again that ended by themselves.
+    /// Wakes the processes whose pause is over, and restarts those that ended by themselves.
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -88,7 +88,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills or pauses one.
+    /// Kills or pauses a process.
     pub(crate) fn torment_one(&mut self) -> Result<()> {
         if self.rng.bool() {
             self.kill_one()
@@ -97,7 +97,7 @@ impl Processes {
         }
     }
 
-    /// Kills one that is awake, when its successor has been started.
+    /// Kills a process that is awake, after its successor has been started.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
         if let Some(index) = self.choose() {
             self.done.kills += 1;
@@ -109,7 +109,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Pauses one that is awake.
+    /// Pauses a process that is awake.
     pub(crate) fn pause_one(&mut self) -> Result<()> {
         if let Some(index) = self.choose() {
             self.done.pauses += 1;
@@ -127,7 +127,7 @@ impl Processes {
         self.rng.choice(awake)
     }
 
-    /// Stops all in an orderly way.
+    /// Stops all processes with SIGTERM.
     pub(crate) async fn stop(mut self) -> Result<Torment> {
         for target in &mut self.processes {
             target.signal(Signal::CONT)?;
@@ -156,7 +156,7 @@ impl Target {
 impl Drop for Processes {
     fn drop(&mut self) {
         for target in &mut self.processes {
-            // It may have ended; nothing is to be done about it.
+            // The process may have ended already.
             let _ = target.process.kill();
             let _ = target.process.wait();
         }

@@ -21,7 +21,7 @@ pub(crate) fn names(name: &str) -> Result<TableNames> {
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(connections).sqlx_logging(false);
-    // For SQLite, where whoever waits for the lock may wait for a process that is paused.
+    // On SQLite a process may wait for the lock of one that is paused.
     options.map_sqlx_sqlite_opts(|options| options.busy_timeout(BUSY_TIMEOUT));
     Ok(Database::connect(options).await?)
 }

@@ -1,6 +1,7 @@
 //! A consumer that is stopped as a deploy does it, in the middle of its work; `tests/it/stops.rs` starts it and draws up the books.
 //!
-//! It says when it is ready for a signal, and prints a line for each event that took effect. With its long `ack_wait`, whatever a stop leaves behind comes too late to be overlooked.
+//! It prints a line when it is ready for the signal, and a line for each event that took effect. With its long `ack_wait`, deliveries that a stop leaves
+//! behind come too late to be overlooked.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::servers::{connect, names};
 
-/// Time that a handler takes.
+/// The time that a handler takes.
 const WORK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ struct Moved {
     step: u32,
 }
 
-/// What the stop comes into.
+/// The work that the stop interrupts.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum During {
     Handler,
@@ -34,7 +35,7 @@ enum During {
     BackOff,
 }
 
-/// What a child is told.
+/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[arg(long)]
@@ -74,7 +75,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let shutdown = outbox_core::shutdown::on_signals();
     let db = connect(&options.database_url, 10).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    // The signal's handler was installed while the connections were made: from here on it is an orderly end.
+    // The signal's handler was installed while the connections were made. From here on the signal leads to an orderly end.
     writeln!(std::io::stdout(), "ready")?;
     let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let pause = Duration::from_secs(2);
@@ -95,7 +96,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .with_config(config)
         .on_handled(|handled| {
             let (parcel, step) = (&handled.message.aggregate.id, handled.message.sequence);
-            // Whoever reads it may have seen enough.
+            // The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "{parcel} {}", step.unwrap_or_default());
         })
         .run(shutdown)

@@ -1,6 +1,6 @@
-//! What the judge writes down of each message and of each run.
+//! The judge's record of each message and of each run of a relay.
 //!
-//! Invariant: it is what was seen from outside. Absent here: judging.
+//! Invariant: it holds only facts that were seen from outside.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ pub(in super::super) enum Poison {
     None,
     /// The broker never takes it.
     Permanent,
-    /// The broker refuses it so many times, for no reason it tells.
+    /// The broker refuses it this many times, without a reason.
     Unclassified(u32),
     /// The store cannot read it.
     Unreadable,
 }
 
-/// What a writer recorded.
+/// A message as a writer recorded it.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Draft {
     pub(in super::super) id: MessageId,
@@ -34,11 +34,11 @@ pub(in super::super) struct Draft {
     pub(in super::super) poison: Poison,
     /// The message that it is a copy of.
     pub(in super::super) copy_of: Option<MessageNo>,
-    /// So many messages were committed when it was recorded.
+    /// The number of messages that were committed when it was recorded.
     pub(in super::super) known: MessageNo,
 }
 
-/// A committed message and what became of it.
+/// A committed message and its history.
 #[derive(Debug)]
 pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
@@ -48,12 +48,12 @@ pub(in super::super) struct Account {
     pub(super) free: bool,
     /// It has been on the stream.
     pub(in super::super) appeared: bool,
-    /// So many copies of it are on the stream.
+    /// The number of its copies on the stream.
     pub(in super::super) copies: u32,
     /// The broker knows its id, from this stream sequence.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
-    /// Reasons to send it once more.
+    /// The number of reasons to send it once more.
     pub(super) excuses: u32,
     /// Refusals that were its own fault, since it was last retried: for good, and for no known reason.
     pub(super) faults: (u32, u32),
@@ -97,14 +97,14 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
-    /// Confirmed to it and not settled.
+    /// Messages that were confirmed to it and are not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
-    /// A settlement since the last one that was answered failed, or its answer did not come.
+    /// Since its last answered settlement, another one failed or got no answer.
     pub(super) settles_in_vain: bool,
     /// Aggregates of which a message is on its way.
     pub(super) in_flight: BTreeSet<u32>,
-    /// It drains, and ends.
+    /// Set for a drain, which ends by itself.
     pub(super) drains: Option<Drain>,
-    /// It is no relay: it looks for what the stream has lost.
+    /// Set for a reconciling task, which is no relay.
     pub(super) reconciles: Option<Reconciling>,
 }

@@ -1,7 +1,6 @@
-//! The judge's own account of who owns which partition.
+//! The judge's own account of the owners of partitions.
 //!
-//! Invariant: it follows what the store answers and when, by the same clock, and compares; it never asks the store who owns what. Absent here: what
-//! holders do.
+//! Invariant: the account follows the store's answers and their times, by the same clock. It never asks the store who owns a partition.
 
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ impl Checker {
         }
     }
 
-    /// What others had confirmed and could not settle in time is sent once more by the new owner.
+    /// The new owner sends once more the messages that others had confirmed and could not settle in time.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {
@@ -92,7 +91,8 @@ impl Checker {
         }
     }
 
-    /// What a relay had confirmed and could not settle is sent once more by whoever has the partition next, itself included. If it could, it has to.
+    /// The next owner of a partition, which may be the same relay, sends once more the messages that this relay had confirmed and could not settle. If it
+    /// could settle them, it had to.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
         if account.settles_in_vain {

@@ -1,6 +1,6 @@
-//! What the judge demands of those who do not run for ever: drains, reconciling, and purges.
+//! The judge's rules for tasks that end: drains, reconciling and purges.
 //!
-//! Invariant: what is due, lost or old enough is known from its own books. Absent here: relays that run until they are stopped.
+//! Invariant: the judge's own books say which messages are due, lost or old enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::simulation::history::{Event, Life, MessageNo};
 /// Beyond this, one reconciling reads several pages, and only each of them is in order.
 const PAGE: usize = 1000;
 
-/// What a drain has to bring out.
+/// The messages that a drain has to publish.
 #[derive(Debug)]
 pub(super) struct Drain {
     due: Vec<MessageNo>,
 }
 
-/// What one reconciling has seen and done.
+/// The observations and sends of one reconciling task.
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// What it was told is on the stream.
+    /// The messages that it was told are on the stream.
     listed: BTreeSet<MessageNo>,
     /// The last number that it sent of each aggregate.
     sent: BTreeMap<u32, u64>,
@@ -42,7 +42,7 @@ impl Checker {
         self.lives[life as usize].drains = Some(Drain { due });
     }
 
-    /// What others take over meanwhile is theirs, and may be blocked when it comes back.
+    /// Partitions that others take over meanwhile do not count: their messages may be blocked when the partition comes back.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -51,7 +51,7 @@ impl Checker {
         }
     }
 
-    /// It says that it brought out everything.
+    /// The drain reports that it published everything.
     pub(in super::super) fn drained(&mut self, life: Life) {
         let Some(Drain { due }) = self.lives[life as usize].drains.take() else {
             return;
@@ -72,7 +72,7 @@ impl Checker {
         self.lives[life as usize].reconciles = Some(Reconciling::default());
     }
 
-    /// It is told what is on the stream; returns the ids.
+    /// The task asks for the contents of the stream; returns the ids.
     pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
         let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
         let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
@@ -82,7 +82,7 @@ impl Checker {
         ids
     }
 
-    /// It sends what it takes for lost.
+    /// The task sends a message that it believes lost.
     pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
         let (settled, aggregate) = (account.settled_at.is_some(), account.draft.aggregate);
@@ -112,7 +112,7 @@ impl Checker {
 
     // Purges.
 
-    /// These rows are gone, purged because they were older than that.
+    /// These rows were purged, because they were older than `older_than`.
     pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
         for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {
             self.history.note(Event::Purged { no });

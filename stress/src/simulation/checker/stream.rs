@@ -1,6 +1,6 @@
-//! The judge's own account of the stream: what is on it, what the broker remembers, and in which order it came.
+//! The judge's own account of the stream: its messages, the ids that the broker remembers, and the order of arrival.
 //!
-//! Invariant: it follows what the broker did, by stream sequence. Absent here: who sent it.
+//! Invariant: the account follows the actions of the broker, by stream sequence.
 
 use std::collections::HashSet;
 
@@ -64,7 +64,7 @@ impl Checker {
         }
     }
 
-    /// Everything that must come before it is on the log.
+    /// Checks that every message that must come before it is on the stream.
     fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
@@ -90,19 +90,19 @@ impl Checker {
         }
     }
 
-    /// The broker forgets the ids of what it has.
+    /// The broker forgets the ids of its messages.
     pub(in super::super) fn forgot(&mut self) {
         for account in &mut self.messages {
             account.remembered = None;
         }
     }
 
-    /// Stream sequences of what is on the stream.
+    /// The stream sequences of the messages on the stream.
     pub(in super::super) fn stream_sequences(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.stream.keys().copied()
     }
 
-    /// The stream has lost what was there, with its ids or without.
+    /// The stream has lost messages, with their ids or without.
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.has_lost |= !stream_sequences.is_empty();
         // In the order of the stream, not of the set: it is part of the history.

@@ -1,4 +1,4 @@
-//! How fast an inbox handles what is on a stream, compared to the same transactions without it.
+//! The speed at which an inbox handles the messages of a stream, compared to the same transactions without it.
 
 use outbox_inbox::InboxConfig;
 
@@ -32,14 +32,14 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// As many transactions at a time as the baseline has, and twice as many messages at hand.
+/// As many handlers at a time as the baseline has transactions, and twice as many messages fetched ahead.
 pub(super) fn config() -> InboxConfig {
     InboxConfig::default()
         .concurrency(TRANSACTIONS)
         .in_flight_max(2 * TRANSACTIONS)
 }
 
-/// Messages per second of a handler that runs for each message, and then of the same messages when all have been handled before.
+/// Messages per second while the handler runs for each message, and then of the same messages when all have been handled before.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>(config()).await?;

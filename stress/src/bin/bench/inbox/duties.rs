@@ -1,4 +1,4 @@
-//! What handlers do: one small statement for each message.
+//! The work of the measured handlers: one small statement for each message.
 //!
 //! Invariant: each effect adds one to a balance, so that effects can be counted.
 
@@ -8,7 +8,7 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
 use crate::load::{AGGREGATES, Moved, Stuck, account_id};
 
-/// Room in the pages, so that an update finds it beside the row.
+/// Free room in the pages, so that an update stays on the page of the row.
 pub(super) const ACCOUNTS: &str =
     "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
 
@@ -28,7 +28,7 @@ pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Resul
     Ok(())
 }
 
-/// The effect of one message, provided that all before it in its aggregate, and nothing else, took effect.
+/// The effect of one message, provided that all messages before it in its aggregate, and no others, took effect.
 async fn credit_in_turn<C: ConnectionTrait>(
     db: &C,
     event: &Moved,
@@ -71,7 +71,7 @@ pub(super) async fn together(event: Event<Moved>, tx: Tx<'_>) -> Result<(), Hand
     Ok(())
 }
 
-/// Without bookkeeping. The effect is not one that may happen twice, but here nothing makes it.
+/// Without a record of handled messages. The effect must not happen twice, but nothing here repeats it.
 #[idempotent_handler(consumer = "natural", strategy = natural)]
 pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
@@ -102,7 +102,7 @@ pub(super) async fn mixed(event: Event<Moved>, tx: Tx<'_>) -> Result<(), Handler
     Ok(())
 }
 
-/// Waits for another system that never answers.
+/// Waits for an external system that never answers.
 #[idempotent_handler(consumer = "mixed", timeout = "500ms")]
 pub(super) async fn wait_for_ever(_event: Event<Stuck>, _tx: Tx<'_>) -> Result<(), HandlerError> {
     std::future::pending().await
@@ -123,12 +123,12 @@ pub(super) async fn stumbling(event: Event<Moved>, about: Metadata, tx: Tx<'_>) 
     credit_in_turn(&tx, &event, &about).await
 }
 
-/// One message in a hundred, at other places in each aggregate.
+/// One message in a hundred, at different places in each aggregate.
 pub(super) fn stumbles(account_id: i64, number: u64) -> bool {
     (account_id.unsigned_abs() * 7 + number).is_multiple_of(100)
 }
 
-/// One message per transaction, in order also across processes.
+/// One message per transaction, in order, also across processes.
 #[idempotent_handler(consumer = "sequence_in_turn", strategy = sequence)]
 pub(super) async fn sequence_in_turn(
     event: Event<Moved>,

@@ -1,6 +1,6 @@
-//! What messages that fail cost the others, and what order across processes costs: each compared to the same without.
+//! What failing messages cost the others, and what order across processes costs: each is compared to the same work without.
 //!
-//! Invariant: what fails has failed before the clock starts, and is tried again while it runs. Where order is promised, a message out of turn never
+//! Invariant: failing messages have failed before the clock starts, and are retried while it runs. Where order is promised, a message out of turn never
 //! takes effect, so that the count of effects shows it.
 
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use crate::{Options, Result, check};
 const HOT: u64 = 26;
 /// Messages of each of them, where processes share them.
 const SHARED_LENGTH: u64 = 800;
-/// Nothing is dead-lettered while it is measured.
+/// So many that nothing is dead-lettered while the clock runs.
 const ATTEMPTS_MAX: u32 = 1_000_000;
-/// Between two looks at how many have failed.
+/// The interval between two counts of the failed messages.
 const FAILED_LOOK: Duration = Duration::from_millis(50);
 
 /// Messages that fail again and again, each of an aggregate of its own.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     messages: u64,
-    /// How many of them have failed before the clock starts.
+    /// The number of them that have failed before the clock starts.
     first: u64,
     make: fn(&World, u64) -> Result<Messages>,
 }
@@ -63,7 +63,7 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     };
     let timeouts = Trouble {
         messages: options.size(1_000, 200),
-        // As many as run at a time: by then it is known that the handler fails.
+        // As many as run at a time: after them the inbox knows that the handler fails.
         first: config().concurrency as u64,
         make: |world, messages| Messages::of(&world.stream, AGGREGATES..AGGREGATES + messages, Stuck::new),
     };
@@ -102,12 +102,12 @@ fn config() -> InboxConfig {
     InboxConfig::default()
 }
 
-/// Of a pool for the default settings: two more than handlers, so that what the inbox writes and asks beside them waits for none.
+/// The connections of a pool for the default settings: two more than handlers, so that the inbox's own statements wait for none of them.
 pub(super) fn connections() -> usize {
     config().concurrency + 2
 }
 
-/// Messages per second of the healthy ones, while nothing else is there.
+/// Messages per second of the healthy ones alone.
 async fn alone(servers: &Servers, router: &Router, healthy: u64) -> Result<f64> {
     let nothing = Trouble {
         messages: 0,
@@ -127,7 +127,7 @@ async fn beside(servers: &Servers, router: &Router, healthy: u64, trouble: Troub
     let consumer = *router.consumers().first().ok_or("a router has no consumer")?;
     let work = async {
         until_failed(&world, trouble.first).await?;
-        // Until the consumer is there.
+        // The consumer does not exist yet.
         world.until_left(consumer, trouble.messages).await?;
         let start = Instant::now();
         raw::fill(&world.stream, &maker, healthy).await?;
@@ -142,7 +142,7 @@ async fn beside(servers: &Servers, router: &Router, healthy: u64, trouble: Troub
     Ok(per_second(healthy, elapsed))
 }
 
-/// Waits until so many messages have failed.
+/// Waits until this many messages have failed.
 async fn until_failed(world: &World, messages: u64) -> Result<()> {
     let failed = async {
         let sql = "SELECT count(*) AS n FROM inbox_messages WHERE attempts > 0";
@@ -156,7 +156,7 @@ async fn until_failed(world: &World, messages: u64) -> Result<()> {
         .map_err(|_| "not every message that fails did so in time")?
 }
 
-/// A world with so many messages of each hot aggregate on its stream.
+/// A world with this many messages of each hot aggregate on its stream.
 async fn hot_world(servers: &Servers, length: u64) -> Result<World> {
     let mut world = World::empty(servers).await?;
     let maker = Messages::of(&world.stream, 0..HOT, |id| Moved::new(id, 0))?;
@@ -164,7 +164,7 @@ async fn hot_world(servers: &Servers, length: u64) -> Result<World> {
     Ok(world)
 }
 
-/// How many messages of the hot aggregates fail once.
+/// The number of messages of the hot aggregates that fail once.
 fn failures(length: u64) -> u64 {
     let of = |aggregate| (1..=length).filter(move |number| stumbles(account_id(aggregate), *number));
     (0..HOT).flat_map(of).count() as u64
@@ -187,7 +187,7 @@ async fn in_order<H: Handler>(servers: &Servers, length: u64, failures: u64) -> 
     Ok(per_second(messages, elapsed))
 }
 
-/// Messages per second of the hot aggregates, shared by so many processes, from their start to the last acknowledgement.
+/// Messages per second of the hot aggregates, shared by this many processes, from their start to the last acknowledgement.
 async fn processes(servers: &Servers, processes: usize) -> Result<f64> {
     let world = hot_world(servers, SHARED_LENGTH).await?;
     let start = Instant::now();

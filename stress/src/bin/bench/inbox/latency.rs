@@ -1,8 +1,8 @@
-//! From publishing a message to its effect, and what an inbox costs that has nothing to do.
+//! The time from publishing a message to its effect, and the cost of an idle inbox.
 //!
-//! Publisher and observer are this process, so that one clock measures; the inbox is another. The clock starts when the message is handed
-//! to the driver, and stops when the inbox's acknowledgement, which follows the commit, has gone through the server: both ends make the
-//! figure a little larger than it is.
+//! Publisher and observer are this process, so that one clock measures; the inbox is another process. The clock starts when the message is handed
+//! to the driver, and stops when the inbox's acknowledgement, which follows the commit, has gone through the server. Both ends make the
+//! figure a little larger than the true time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     let inbox = world.start()?;
     sleep(SETTLING).await;
     let client = async_nats::connect(world.stream.nats_url.as_str()).await?;
-    // Acknowledgements are ordinary messages to the server; whoever listens sees them too.
+    // Acknowledgements are ordinary messages of the server, so a subscription sees them too.
     let answers = client
         .subscribe(format!("$JS.ACK.{}.one.>", world.stream.name))
         .await?;
@@ -82,7 +82,7 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
         let (subject, message) = messages.event(n)?;
         published.push(Instant::now());
         acks.push_back(context.send_publish(subject, message).await?);
-        // By now the oldest has been there for long; waiting for it takes no time.
+        // The oldest acknowledgement arrived long ago, so waiting for it takes no time.
         if acks.len() == WINDOW {
             acks.pop_front().ok_or("no acknowledgement")?.await?;
         }
@@ -105,7 +105,7 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
             .map_err(|_| "messages were not acknowledged in time")?
             .ok_or("the observer's subscription ended")?;
         let at = Instant::now();
-        // A progress or a refusal is no effect.
+        // A progress report or a refusal is no effect.
         if !answer.payload.is_empty() && !answer.payload.starts_with(b"+ACK") {
             continue;
         }

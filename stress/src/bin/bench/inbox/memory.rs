@@ -1,4 +1,4 @@
-//! What an inbox holds in memory while a stream full of messages waits for it.
+//! The memory that an inbox uses while a stream full of messages waits for it.
 
 use super::World;
 use crate::backlog::MEBIBYTE;

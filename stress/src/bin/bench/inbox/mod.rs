@@ -1,7 +1,7 @@
-//! What an inbox adds to the transactions of its handlers, and what it costs when it waits.
+//! What an inbox adds to the transactions of its handlers, and the cost of an idle one.
 //!
-//! Messages are published by the driver as a relay would publish them: same headers, same payloads. Invariant: as for all figures, effects
-//! and messages are counted afterwards.
+//! The driver publishes the messages with the headers and payloads that a relay would send. Invariant: as for all figures, effects and messages are
+//! counted afterwards.
 
 mod consume;
 mod duties;
@@ -35,9 +35,9 @@ pub(crate) enum Group {
     Failing,
 }
 
-/// Longest wait for a consumer to have handled everything.
+/// The longest wait until a consumer has handled everything.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
-/// Between two looks at what a consumer has left.
+/// The interval between two looks at the messages that a consumer has left.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Measures the wanted groups.
@@ -134,10 +134,10 @@ impl World {
         Ok((done, report))
     }
 
-    /// Waits until a consumer has no more than so many messages left to acknowledge.
+    /// Waits until a consumer has no more than this many messages left to acknowledge.
     async fn until_left(&self, consumer: &str, left: u64) -> Result<()> {
         let done = async {
-            // A consumer that is not there yet has everything left.
+            // A consumer that does not exist yet has all messages left.
             while self.stream.left(consumer).await?.is_none_or(|now| now > left) {
                 sleep(LOOK).await;
             }
@@ -153,7 +153,7 @@ impl World {
         Child::start("inbox-child", &self.schema, &self.stream, &[])
     }
 
-    /// Checks how many effects there were, and removes everything.
+    /// Checks the number of effects, and removes tables and stream.
     async fn remove(self, effects: u64) -> Result<()> {
         check("effects", self::effects(&self.schema).await?, effects)?;
         self.stream.remove(self.messages).await?;
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-/// Makes what handlers write to: an inbox, and an account for each aggregate.
+/// Makes the tables that handlers write to: those of the inbox, and an account for each aggregate.
 async fn tables(servers: &Servers) -> Result<Schema> {
     use sea_orm::ConnectionTrait as _;
     let schema = servers.schema().await?;
@@ -173,7 +173,7 @@ async fn tables(servers: &Servers) -> Result<Schema> {
         count(&schema.db, "SELECT count(*) AS n FROM accounts").await?,
         AGGREGATES,
     )?;
-    // Only superusers may, and without it the figures are a little worse.
+    // Only superusers may do this. Without it the figures are a little worse.
     let _ = schema.db.execute_unprepared("CHECKPOINT").await;
     Ok(schema)
 }

@@ -1,4 +1,4 @@
-//! The same transactions without inbox and broker: what an inbox is compared to.
+//! The same transactions without inbox and broker: the baseline of an inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::raw::per_second;
 use crate::servers::{Servers, count};
 use crate::{Failure, Result, check};
 
-/// What is written before the effect.
+/// The row that is written before the effect, if any.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum First {
     Nothing,
@@ -23,7 +23,7 @@ pub(super) enum First {
     InboxRow,
 }
 
-/// Transactions per second of so many tasks, each with a connection of its own.
+/// Transactions per second of this many tasks, each with a connection of its own.
 pub(super) async fn rate(servers: &Servers, tasks: usize, transactions: u64, first: First) -> Result<f64> {
     let schema = tables(servers).await?;
     let db = schema.pool(u32::try_from(tasks)?).await?;

@@ -1,4 +1,4 @@
-//! Batches, and other ways to recognise duplicates than a row per message, compared to that.
+//! Batches and the other strategies, compared to one row per message.
 
 use outbox_inbox::Handler;
 

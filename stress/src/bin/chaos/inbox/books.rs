@@ -1,4 +1,4 @@
-//! What was published against what it came to.
+//! The books of a plan: the published events against their effects and dead letters.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ const HANDLED: i16 = 1;
 /// Status of an inbox row whose message was dead-lettered.
 const DEAD: i16 = 2;
 
-/// What the database says about one event.
+/// The database's record of one event.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traces {
     effects: u32,
@@ -18,7 +18,7 @@ struct Traces {
     dead: bool,
 }
 
-/// What the database says about each event.
+/// The database's record of each event.
 #[derive(Debug)]
 pub(super) struct Found {
     events: Vec<Traces>,
@@ -36,7 +36,7 @@ pub(super) struct Books {
     pub(super) handled: u64,
     /// Events with a dead letter.
     pub(super) dead_letters: u64,
-    /// Of those, events whose handler does not misbehave each time: attempts were used up by chance, or by the ends of their process.
+    /// Of those, events whose handler does not misbehave each time: their attempts were used up by chance, or by crashes of their process.
     pub(super) unlucky: u64,
     /// Events with an effect although their handler never succeeds.
     pub(super) torn: u64,
@@ -46,7 +46,7 @@ pub(super) struct Books {
     pub(super) double_effects: u64,
     /// Dead letters beyond the first of each event, or beside an effect.
     pub(super) double_letters: u64,
-    /// Events whose inbox row does not say what happened.
+    /// Events whose inbox row contradicts the outcome.
     pub(super) wrong_rows: u64,
     /// Effects, rows and dead letters of events that nobody published.
     pub(super) ghosts: u64,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, HandlerState, Tx, idempotent_handler};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use outbox_nats::EventStream;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ use crate::servers::{connect, names};
 /// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that what a killed process had in flight comes again soon.
+/// Short, so that messages in flight of a killed process come again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
-/// What is consumed.
+/// The consumed event.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "account", name = "deposited")]
 pub(super) struct Deposited {
@@ -35,17 +35,17 @@ pub(super) fn is_doomed(number: u32) -> bool {
     is_poison(number) || is_deadly(number)
 }
 
-/// Fails each time.
+/// The handler fails each time.
 fn is_poison(number: u32) -> bool {
     number % 100 == 99
 }
 
-/// Aborts its process each time.
+/// The handler aborts its process each time.
 fn is_deadly(number: u32) -> bool {
     number % 1000 == 250
 }
 
-/// What a child is told.
+/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[arg(long)]
@@ -60,7 +60,7 @@ pub(crate) struct Child {
     misbehave: bool,
 }
 
-/// What the handler needs.
+/// The state of the handler.
 #[derive(Debug)]
 struct Orders {
     /// The table of effects.
@@ -102,7 +102,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
         .in_flight_max(8 * options.workers)
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
-        // Where handlers have no reason to fail, being killed and paused over and over must not look like one.
+        // Where handlers have no reason to fail, repeated kills and pauses must not use up the attempts.
         .attempts_max(if options.misbehave { 3 } else { 1_000 })
         .backoff(Backoff {
             min: Duration::from_millis(20),

@@ -1,9 +1,9 @@
-//! Consumers of one stream, in several processes, to which everything happens that can happen to them.
+//! Consumers of one stream, in several processes, under every kind of fault.
 //!
-//! Three plans, one after the other. *Copies*: each event is on the stream many times. *Kills*: processes are killed and paused while they
+//! Three plans run one after the other. *Copies*: each event is on the stream many times. *Kills*: processes are killed and paused while they
 //! work. *Failures*: handlers fail now and then, abort their process now and then, and some messages do so each time. When the consumer has
-//! nothing left to do the books are balanced. Invariant: balanced means that each event has had one effect, or none and one
-//! dead letter, which only the last plan may have. Absent here: relays.
+//! nothing left to do, the books are balanced. Invariant: balanced means that each event has had one effect, or none and one
+//! dead letter, which only the last plan may have.
 
 mod books;
 mod consumer;
@@ -20,7 +20,7 @@ use books::Books;
 pub(crate) use consumer::{Child, child};
 use world::World;
 
-/// What is done.
+/// The options of the program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// PostgreSQL or MariaDB, where tables with a prefix of their own are made and removed if all is well; or `sqlite`, for a file of its own.
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// What happens to the consumers.
+/// A plan; the module says what it does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Plan {
@@ -64,7 +64,7 @@ pub(crate) enum Plan {
     Failures,
 }
 
-/// How much of it.
+/// The sizes of a plan.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     events: u32,
@@ -90,7 +90,7 @@ impl Options {
     }
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug, Serialize)]
 struct Report {
     plan: Plan,
@@ -107,9 +107,9 @@ struct Report {
     balanced: bool,
 }
 
-/// Nothing should take this long.
+/// A bound that no plan should reach.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Between two looks at the consumer: so often a process can be killed.
+/// The interval between two looks at the consumer, and between two kills.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns whether the books of all plans balance.
@@ -171,7 +171,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let torments = consumers.stop().await?;
     let books = world.balance(sizes.events, misbehave).await?;
-    // Nobody but the last plan gives a handler a reason to fail, or a process one to end.
+    // Only in the last plan do handlers have a reason to fail, and processes one to end.
     let balanced = books.is_balanced() && (misbehave || (books.dead_letters == 0 && torments.ends == 0));
     let deliveries = world.deliveries().await?;
     let report = Report {

@@ -1,7 +1,7 @@
 //! Database and stream of a plan.
 //!
-//! Messages are published by the driver, encoded as our publisher does, because a million of them through an outbox would take longer than
-//! what is to be tried. They carry no id for the broker, so it keeps every copy.
+//! The driver publishes the messages, encoded as our publisher encodes them, because recording a million of them in an outbox would take longer than
+//! the plan itself. They carry no id for the broker, so it keeps every copy.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
@@ -28,7 +28,7 @@ use crate::servers::{connect, names, new_name};
 
 /// Aggregates that the events belong to.
 const AGGREGATES: u32 = 500;
-/// Most unacknowledged messages while publishing.
+/// The largest number of unacknowledged messages while publishing.
 const WINDOW: usize = 1024;
 /// The id of event 0; others follow.
 const FIRST_ID: u128 = 0x0199_0000_0000_7000_8000_0000_0000_0000;
@@ -42,7 +42,7 @@ pub(super) fn effects(name: &str) -> String {
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) name: String,
-    /// Where the database is, for consumers.
+    /// The URL of the database, for consumers.
     pub(super) url: String,
     db: DatabaseConnection,
     names: TableNames,
@@ -65,7 +65,7 @@ impl World {
         };
         let db = connect(&url, 2).await?;
         if folder.is_some() {
-            // Stays with the file.
+            // This setting stays with the file.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
         let names = names(&name)?;
@@ -93,7 +93,7 @@ impl World {
         })
     }
 
-    /// Publishes events, each so often. Copies are everywhere among the others, in an order that the seed repeats.
+    /// Publishes each event this many times. Copies are spread among the others, in an order that the seed repeats.
     pub(super) async fn publish(&self, events: u32, copies: u32, seed: u64) -> Result<()> {
         let mut numbers: Vec<u32> = (0..copies).flat_map(|_| 0..events).collect();
         if copies > 1 {
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Balances what was published against effects, inbox rows and dead letters.
+    /// Balances the published events against effects, inbox rows and dead letters.
     pub(super) async fn balance(&self, events: u32, misbehaved: bool) -> Result<Books> {
         let backend = self.db.get_database_backend();
         let table = |name| self.names.table(backend, name);

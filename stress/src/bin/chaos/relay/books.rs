@@ -1,4 +1,4 @@
-//! What was committed against what is on the stream.
+//! The books of a run: the committed messages against the stream.
 
 use std::collections::HashMap;
 

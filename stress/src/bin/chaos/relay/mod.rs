@@ -1,7 +1,7 @@
 //! Several relays over one outbox, one of which is killed or paused every second.
 //!
-//! Half of the messages are there when the relays start, the other half is recorded while they are killed. When everything is settled the books
-//! are balanced: what was committed against the stream. Invariant: balanced means that nothing is lost, invented, out of order or unsettled.
+//! Half of the messages are recorded before the relays start, the other half while they are killed. When everything is settled the books
+//! are balanced: the committed messages against the stream. Invariant: balanced means that nothing is lost, invented, out of order or unsettled.
 
 mod books;
 mod world;
@@ -20,7 +20,7 @@ use crate::servers::{connect, names};
 use books::Books;
 use world::World;
 
-/// What is done.
+/// The options of the program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// PostgreSQL or MariaDB; tables with a prefix of their own are made in it, and removed if all is well.
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// A nats-server with JetStream.
     #[arg(long)]
     nats_url: String,
-    /// Messages in all.
+    /// The total number of messages.
     #[arg(long, default_value_t = 200_000)]
     messages: u32,
     /// Aggregates that they belong to.
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
@@ -57,7 +57,7 @@ struct Report {
     books: Books,
 }
 
-/// Nothing should take this long.
+/// A bound that no run should reach.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Short, so that leases are lost often.
@@ -122,7 +122,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     Ok(balanced)
 }
 
-/// What a child is told.
+/// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
     #[arg(long)]

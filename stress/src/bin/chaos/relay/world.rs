@@ -90,7 +90,7 @@ impl World {
         Statement::from_string(self.db.get_database_backend(), sql)
     }
 
-    /// Balances what was committed against what is on the stream.
+    /// Balances the committed messages against the stream.
     pub(crate) async fn balance(&self) -> Result<Books> {
         let table = self.names.messages(self.db.get_database_backend());
         let sql = format!("SELECT id, aggregate_id, sequence, status FROM {table}");
@@ -98,7 +98,7 @@ impl World {
         for row in self.db.query_all_raw(self.statement(sql)).await? {
             let aggregate = match row.try_get::<String>("", "aggregate_id") {
                 Ok(text) => text,
-                // Bytes on MariaDB.
+                // MariaDB returns bytes.
                 Err(_) => String::from_utf8(row.try_get("", "aggregate_id")?)?,
             };
             committed.push(Committed {
