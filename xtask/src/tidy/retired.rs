@@ -22,8 +22,11 @@ const RETIRED: &[(&str, &str, &[&str])] = &[
     ("JetStreamSource", "JetStreamSubscriber", &[]),
     ("MemorySource", "MemorySubscriber", &[]),
     (r"/\b(?:broker|nats|stream)\.source\(\)/", ".subscriber()", &[]),
+    ("StreamSpec", "EventStream", &[]),
+    ("provision_stream", "EventStream::provision", &[]),
+    ("drain_until_idle", "drain", &[]),
     // Row id.
-    ("seq", "row_id", &[r#"last_seq""#, "seq AS n", "seq_1_to_"]),
+    ("seq", "row_id", &[r#"last_seq""#, "seq AS n", "seq_1_to_", "messages_row_id_seq"]),
     ("seqs", "row_ids", &[]),
     (r"/\b(?:Column|Self)::Seq\b/", "RowId", &[]),
     // Stream sequence and sequence.

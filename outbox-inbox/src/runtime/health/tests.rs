@@ -1,3 +1,5 @@
+//! What health says of consumers in each state, on a paused clock.
+
 use super::*;
 use crate::runtime::routed::Handling;
 
