@@ -108,7 +108,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Stops the inbox if the broker has nothing more for any consumer (`drain_until_idle` only).
+    /// Stops the inbox if the broker has nothing more for any consumer (`drain` only).
     async fn ask_whether_idle(&mut self) {
         let Some((idle, index)) = &self.idle else { return };
         let Deliveries::Open(subscription) = &mut self.deliveries else {
