@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
 use crate::process::{Manners, Process, tied};
-use crate::workspace::{Package, Workspace, cargo};
+use crate::workspace::{Package, Workspace, cargo_command};
 use crate::{graph, tidy};
 
 /// Building cargo-deny takes minutes, so it happens only if this is set to 1.
@@ -84,7 +84,7 @@ fn combinations(packages: &[Package]) -> Vec<(String, Vec<String>)> {
 }
 
 fn document(root: &Path) -> Result<Verdict> {
-    let mut command = tied(cargo());
+    let mut command = cargo_command();
     command
         .args(["doc", "--workspace", "--no-deps", "--all-features"])
         .env("RUSTDOCFLAGS", "-D warnings");
@@ -99,7 +99,7 @@ fn deny(workspace: &Workspace) -> Result<Verdict> {
         .iter()
         .find(|program| answers(Command::new(program).arg("--version")));
     if program.is_none() && env::var(INSTALL_DENY).is_ok_and(|value| value == "1") {
-        let mut install = tied(cargo());
+        let mut install = cargo_command();
         install
             .args(["install", "--locked", "cargo-deny", "--root"])
             .arg(workspace.tools());
@@ -119,7 +119,7 @@ fn deny(workspace: &Workspace) -> Result<Verdict> {
 
 /// A toolchain may come without its usual components; rustup adds them to the toolchain that runs us.
 fn add_component(subcommand: &str, component: &str) -> Result<()> {
-    if answers(Command::new(cargo()).args([subcommand, "--version"])) {
+    if answers(cargo_command().args([subcommand, "--version"])) {
         return Ok(());
     }
     let advice = || {
@@ -172,7 +172,7 @@ struct Report {
 impl Report {
     fn cargo(&mut self, name: &str, root: &Path, arguments: &[&str]) {
         self.step(name, || {
-            let mut command = tied(cargo());
+            let mut command = cargo_command();
             succeed(command.args(arguments).current_dir(root))
         });
     }

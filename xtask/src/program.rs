@@ -8,15 +8,15 @@ use std::{env, io};
 use serde_json::Value;
 
 use crate::failure::{Context, Failure, Result};
-use crate::process::{Manners, Process, tied};
-use crate::workspace::{Workspace, cargo};
+use crate::process::{Manners, Process};
+use crate::workspace::{Workspace, cargo_command};
 
 /// The package of `bench`, `chaos` and `simulate`.
 pub(crate) const STRESS: &str = "outbox-stress";
 
 /// Builds a program and returns its path. Cargo's messages go to the standard error. `arguments` are further ones for `cargo build`.
 pub(crate) fn build(workspace: &Workspace, package: &str, name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let mut command = tied(cargo());
+    let mut command = cargo_command();
     command
         .args(["build", "--package", package, "--bin", name])
         .args(arguments);

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::failure::Result;
-use crate::process::{Manners, Process, tied};
+use crate::process::{Manners, Process};
 use crate::program;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, cargo_command};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
-    let mut command = tied(cargo());
+    let mut command = cargo_command();
     command.args(arguments(options)).current_dir(&workspace.root);
     let process = Process::launch(command, Manners::FOREGROUND)?;
     Ok(if process.wait()?.success() {

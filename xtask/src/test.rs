@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
 
 use crate::failure::{Context, Failure, Result};
-use crate::process::{Manners, Process, tied};
+use crate::process::{Manners, Process};
 use crate::services::{Availability, FOR_TESTS, Services};
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, cargo_command};
 
 /// Tests append one line, `name: reason`, for each skip.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
@@ -106,7 +106,7 @@ struct Outcome {
 
 fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &Workspace) -> Result<Outcome> {
     println!("cargo {}", pass.join(" "));
-    let mut command = tied(cargo());
+    let mut command = cargo_command();
     command
         .args(pass)
         .current_dir(&workspace.root)

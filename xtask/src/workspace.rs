@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::failure::{Context, Failure, Result};
+use crate::process::tied;
 
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -92,8 +93,25 @@ fn package(package: &Value) -> Option<Package> {
 }
 
 /// The cargo that runs this task, so that `cargo +nightly xtask …` stays on one toolchain.
-pub(crate) fn cargo() -> OsString {
+fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// A call of cargo, as one would type it: without the variables that cargo has set for this task.
+///
+/// Build scripts look at some of them. With `CARGO_PKG_NAME` left at `xtask`, `ring` and all that depends on it would be built again each time that a
+/// call of cargo by hand follows a task, or a task follows one.
+pub(crate) fn cargo_command() -> Command {
+    let mut command = tied(cargo());
+    for (name, _) in env::vars_os() {
+        let is_of_task = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if is_of_task {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The folder of the workspace, wherever below it the task was called.

@@ -7,7 +7,8 @@ use outbox_core::{Message, MessageId};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
-use super::sequence::{Gaps, Place, Turn};
+use super::Claim;
+use super::sequence::{Gaps, Place};
 use super::sql::{InboxSql, Key, Row, Status};
 use crate::handler::Strategy;
 
@@ -20,23 +21,6 @@ pub(crate) struct Claimant<'a> {
     pub(crate) strategy: Strategy,
     /// Id of the row that says that it took effect, if the strategy keeps one: of the event, or derived from its business key.
     pub(crate) id: Uuid,
-}
-
-/// Whose a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// Ours: it may take effect in this transaction.
-    Mine,
-    /// It took effect before.
-    Done,
-    /// It was dead-lettered.
-    Dead,
-    /// It failed before: count the attempt, then claim again.
-    CountFirst,
-    /// Messages of its aggregate are missing before it, from this number on. `failing`: one of them is being tried again.
-    Early { expected: u64, failing: bool },
-    /// It was not waited for any longer.
-    Late,
 }
 
 /// Statement that only an intact transaction accepts, on databases that go on without one after an error.
@@ -70,7 +54,7 @@ impl Claimant<'_> {
                         "a message without a sequence has no place in its aggregate".to_owned(),
                     ));
                 };
-                Ok(turned(place.claim(tx, gaps).await?))
+                place.claim(tx, gaps).await
             }
             Strategy::Natural | Strategy::Constraint(_) | Strategy::External => {
                 if tx.get_database_backend() != DbBackend::Postgres {
@@ -104,7 +88,7 @@ impl Claimant<'_> {
             Strategy::MessageId => Ok(Claim::Mine),
             Strategy::Sequence { .. } => match self.place() {
                 None => Ok(Claim::Mine),
-                Some(place) => Ok(turned(place.claim_again(tx, was_dead, gaps).await?)),
+                Some(place) => place.claim_again(tx, was_dead, gaps).await,
             },
             _ => self.claim(tx, false, gaps).await,
         }
@@ -214,15 +198,6 @@ fn over(row: Option<&Row>) -> Claim {
         Some(Status::Dead) => Claim::Dead,
         // Failed before; or purged in between, which counting sorts out.
         Some(Status::Failed) | None => Claim::CountFirst,
-    }
-}
-
-fn turned(turn: Turn) -> Claim {
-    match turn {
-        Turn::Mine => Claim::Mine,
-        Turn::Stale => Claim::Done,
-        Turn::Late => Claim::Late,
-        Turn::Early { expected, failing } => Claim::Early { expected, failing },
     }
 }
 

@@ -46,3 +46,21 @@ pub(crate) mod sql;
 
 #[cfg(test)]
 mod test_db;
+
+/// Whose a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Ours: it may take effect in this transaction, which holds the claim until it ends.
+    Mine,
+    /// It took effect before, or a later message of its aggregate did and nobody waits for this one.
+    Done,
+    /// It was dead-lettered.
+    Dead,
+    /// It failed before: count the attempt, then claim again.
+    CountFirst,
+    /// Messages of its aggregate are missing before it, from number `expected` on. `failing`: one of them is known to fail and to be tried again, so this is
+    /// no gap.
+    Early { expected: u64, failing: bool },
+    /// It was not waited for any longer. It must not take effect now.
+    Late,
+}

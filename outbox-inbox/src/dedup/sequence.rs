@@ -18,6 +18,7 @@
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
+use super::Claim;
 use super::sequences::{SequenceKey, SequenceState};
 use super::sql::InboxSql;
 
@@ -45,19 +46,6 @@ pub(crate) enum Gaps {
     Ignore,
 }
 
-/// Whose turn it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Ours: the transaction holds the sequence, and its lock until the end.
-    Mine,
-    /// It, or a later one, was done.
-    Stale,
-    /// One of those that were not waited for any longer. It must not take effect now.
-    Late,
-    /// Those from `expected` on are missing. `failing`: one of them is known to fail and to be tried again, so this is no gap.
-    Early { expected: u64, failing: bool },
-}
-
 impl Place<'_> {
     fn key(&self) -> SequenceKey<'_> {
         SequenceKey {
@@ -69,7 +57,7 @@ impl Place<'_> {
     /// Takes the turn, if it has come.
     ///
     /// [`Gaps::Accept`] does not jump over a message that is known to fail, nor if too many ranges are missing already: `Early` again.
-    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Turn, DbErr> {
+    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Claim, DbErr> {
         let first = SequenceState {
             last: self.sequence,
             ..SequenceState::default()
@@ -85,12 +73,12 @@ impl Place<'_> {
             _ => advance().await?,
         };
         if taken {
-            return Ok(Turn::Mine);
+            return Ok(Claim::Mine);
         }
-        let mut turn = Turn::Mine;
+        let mut turn = Claim::Mine;
         self.change(tx, |state| {
             turn = self.turn(state, gaps);
-            turn == Turn::Mine
+            turn == Claim::Mine
         })
         .await?;
         Ok(turn)
@@ -103,17 +91,17 @@ impl Place<'_> {
         tx: &DatabaseTransaction,
         was_dead: bool,
         gaps: Gaps,
-    ) -> Result<Turn, DbErr> {
-        let mut turn = Turn::Mine;
+    ) -> Result<Claim, DbErr> {
+        let mut turn = Claim::Mine;
         self.change(tx, |state| {
             turn = if self.sequence > state.last {
                 self.turn(state, gaps)
             } else if state.missing.remove(self.sequence) || was_dead {
-                Turn::Mine
+                Claim::Mine
             } else {
-                Turn::Stale
+                Claim::Done
             };
-            turn == Turn::Mine
+            turn == Claim::Mine
         })
         .await?;
         Ok(turn)
@@ -163,26 +151,26 @@ impl Place<'_> {
     }
 
     /// Decides whose turn it is, and advances the state if it is ours.
-    fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Turn {
+    fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Claim {
         let expected = state.last + 1;
         if self.sequence < expected {
             let late = gaps != Gaps::Ignore && state.missing.contains(self.sequence);
-            return if late { Turn::Late } else { Turn::Stale };
+            return if late { Claim::Late } else { Claim::Done };
         }
         if let Some(failing) = state.failing.filter(|failing| *failing < self.sequence) {
             let expected = if gaps == Gaps::Ignore { failing } else { expected };
             let failing = true;
-            return Turn::Early { expected, failing };
+            return Claim::Early { expected, failing };
         }
         if self.sequence > expected && gaps != Gaps::Ignore {
             if gaps == Gaps::Wait || state.missing.len() >= MISSING_MAX {
                 let failing = false;
-                return Turn::Early { expected, failing };
+                return Claim::Early { expected, failing };
             }
             state.missing.push(expected..=self.sequence - 1);
         }
         self.go_on(state);
-        Turn::Mine
+        Claim::Mine
     }
 
     fn go_on(&self, state: &mut SequenceState) {

@@ -12,7 +12,7 @@ use sea_orm::DatabaseTransaction;
 use tokio::time::Instant;
 
 use super::consumer::{Consumer, Stop};
-use super::routed::RoutedMessage;
+use super::routed::{Handling, RoutedMessage};
 use super::run::{ERROR, RunOutcome, outcome_of};
 use crate::dedup::constraint;
 use crate::handler::{
@@ -137,11 +137,11 @@ impl Call<'_> {
                     fatal: false,
                 }),
             },
-            () = self.stop.hard.cancelled() => Err(RunOutcome::Stopped),
+            () = self.stop.hard.cancelled() => Err(RunOutcome::Over(Handling::Returned)),
         };
         let ran = match &outcome {
             Ok(_) => Ran::Handled,
-            Err(RunOutcome::Stopped) => Ran::Stopped,
+            Err(RunOutcome::Over(_)) => Ran::Stopped,
             Err(RunOutcome::Interrupted(_)) => Ran::Interrupted,
             Err(_) => Ran::Failed,
         };

@@ -34,7 +34,7 @@ impl Consumer {
             // claim waits for the end of the lease.
             Ok(StoreClaim::Mine(token)) => store.release(&key, token).await.map(|()| None),
             Ok(StoreClaim::Done) => Ok(Some(RunOutcome::Duplicate)),
-            Ok(StoreClaim::InProgress) => Ok(Some(RunOutcome::Busy(lease / 4))),
+            Ok(StoreClaim::InProgress) => Ok(Some(RunOutcome::runs_elsewhere(lease / 4))),
             Err(error) => Err(error),
         };
         answer.unwrap_or_else(|error| Some(RunOutcome::NotStarted(describe(&error))))
@@ -60,7 +60,7 @@ impl Consumer {
         let token = match store.claim(&key, lease).await {
             Ok(StoreClaim::Mine(token)) => token,
             Ok(StoreClaim::Done) => return RunOutcome::Duplicate,
-            Ok(StoreClaim::InProgress) => return RunOutcome::Busy(lease / 4),
+            Ok(StoreClaim::InProgress) => return RunOutcome::runs_elsewhere(lease / 4),
             Err(error) => return RunOutcome::NotStarted(describe(&error)),
         };
         let outcome = if runs_in_transaction(routed, handler) {

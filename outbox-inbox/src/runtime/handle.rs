@@ -128,12 +128,12 @@ impl Attempt<'_> {
                 return None;
             }
             Ok(Start::Handled) => RunOutcome::Duplicate,
-            Ok(Start::Dead) => RunOutcome::Dead,
+            Ok(Start::Dead) => RunOutcome::Over(Handling::Duplicate),
             Ok(Start::Exhausted { attempts, last_error }) => {
                 let error = text_of_unfinished(attempts, last_error.as_deref());
                 RunOutcome::Exhausted { attempts, error }
             }
-            Ok(Start::Running) => RunOutcome::Busy(self.consumer.timeout(self.routed.handler())),
+            Ok(Start::Running) => RunOutcome::runs_elsewhere(self.consumer.timeout(self.routed.handler())),
             Err(error) => RunOutcome::NotStarted(describe(&error)),
         })
     }
@@ -144,12 +144,9 @@ impl Attempt<'_> {
         let (count, fatal, error) = match outcome {
             RunOutcome::Handled { result } => return self.handled(result.as_deref()).await,
             RunOutcome::Duplicate => return self.duplicate(claimant).await,
-            RunOutcome::Dead => return Handling::Duplicate,
-            RunOutcome::Gone => return Handling::Skipped,
-            RunOutcome::Stopped => return Handling::Returned,
+            RunOutcome::Over(handling) => return handling,
             RunOutcome::Early { expected, failing } => return self.early(expected, failing),
             RunOutcome::NotStarted(error) => return self.later(&error),
-            RunOutcome::Busy(retry_after) => return Handling::Later { retry_after },
             RunOutcome::CountFirst => {
                 let retry_after = TROUBLE.min;
                 return Handling::Later { retry_after };

@@ -11,11 +11,12 @@ use outbox_core::Message;
 use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::consumer::{Consumer, Stop};
-use super::routed::RoutedMessage;
+use super::routed::{Handling, RoutedMessage};
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
 use crate::dead_letter::StoredDeadLetter;
 use crate::dead_letter::retry::{self, Taken};
-use crate::dedup::claim::{Claim, Claimant};
+use crate::dedup::Claim;
+use crate::dedup::claim::Claimant;
 use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, Strategy, describe};
 use crate::panics::guard;
@@ -33,8 +34,6 @@ pub(super) enum RunOutcome {
     },
     /// It took effect before.
     Duplicate,
-    /// It was dead-lettered before.
-    Dead,
     /// It has no attempt left, and the last one reported no result.
     Exhausted {
         attempts: u32,
@@ -57,12 +56,15 @@ pub(super) enum RunOutcome {
     Interrupted(String),
     /// The database or the store did not let it begin.
     NotStarted(String),
-    /// It runs elsewhere.
-    Busy(Duration),
-    /// Its dead letter was handled or discarded elsewhere.
-    Gone,
-    /// The shutdown cancelled it.
-    Stopped,
+    /// It did not run to its end, and there is nothing to record.
+    Over(Handling),
+}
+
+impl RunOutcome {
+    /// Another process runs the handler with this message.
+    pub(super) fn runs_elsewhere(retry_after: Duration) -> Self {
+        Self::Over(Handling::Later { retry_after })
+    }
 }
 
 impl Consumer {
@@ -172,7 +174,8 @@ impl Consumer {
         match taken.await {
             Ok(Taken::Mine { was_dead }) => unclaimed(claimant.claim_again(tx, was_dead, gaps).await),
             Ok(Taken::Handled) => Some(RunOutcome::Duplicate),
-            Ok(Taken::Gone) => Some(RunOutcome::Gone),
+            // Its dead letter was handled or discarded elsewhere.
+            Ok(Taken::Gone) => Some(RunOutcome::Over(Handling::Skipped)),
             Err(error) => unclaimed(Err(error)),
         }
     }
@@ -234,7 +237,7 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
     match claim {
         Ok(Claim::Mine) => None,
         Ok(Claim::Done) => Some(RunOutcome::Duplicate),
-        Ok(Claim::Dead) => Some(RunOutcome::Dead),
+        Ok(Claim::Dead) => Some(RunOutcome::Over(Handling::Duplicate)),
         Ok(Claim::CountFirst) => Some(RunOutcome::CountFirst),
         Ok(Claim::Early { expected, failing }) => Some(RunOutcome::Early { expected, failing }),
         Ok(Claim::Late) => Some(RunOutcome::Failed {

@@ -15,7 +15,7 @@ use super::consumer::Consumer;
 use super::routed::Handling;
 use crate::config::{UnknownEvent, UnknownVersion};
 use crate::dedup::claim::Claimant;
-use crate::dedup::sequence::Turn;
+use crate::dedup::Claim;
 use crate::handler::describe;
 
 /// Wait for a broker that could not say who has asked for what.
@@ -41,7 +41,7 @@ impl Attempt<'_> {
             Ok::<_, DbErr>(turn)
         };
         match claimed.await {
-            Ok(Turn::Early { expected, failing }) => self.early(expected, failing),
+            Ok(Claim::Early { expected, failing }) => self.early(expected, failing),
             Ok(_) => Handling::Skipped,
             Err(error) => self.later(&describe(&error)),
         }

@@ -80,7 +80,7 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
     assert_eq!(attempts.start().await.unwrap(), Start::Attempt(1));
     let other = db.database.begin().await.unwrap();
     let claim = claimant.claim(&other, false, Gaps::Wait).await.unwrap();
-    assert_eq!(claim, crate::dedup::claim::Claim::Mine);
+    assert_eq!(claim, crate::dedup::Claim::Mine);
     other.commit().await.unwrap();
     let failure = attempts
         .fail(

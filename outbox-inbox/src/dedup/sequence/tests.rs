@@ -14,7 +14,7 @@ use crate::database::{Trouble, trouble};
 use crate::dedup::test_db::{TestDb, on_every_database};
 
 use Gaps::{Accept, Ignore, Wait};
-use Turn::{Early, Late, Mine, Stale};
+use Claim::{Early, Late, Mine, Done};
 
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 
@@ -54,7 +54,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Claims and commits.
-    async fn claim(&self, sequence: u64, gaps: Gaps) -> Turn {
+    async fn claim(&self, sequence: u64, gaps: Gaps) -> Claim {
         let tx = self.begin().await;
         let turn = self.at(sequence).claim(&tx, gaps).await.unwrap();
         let holds = self.at(sequence).still_holds(&tx).await.unwrap();
@@ -70,11 +70,11 @@ impl<'a> Lane<'a> {
     }
 
     /// As [`Self::claim_again_of`], for a number that was dead-lettered.
-    async fn claim_again(&self, sequence: u64) -> Turn {
+    async fn claim_again(&self, sequence: u64) -> Claim {
         self.claim_again_of(sequence, true).await
     }
 
-    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Turn {
+    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Claim {
         let tx = self.begin().await;
         let place = self.at(sequence);
         let turn = place.claim_again(&tx, was_dead, Wait).await.unwrap();
@@ -103,14 +103,14 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn gap(expected: u64) -> Turn {
+fn gap(expected: u64) -> Claim {
     Early {
         expected,
         failing: false,
     }
 }
 
-fn behind(expected: u64) -> Turn {
+fn behind(expected: u64) -> Claim {
     Early {
         expected,
         failing: true,
@@ -121,8 +121,8 @@ async fn numbers_take_their_turn_in_order_and_once(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=5 {
         assert_eq!(lane.claim(sequence, Wait).await, Mine);
-        assert_eq!(lane.claim(sequence, Wait).await, Stale, "duplicate");
-        assert_eq!(lane.claim(1, Accept).await, Stale, "older");
+        assert_eq!(lane.claim(sequence, Wait).await, Done, "duplicate");
+        assert_eq!(lane.claim(1, Accept).await, Done, "older");
     }
     assert_eq!(lane.row().await.unwrap().last, 5);
     db.close().await;
@@ -151,10 +151,10 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
         assert!(!lane.at(missing).still_holds(&tx).await.unwrap());
         tx.rollback().await.unwrap();
     }
-    assert_eq!(lane.claim(2, Wait).await, Stale);
+    assert_eq!(lane.claim(2, Wait).await, Done);
     // Its dead letter is tried again: it takes effect once more than never, and is no stranger afterwards.
     assert_eq!(lane.claim_again(4).await, Mine);
-    assert_eq!(lane.claim(4, Wait).await, Stale);
+    assert_eq!(lane.claim(4, Wait).await, Done);
     assert_eq!(lane.claim(3, Wait).await, Late);
     assert_eq!(lane.claim(5, Wait).await, Late);
     assert_eq!(lane.claim_again(3).await, Mine);
@@ -176,9 +176,9 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in [3, 4, 9] {
         assert_eq!(lane.claim(sequence, Ignore).await, Mine);
-        assert_eq!(lane.claim(sequence, Ignore).await, Stale);
+        assert_eq!(lane.claim(sequence, Ignore).await, Done);
     }
-    assert_eq!(lane.claim(5, Ignore).await, Stale);
+    assert_eq!(lane.claim(5, Ignore).await, Done);
     let expected = SequenceState {
         last: 9,
         ..SequenceState::default()
@@ -249,7 +249,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     lane.fail(1).await;
     lane.pass(1).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
-    assert_eq!(lane.claim(1, Wait).await, Stale);
+    assert_eq!(lane.claim(1, Wait).await, Done);
     lane.claim_all([2]).await;
     // 3 and 4 have not come yet.
     lane.pass(5).await;
@@ -260,7 +260,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
     // An operator tries a dead letter again, whose turn has passed; and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Mine);
-    assert_eq!(lane.claim_again_of(6, false).await, Stale, "it took effect");
+    assert_eq!(lane.claim_again_of(6, false).await, Done, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));
     assert_eq!(lane.claim_again(7).await, Mine);
     db.close().await;
@@ -314,7 +314,7 @@ async fn several_numbers_in_one_transaction(db: TestDb) {
     for sequence in 1..=4 {
         assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Mine);
     }
-    assert_eq!(lane.at(2).claim(&tx, Wait).await.unwrap(), Stale);
+    assert_eq!(lane.at(2).claim(&tx, Wait).await.unwrap(), Done);
     for sequence in 1..=4 {
         assert!(lane.at(sequence).still_holds(&tx).await.unwrap());
     }
@@ -337,7 +337,7 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
         for id in ids {
             let lane = Lane::of(&db, consumer, id);
             lane.claim_all([1, 2]).await;
-            assert_eq!(lane.claim(2, Wait).await, Stale);
+            assert_eq!(lane.claim(2, Wait).await, Done);
         }
     }
     let other_type = Lane {
@@ -349,7 +349,7 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
 }
 
 /// Claims at the same moment, one transaction each; conflicts are tried again, as the runtime does.
-async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Turn>> {
+async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Claim>> {
     let sequences: Vec<u64> = sequences.into_iter().collect();
     let start = Arc::new(Barrier::new(sequences.len()));
     let mut tasks = JoinSet::new();
@@ -389,7 +389,7 @@ async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -
             }
         });
     }
-    let mut turns: BTreeMap<u64, Vec<Turn>> = BTreeMap::new();
+    let mut turns: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
     while let Some(turn) = tasks.join_next().await {
         let (sequence, turn) = turn.unwrap();
         turns.entry(sequence).or_default().push(turn);
@@ -413,7 +413,7 @@ async fn of_concurrent_duplicates_one_runs(db: TestDb) {
         }
         let turns = race(&db, [round; 32], End::AtOnce).await.remove(&round).unwrap();
         let mine = turns.iter().filter(|turn| **turn == Mine).count();
-        let stale = turns.iter().filter(|turn| **turn == Stale).count();
+        let stale = turns.iter().filter(|turn| **turn == Done).count();
         assert_eq!((mine, stale), (1, 31), "{round}");
     }
     db.close().await;
@@ -431,7 +431,7 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
     let turns = race(&db, sequences, End::WhenDone).await;
     for (sequence, mut turns) in turns {
         turns.sort_by_key(|turn| *turn != Mine);
-        assert_eq!(turns, [Mine, Stale], "{sequence}");
+        assert_eq!(turns, [Mine, Done], "{sequence}");
     }
     assert_eq!(Lane::new(&db).row().await.unwrap().last, 12);
     db.close().await;
@@ -460,7 +460,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
                 .expect_err("the duplicate has decided too early");
             if commit {
                 running.commit().await.unwrap();
-                assert_eq!(duplicate.await, Stale, "{sequence} was done before");
+                assert_eq!(duplicate.await, Done, "{sequence} was done before");
                 continue;
             }
             running.rollback().await.unwrap();
