@@ -103,7 +103,8 @@ impl MemoryBroker {
         self
     }
 
-    /// Sets the [`StreamFacts::retention`](crate::StreamFacts#structfield.retention) that the broker reports. Default: `None`, for ever. The broker deletes nothing either way.
+    /// Sets the [`StreamFacts::retention`](crate::StreamFacts#structfield.retention) that the broker reports. Default:
+    /// `None`, for ever. The broker deletes nothing either way.
     #[must_use]
     pub fn with_retention(self, retention: Option<Duration>) -> Self {
         self.lock().retention = retention;
