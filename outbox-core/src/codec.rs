@@ -68,7 +68,7 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
         .format(&Rfc3339)
         .unwrap_or_default();
     let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
-    // Performance: this runs for every message that a relay sends, so values that are certainly ASCII are not scanned.
+    // This runs for every message that a relay sends, so values that are certainly ASCII are not scanned.
     let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
     add("ce-specversion", "1.0".to_owned());
     add("ce-id", message.event_id.to_string());

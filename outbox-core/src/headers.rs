@@ -1,8 +1,8 @@
 //! Headers that travel with a message.
 //!
 //! Invariant: a name is a token and not reserved, and no value holds CR, LF or NUL, so no value can break out of its
-//! line. Both are checked when the header is set: a bad header is an error when it is recorded, never a row that cannot
-//! be published.
+//! line. Both are checked when the header is set. So a bad header is an error before the event is recorded, never a row
+//! that cannot be published.
 
 use std::collections::BTreeMap;
 

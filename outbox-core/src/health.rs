@@ -1,8 +1,8 @@
 //! The health of a relay or an inbox, for probes and people.
 //!
 //! * [`Health::Alive`]: all is well.
-//! * [`Health::Degraded`]: it copes with trouble; tell somebody.
-//! * [`Health::Stuck`]: it makes no progress; tell somebody now.
+//! * [`Health::Degraded`]: the relay or inbox copes with trouble; tell somebody.
+//! * [`Health::Stuck`]: the relay or inbox makes no progress; tell somebody now.
 //!
 //! Invariant: reading the health never waits for the relay. Not here: HTTP, because any endpoint can print the health;
 //! the health of an inbox, see `outbox_inbox::InboxHealthCheck`.
@@ -17,15 +17,15 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// It runs, and nothing is wrong.
+    /// The relay or inbox runs, and nothing is wrong.
     Alive,
-    /// It is starting, stopping, or coping with trouble while it runs. Restarting it does not help.
+    /// The relay or inbox is starting, stopping, or coping with trouble while it runs. Restarting it does not help.
     Degraded {
         /// What is wrong, one sentence each.
         reasons: Vec<String>,
     },
-    /// It does not run, or makes no progress although there may be work. A restart helps if it does not run or if a
-    /// handler blocks its thread. Otherwise look at broker and database.
+    /// The relay or inbox does not run, or makes no progress although there may be work. A restart helps if it does not
+    /// run or if a handler blocks its thread. Otherwise look at broker and database.
     Stuck {
         /// What is wrong.
         reason: String,
@@ -84,8 +84,8 @@ impl fmt::Display for Health {
     }
 }
 
-/// Reads the health of a relay that runs elsewhere in the process. All clones read the same relay. From
-/// [`Relay::health`](crate::Relay::health).
+/// Reads the health of a relay that runs elsewhere in the process. All clones read the same relay.
+/// [`Relay::health`](crate::Relay::health) returns one.
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,

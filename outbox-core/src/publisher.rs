@@ -53,7 +53,7 @@ pub trait Publisher: Send + Sync + 'static {
 /// The contents of the stream, for reconciling the outbox with it.
 pub trait StreamLog: Send + Sync + 'static {
     /// The ids of all messages that the stream stored at `from` or later, by the broker's clock. The result takes
-    /// memory for each of them.
+    /// memory for each of them. An error means that the list is not known; nothing on the stream has changed.
     fn message_ids(
         &self,
         from: OffsetDateTime,

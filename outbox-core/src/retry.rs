@@ -15,8 +15,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before try number `failures + 1`: random, between half of and the full nominal delay `min *
-    /// 2^(failures - 1)`, and never longer than `max`.
+    /// The delay before try number `failures + 1`: random, between half of the nominal delay and all of it. The nominal
+    /// delay is `min * 2^(failures - 1)`, at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

@@ -35,6 +35,9 @@ pub trait Subscriber: Send + Sync + 'static {
     type Subscription: Subscription;
 
     /// Subscribes a consumer; creates or checks its durable state on the broker.
+    ///
+    /// * **On `Err`.** After [`SubscriberError::Interrupted`], call again. After [`SubscriberError::Configuration`], an
+    ///   operator or developer must act first.
     fn subscribe(
         &self,
         consumer: &ConsumerSpec,

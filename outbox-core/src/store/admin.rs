@@ -15,8 +15,8 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 /// Lists messages and decides about dead letters.
 ///
 /// An operation on a [`Selection`] takes its messages in the order of their row ids, in transactions of at most 1,000
-/// messages each. After an error the completed transactions stay, and a further call continues after them, except for
-/// [`replay`](Self::replay).
+/// messages each. After an error the completed transactions stay, and the outcome of the last one is unknown. A further
+/// call continues after them, except for [`replay`](Self::replay).
 pub trait OutboxAdmin: OutboxStore {
     /// Lists at most `limit` messages, oldest first. [`Selection::after`] asks for the next page.
     fn list(
@@ -41,7 +41,7 @@ pub trait OutboxAdmin: OutboxStore {
     /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lists blocked aggregates: first the halted ones, then the others by the end of their block.
+    /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
     fn blocked(
         &self,
         limit: NonZeroU32,
@@ -51,8 +51,9 @@ pub trait OutboxAdmin: OutboxStore {
     /// Returns false if the aggregate is not blocked, or if it is halted.
     fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Reads published messages that are still kept, in the order of their ids, which is roughly the order of
-    /// recording. Used for reconciling with the stream. Rows that cannot be read are left out.
+    /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
+    /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
+    /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out.
     fn published(
         &self,
         recorded_from: OffsetDateTime,

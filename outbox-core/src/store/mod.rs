@@ -121,9 +121,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
-    /// Returns the number of those verdicts.
-    ///
-    /// A verdict on a row that is neither pending nor waiting changes nothing, so most verdicts may be repeated; only
+    /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
+    /// [`Verdict::Blocked`] counts again each time. The block of an aggregate ends with its last waiting message,
+    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
     /// [`Verdict::Blocked`] counts a failure each time. The block of an aggregate ends with its last waiting message,
     /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
     fn settle(

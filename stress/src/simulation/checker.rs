@@ -259,7 +259,7 @@ impl Checker {
 
     /// Notes that a settlement begins. `is_answered` says whether its answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // A repeated settlement that is not answered yet proves nothing: the relay may stop waiting for it.
+        // A settlement that will be answered does not clear this yet: the relay may stop waiting before the answer.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 

@@ -75,7 +75,7 @@ pub(super) struct BrokerPlan {
     pub(super) refuses: f64,
 }
 
-/// The writers' behavior. Probabilities are per transaction or message.
+/// The writers' behaviour. Probabilities are per transaction or message.
 #[derive(Debug, Clone)]
 pub(super) struct WriterPlan {
     pub(super) rolls_back: f64,
@@ -132,9 +132,9 @@ pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
 /// The faults and changes of a world. Each kind is absent from some worlds, and a fair world has none.
 struct Troubles {
     crashes: CrashPlan,
-    /// Without its latency.
+    /// The store's faults; the latency is drawn later.
     store: StorePlan,
-    /// Without its times.
+    /// The broker's faults; the times are drawn later.
     broker: BrokerPlan,
     writer: WriterPlan,
     faults_every: Option<Duration>,
