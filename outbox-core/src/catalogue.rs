@@ -1,13 +1,13 @@
 //! All event types linked into this program.
 //!
-//! Invariant: one (aggregate, name, version) stands for one Rust type. The derive registers each type; a type in a crate
-//! that nothing names is not linked and so not listed. Absent here: which handlers exist (that is `outbox-inbox`).
+//! Invariant: one (aggregate, name, version) stands for one Rust type. The derive registers each type. A type in a
+//! crate that the program does not use is not linked, and so is not listed. Not here: handlers, see `outbox-inbox`.
 
 use std::collections::BTreeMap;
 
 use crate::event::EventDescriptor;
 
-/// What the derive registers for one type.
+/// The derive's registration of one type.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct CatalogueEntry {
@@ -28,8 +28,8 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// [`CatalogueError::Duplicate`] if two types claim one (aggregate, name, version): a consumer could not tell which one
-    /// it received.
+    /// [`CatalogueError::Duplicate`] if two types claim the same (aggregate, name, version): a consumer could not tell
+    /// which of them it received.
     pub fn linked() -> Result<Self, CatalogueError> {
         Self::from_descriptors(
             inventory::iter::<CatalogueEntry>
@@ -80,9 +80,9 @@ pub enum CatalogueError {
         first.event_type(), first.version, first.rust_type, first.file, first.line, second.rust_type, second.file, second.line
     )]
     Duplicate {
-        /// The one that stands first by file and line.
+        /// The type whose file and line sort first.
         first: &'static EventDescriptor,
-        /// The other one.
+        /// The other type.
         second: &'static EventDescriptor,
     },
 }

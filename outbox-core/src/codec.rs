@@ -1,28 +1,29 @@
-//! How a message looks on the wire: CloudEvents 1.0 in binary mode.
+//! The wire format of a message: CloudEvents 1.0 in binary mode.
 //!
-//! The payload travels as it is; everything else is a header. Invariant: `decode(encode(m)) == m` for every
-//! message that can be recorded, so brokers need no knowledge of their own. Absent here: subjects and the broker's own
-//! headers (deduplication id, expected stream), which belong to the broker's crate.
+//! The payload travels unchanged; everything else is a header. Invariant: `decode(encode(m)) == m` for every message
+//! that can be recorded, so a broker's crate needs no format of its own. Not here: subjects and the broker's own
+//! headers (deduplication id, expected stream), see the broker's crate.
 //!
 //! | header | holds |
 //! |---|---|
 //! | `ce-specversion` | `1.0` |
 //! | `ce-id` | event id; the consumer's deduplication key |
-//! | `ce-messageid` | message id, absent if it is the event id: in all but replayed copies |
-//! | `ce-source` | the service that recorded it |
+//! | `ce-messageid` | message id; only in replayed copies, because elsewhere it equals the event id |
+//! | `ce-source` | the service that recorded the message |
 //! | `ce-type` | event type, `order.placed` |
 //! | `ce-subject` | aggregate id |
-//! | `ce-time` | when it was recorded, RFC 3339 in UTC |
+//! | `ce-time` | time of recording, RFC 3339 in UTC |
 //! | `ce-eventversion` | version of the payload's shape |
 //! | `ce-aggregatetype` | type of the aggregate |
 //! | `ce-sequence` | number within the aggregate, absent for unsequenced events |
 //! | `content-type` | of the payload |
-//! | `ce-correlationid`, `ce-causationid`, `traceparent`, `tracestate` | where it comes from |
+//! | `ce-correlationid`, `ce-causationid`, `traceparent`, `tracestate` | the message's origin, see [`MessageContext`](crate::MessageContext) |
 //!
 //! Values outside printable ASCII, and `"` and `%`, are percent-encoded, as the CloudEvents HTTP binding asks.
 //!
-//! Anybody may publish, so what is decoded obeys the limits of what is recorded: whoever reads a [`Message`] can store its fields wherever a recorded one's
-//! can be. Its names may have other letters, because they are only compared.
+//! Anybody may publish to a stream, so decoding enforces the limits of recording: the fields of a decoded [`Message`]
+//! fit wherever those of a recorded one fit. Names may use other letters than recorded names, because they are only
+//! compared.
 
 use std::borrow::Cow;
 
@@ -44,7 +45,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The headers as a broker gives them back.
+    /// The headers and the payload as a broker returns them.
     #[must_use]
     pub fn received(self) -> (Vec<(String, String)>, Bytes) {
         let headers = self.headers.into_iter();
@@ -53,20 +54,21 @@ impl Encoded {
     }
 }
 
-/// Headers of our own per message, at most.
+/// Upper bound of the library's own headers per message.
 const ENVELOPE_HEADERS: usize = 11;
 
-/// Writes a message as headers and payload. `source` is the CloudEvents source: a name or URI of the recording service.
+/// Encodes a message as headers and payload. `source` is the CloudEvents source: a name or URI of the recording
+/// service.
 #[must_use]
 pub fn encode(message: &Message, source: &str) -> Encoded {
-    // Formatting fails for years outside 0..=9999 only, which no database clock shows.
+    // Formatting fails only for years outside 0..=9999, which no database clock shows.
     let time = message
         .created_at
         .to_offset(time::UtcOffset::UTC)
         .format(&Rfc3339)
         .unwrap_or_default();
     let mut headers = Vec::with_capacity(ENVELOPE_HEADERS + message.headers.iter().count());
-    // This runs for every message that a relay sends, so texts that are ASCII for sure are not looked through.
+    // This runs for every message that a relay sends, so values that are certainly ASCII are not scanned.
     let mut add = |name: &'static str, value: String| headers.push((Cow::Borrowed(name), value));
     add("ce-specversion", "1.0".to_owned());
     add("ce-id", message.event_id.to_string());
@@ -95,11 +97,11 @@ pub fn encode(message: &Message, source: &str) -> Encoded {
     }
 }
 
-/// Reads a message back. Header names may be in any case; headers of the broker (`nats-…`) are left out.
+/// Decodes a message. Header names may be in any case. Headers of the broker (`nats-…`) are left out.
 ///
 /// # Errors
 ///
-/// [`DecodeError`] if this is no message of an outbox, or if a field of it is beyond the limits of what can be recorded.
+/// [`DecodeError`] if this is not a message of an outbox, or if one of its fields exceeds the limits of recording.
 pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, DecodeError> {
     let get = |wanted: &'static str| {
         headers
@@ -143,7 +145,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
         if !is_envelope(&name) {
-            // A foreign sender may use odd headers; they are no reason to refuse the message.
+            // A foreign sender may use odd headers. They are no reason to refuse the message.
             if let Some(value) = percent_decode(value) {
                 let _ = kept.set_own(&name, value);
             }
@@ -173,7 +175,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     })
 }
 
-/// What a header may hold: as much as can be recorded.
+/// The limit of a header's value: the same as when the field is recorded.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     header: &'static str,
@@ -254,7 +256,7 @@ fn percent_decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Why something on the stream is no message of an outbox.
+/// Why something on the stream is not a message of an outbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -270,16 +272,16 @@ pub enum DecodeError {
         /// The header.
         header: &'static str,
     },
-    /// A header holds what no outbox can record.
+    /// A header's value exceeds the limits of recording.
     #[error(
         "header `{header}` holds a value of {chars} characters that cannot be stored; allowed is {allowed}"
     )]
     Limit {
         /// The header.
         header: &'static str,
-        /// What it may hold.
+        /// The limit that the value breaks.
         allowed: &'static str,
-        /// Length of the value in characters. The value itself may be personal data.
+        /// Length of the value in characters. The value itself is left out, because it may be personal data.
         chars: usize,
     },
 }
@@ -330,7 +332,7 @@ mod tests {
             let mut expected = message(id);
             if id == "ü" {
                 expected.sequence = None;
-                // As in a replayed copy.
+                // The message id of a replayed copy differs from its event id.
                 expected.id = MessageId::fresh();
             }
             let encoded = encode(&expected, "shop");
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Whoever stores a decoded field relies on it.
+    /// Code that stores a decoded field relies on these limits.
     #[test]
     fn what_cannot_be_recorded_is_refused_with_the_limit_and_without_the_value() {
         let (headers, payload) = encode(&message("1"), "shop").received();

@@ -1,7 +1,7 @@
-//! Where a message comes from: correlation, causation and trace, carried around the code instead of through it.
+//! The origin of a message (correlation, causation, trace), carried by the running task instead of by arguments.
 //!
 //! Invariant: the context is captured when the event is recorded, so it reflects the request or the handled message,
-//! never the relay. Absent here: an OpenTelemetry dependency; the application hands over the two W3C header values it has.
+//! never the relay. Not here: OpenTelemetry; the application passes in the two W3C header values.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ tokio::task_local! {
     static CURRENT: MessageContext;
 }
 
-/// Ids that link a message to what caused it. All are optional.
+/// Ids that link a message to its cause. All are optional.
 ///
 /// ```
 /// # use outbox_core::MessageContext;
@@ -24,9 +24,9 @@ tokio::task_local! {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageContext {
-    /// Shared by all messages of one business process; consumers pass it on.
+    /// The id that all messages of one business process share. Consumers pass it on to their follow-up events.
     pub correlation_id: Option<String>,
-    /// The message or request that caused what is recorded now.
+    /// The id of the message or request that causes the messages recorded in this context.
     pub causation_id: Option<String>,
     /// W3C `traceparent` of the current span.
     pub traceparent: Option<String>,

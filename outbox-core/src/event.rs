@@ -1,16 +1,16 @@
-//! What a domain event is: a Rust value with names that survive renaming the type.
+//! Domain events: Rust values with names that survive renaming the type.
 //!
 //! Invariant: every name that is stored or sent is written in the source of the event, never derived from a Rust
-//! identifier. Absent here: how an event is stored ([`crate::message`]) and sent ([`crate::codec`]).
+//! identifier. Not here: how an event is stored, see [`crate::message`], and sent, see [`crate::codec`].
 
 use std::fmt;
 
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A fact of the business domain that others must hear of.
+/// A fact of the business domain that other services need to learn of.
 ///
-/// Derive it; the derive writes what you could write by hand and decides nothing:
+/// Derive it. The derive writes the code that you could write by hand, and decides nothing:
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -61,13 +61,14 @@ use uuid::Uuid;
 /// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
 /// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
-/// | `dedup_key` | field | optional, any type with `Display`: a second message with the same key, of whatever event type, is refused while the first is kept; so put the event's name into it |
+/// | `dedup_key` | field | optional, any type with `Display`: while a message with this key is kept, a second one is refused, whatever its event type; so make the event's name part of the key |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
-/// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is what serde
-/// writes for the value, so for enums choose a serde representation you mean to keep. A handler of an enum gets all its variants.
+/// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
+/// output for the value, so choose an enum representation that you mean to keep. A handler of an enum gets all its
+/// variants.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
@@ -83,7 +84,7 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// The id of the aggregate the event belongs to.
     fn aggregate_id(&self) -> AggregateId;
 
-    /// A key of the business that must not be recorded twice, if the event has one.
+    /// A business key that must not be recorded twice, if the event has one.
     fn dedup_key(&self) -> Option<String>;
 }
 
@@ -121,7 +122,8 @@ impl EventDescriptor {
 pub struct AggregateId(String);
 
 impl AggregateId {
-    /// Takes any text. Length and characters are checked when the message is recorded, where an error can be handled.
+    /// Takes any text. Length and characters are checked when the message is recorded, where the caller can handle the
+    /// error.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -147,8 +149,8 @@ impl fmt::Display for AggregateId {
 
 /// A key that can name an aggregate: UUIDs, strings, integers, and newtypes over them.
 ///
-/// For a newtype write one line. The text must be the same for equal keys, for ever: it is stored, sent, and decides
-/// the order of messages.
+/// For a newtype, write one line, as below. Equal keys must give the same text for ever: the text is stored and sent,
+/// and decides the order of messages.
 ///
 /// ```
 /// use outbox_core::{AggregateId, ToAggregateId};
@@ -181,7 +183,7 @@ macro_rules! to_aggregate_id_by_display {
     )*};
 }
 
-// Floats and booleans are left out on purpose: the former have no stable text, the latter name nothing.
+// Floats and booleans are left out on purpose: a float has no stable text, and a boolean identifies nothing.
 to_aggregate_id_by_display!(
     String, str, Uuid, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize
 );

@@ -1,7 +1,8 @@
 //! Headers that travel with a message.
 //!
-//! Invariant: a name is a token and not one of ours, and no value can break out of its line (CR, LF, NUL). Both are
-//! checked when the header is set, so a bad one is an error at save time and never a poison row.
+//! Invariant: a name is a token and not reserved, and no value holds CR, LF or NUL, so no value can break out of its
+//! line. Both are checked when the header is set. So a bad header is an error before the event is recorded, never a row
+//! that cannot be published.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const TRACESTATE: &str = "tracestate";
 /// Id that all messages of one business process share.
 pub const CORRELATION_ID: &str = "ce-correlationid";
-/// Id of the message (or request) that caused this one.
+/// Id of the message or request that caused this one.
 pub const CAUSATION_ID: &str = "ce-causationid";
 
 /// Prefixes that belong to CloudEvents, NATS and this library.
@@ -30,7 +31,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// Sets a header of the application. Names are case-insensitive and kept in lower case; a second value replaces the first.
+    /// Sets a header of the application. Names are case-insensitive and kept in lower case. A second value replaces the
+    /// first.
     ///
     /// # Errors
     ///
@@ -45,7 +47,7 @@ impl Headers {
         self.set_checked(name, value.into())
     }
 
-    /// Sets one of the library's own headers; still checked for its value.
+    /// Sets one of the library's own headers. The value is still checked.
     pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         self.set_checked(name.to_owned(), value.into())
     }
@@ -69,13 +71,13 @@ impl Headers {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Size on the wire, in bytes: `name: value` and a line end each.
+    /// Size on the wire in bytes, counting each header as `name: value` and a line end.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.0
@@ -99,7 +101,8 @@ fn check_name(name: &str) -> Result<String, HeaderError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name is empty, too long, or has other characters than ASCII letters, digits, `-` and `_`.
+    /// The name is empty, longer than [`NAME_BYTES_MAX`], or has characters other than ASCII letters, digits, `-` and
+    /// `_`.
     #[error("header name `{name}` is malformed; use 1 to 128 ASCII letters, digits, `-` or `_`")]
     Name {
         /// The name, escaped.

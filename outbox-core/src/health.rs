@@ -1,7 +1,11 @@
-//! How a relay or an inbox is doing, for probes and people.
+//! The health of a relay or an inbox, for probes and people.
 //!
-//! The verdict answers three questions: is it well; does it cope with trouble (tell somebody); is it stuck (tell somebody now)? Invariant: reading the health
-//! never waits for the relay. Not here: HTTP, because the verdict can be printed and asked; and the notes of an inbox, see `outbox_inbox::InboxHealthCheck`.
+//! * [`Health::Alive`]: all is well.
+//! * [`Health::Degraded`]: the relay or inbox copes with trouble; tell somebody.
+//! * [`Health::Stuck`]: the relay or inbox makes no progress; tell somebody now.
+//!
+//! Invariant: reading the health never waits for the relay. Not here: HTTP, because any endpoint can print the health;
+//! the health of an inbox, see `outbox_inbox::InboxHealthCheck`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,41 +13,43 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How a relay or an inbox is doing.
+/// The health of a relay or an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// Running, nothing is wrong.
+    /// The relay or inbox runs, and nothing is wrong.
     Alive,
-    /// Starting, stopping, or running and coping with trouble: see the reasons. Restarting it does not help.
+    /// The relay or inbox is starting, stopping, or coping with trouble while it runs. Restarting it does not help.
     Degraded {
-        /// What is wrong, each in a sentence.
+        /// What is wrong, one sentence each.
         reasons: Vec<String>,
     },
-    /// Not running, or without progress although there may be work. A restart helps if it does not run or if a handler blocks its thread; otherwise look at
-    /// broker and database.
+    /// The relay or inbox does not run, or makes no progress although there may be work. A restart helps if it does not
+    /// run or if a handler blocks its thread. Otherwise look at broker and database.
     Stuck {
-        /// Why.
+        /// What is wrong.
         reason: String,
     },
 }
 
 impl Health {
-    /// Whether a liveness probe should pass: anything but stuck.
+    /// Whether a liveness probe should pass: true unless stuck.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self, Self::Stuck { .. })
     }
 
-    /// Whether a readiness probe should pass: it runs, and nothing is wrong. For a process whose work is relay or inbox. A service that answers requests besides
-    /// records events also while the broker is away, so its readiness should not depend on this.
+    /// Whether a readiness probe should pass: true only if alive. Meant for a process whose only work is a relay or an
+    /// inbox. A service that also answers requests can record events while the broker is away, so its readiness should
+    /// not depend on this.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self, Self::Alive)
     }
 
-    /// The health of several together, each with the name that its reasons begin with: stuck if one of them is, otherwise degraded if one of them is. All reasons are
-    /// told. Without any it is [`Health::Alive`].
+    /// Combines the health of several parts. The result is stuck if a part is stuck, otherwise degraded if a part is
+    /// degraded, otherwise alive. It carries the reasons of all parts, each prefixed with its part's name. No parts at
+    /// all are [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
         let (mut stuck, mut degraded) = (Vec::new(), Vec::new());
@@ -78,45 +84,49 @@ impl fmt::Display for Health {
     }
 }
 
-/// Answers for a relay that runs elsewhere. Clones are alike; see [`Relay::health`](crate::Relay::health).
+/// Reads the health of a relay that runs elsewhere in the process. All clones read the same relay.
+/// [`Relay::health`](crate::Relay::health) returns one.
 #[derive(Debug, Clone)]
 pub struct HealthCheck {
     vitals: Arc<Mutex<Vitals>>,
-    /// Without a turn of its loop for this long, a relay does not run.
+    /// A relay whose loop has not turned for this long does not run.
     silence_max: Duration,
     stuck_after: Duration,
 }
 
-/// How long ago the database last did what a relay asks of it all the time; `None` if it never did.
+/// How long ago the database last answered each regular request of a relay; `None` if it never did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LastAnswers {
-    /// Polled for messages. An idle relay does so at least every [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
+    /// The last poll for messages. An idle relay polls at least every
+    /// [`RelayConfig::poll_max`](crate::RelayConfig::poll_max).
     pub fetch: Option<Duration>,
-    /// Renewed the leases, or looked for free ones; at least every third of [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
+    /// The last time that leases were renewed, or free ones looked for: at least every third of
+    /// [`RelayConfig::lease_ttl`](crate::RelayConfig::lease_ttl).
     pub renewal: Option<Duration>,
-    /// Recorded what became of messages; only if there were any.
+    /// The last settlement. A relay settles only when there are messages.
     pub settlement: Option<Duration>,
 }
 
-/// What the relay reports.
+/// The raw facts that the relay reports.
 #[derive(Debug, Default)]
 pub(crate) struct Vitals {
     /// The last turn of the loop.
     pub(crate) turned_at: Option<Instant>,
-    /// What the database said, by [`Activity`].
+    /// The database's answers, by [`Activity`].
     pub(crate) store: [Answers; Activity::COUNT],
     pub(crate) broker_failing: Option<Trouble>,
-    /// Since when messages are due and none was confirmed.
+    /// Since when messages have been due without any being confirmed.
     pub(crate) waiting_since: Option<Instant>,
-    /// It does not succeed, and others have taken its partitions over.
+    /// This relay fails, and other relays have taken over its partitions.
     pub(crate) handed_over: bool,
-    /// Halted aggregates, as far as this relay knows: it counts them if it owns the partition that goes with it.
+    /// Halted aggregates. Only the relay that owns the partition responsible for the count knows the number; others
+    /// report 0.
     pub(crate) halted: u64,
 }
 
-/// What a relay does with its database all the time. Each can fail by itself: a connection falls silent, a table is locked, a network drops what
-/// is large.
+/// A regular activity of a relay on its database. Each can fail alone: a connection falls silent, a table is locked, a
+/// network drops large packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Fetching,
@@ -144,16 +154,16 @@ impl Activity {
     }
 }
 
-/// What the database said to one activity.
+/// The database's answers to one activity.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
     /// The last success.
     pub(crate) last: Option<Instant>,
-    /// What has failed since.
+    /// The failures since then.
     pub(crate) failing: Option<Trouble>,
 }
 
-/// Something that fails.
+/// A failure that lasts.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     since: Instant,
@@ -162,12 +172,12 @@ pub(crate) struct Trouble {
     reason: String,
 }
 
-/// Trouble that was not noted again for this long is over: whatever failed is not tried any more. Longer than the longest back-off and the longest
-/// `store_timeout` together.
+/// Trouble that is not noted again for this long is over: nothing tries the failing activity any more. Longer than the
+/// longest back-off plus the longest `store_timeout`.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
-    /// Notes a failure, keeping since when it lasts.
+    /// Notes a failure. Trouble that lasts keeps its start.
     pub(crate) fn note(trouble: &mut Option<Self>, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
@@ -198,7 +208,7 @@ impl HealthCheck {
         update(&mut self.vitals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// When the database last did what this relay asks of it.
+    /// How long ago the database last answered each regular request of this relay.
     #[must_use]
     pub fn last_answers(&self) -> LastAnswers {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +220,7 @@ impl HealthCheck {
         }
     }
 
-    /// How the relay is doing now.
+    /// The relay's health now.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +260,7 @@ impl HealthCheck {
 }
 
 impl Vitals {
-    /// What fails at the moment, each in a sentence, and since when.
+    /// All present failures: a sentence for each, and the time at which it began.
     fn failures(&self) -> (Vec<String>, Vec<Instant>) {
         let (mut reasons, mut failing_since) = (Vec::new(), Vec::new());
         for activity in Activity::ALL {

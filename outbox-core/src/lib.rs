@@ -1,14 +1,18 @@
-//! Events, messages, the seams and the relay engine of a transactional outbox.
+//! The core of a transactional outbox: events, messages, the relay engine, and the seams to databases and brokers.
 //!
-//! A service that changes its database and must tell others has two writes to make, and a crash between them
-//! loses or invents an event. Here the event is stored in the same transaction as the change (a *message* in the
-//! outbox), and a *relay* publishes it afterwards, at least once and in order per aggregate. Consumers drop
-//! the copies (crate `outbox-inbox`), so that each event takes effect once.
+//! A service that changes its database and must tell others has two writes to make, and a crash between them loses or
+//! invents an event. Here the event is stored as a *message* in the outbox, in the same transaction as the change. A
+//! *relay* publishes the message afterwards, at least once and in order per aggregate. Consumers drop the copies (crate
+//! `outbox-inbox`), so that each event takes effect once.
 //!
-//! This crate knows no database, broker or ORM. It holds what an event is ([`DomainEvent`]), what is stored and sent
-//! ([`NewMessage`], [`Message`], [`codec`]), the seams to the outside ([`OutboxStore`], [`Publisher`], [`Subscriber`])
-//! and the engine over them ([`Relay`]). `outbox-sea-orm` and `outbox-nats` implement the seams; the feature `testing`
-//! has in-memory ones and the suites that every implementation runs.
+//! This crate knows no database, broker or ORM. It contains:
+//!
+//! * events ([`DomainEvent`]),
+//! * messages as recorded, stored and sent ([`NewMessage`], [`Message`], [`codec`]),
+//! * the seams to the outside ([`OutboxStore`], [`Publisher`], [`Subscriber`]), which `outbox-sea-orm` and
+//!   `outbox-nats` implement,
+//! * the engine over them ([`Relay`]),
+//! * with the feature `testing`: in-memory implementations, and the test suites that every implementation runs.
 //!
 //! ```
 //! use outbox_core::{DomainEvent, NewMessage};
@@ -28,11 +32,11 @@
 //! # Ok::<(), outbox_core::EventError>(())
 //! ```
 //!
-//! Not here: exactly-once on the wire (nobody can promise it), order between aggregates, and any I/O.
+//! Not here: exactly-once delivery on the wire (nobody can promise it), order between aggregates, and any I/O.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-// The order in which a message travels.
+// In the order in which a message travels.
 pub mod catalogue;
 pub mod event;
 pub mod headers;
@@ -80,11 +84,11 @@ pub use subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,
 };
 
-/// Describes a Rust type as a domain event; see [`DomainEvent`] for what it generates and its keys.
+/// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.
 #[cfg(feature = "macros")]
 pub use outbox_macros::DomainEvent;
 
-/// What the macros name. Not public API: it may change in any release.
+/// The items that generated code names. Not public API: it may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::catalogue::CatalogueEntry;

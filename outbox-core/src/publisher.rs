@@ -1,7 +1,7 @@
-//! The way out: the seam to the broker that relays publish through.
+//! The seam to the broker for sending: relays publish through it.
 //!
 //! Implementations: JetStream (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
-//! `testing::conformance::publisher`. Absent here: windows, retries and order; they belong to the relay.
+//! `testing::conformance::publisher`. Not here: windows, retries and order, see [`crate::relay`].
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -11,46 +11,49 @@ use time::OffsetDateTime;
 
 use crate::message::{Message, MessageId};
 
-/// Sends messages to a broker and waits for its confirmation.
+/// Sends messages to a broker and waits for the confirmation of each.
 ///
 /// The relay is generic over this trait; it is not meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Confirmed.** `Ok` means that the broker has stored the message in the stream it belongs to, now or by an earlier
-///   attempt. A reply that proves less is an error of class [`FailureClass::Unknown`].
-/// * **Same id.** The message's id is the broker's deduplication id, so publishing again is harmless within its window.
-/// * **Concurrent.** Many calls run at once; that is how publishing is pipelined. The relay never has two messages of one
-///   aggregate in flight, so implementations owe no order between concurrent calls.
-/// * **Bounded.** The future resolves within a time that the implementation documents, also while disconnected.
-/// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may be stored later.
-/// * **On `Err`.** [`PublishError::class`] says what the relay may do. Only [`FailureClass::Permanent`] proves that sending
-///   again is pointless.
+/// * **Confirmed.** `Ok` means that the broker has stored the message in its stream, now or by an earlier attempt. A
+///   reply that proves less is an error of class [`FailureClass::Unknown`].
+/// * **Same id.** The message's id is the broker's deduplication id, so publishing again is harmless within the
+///   broker's duplicate window.
+/// * **Concurrent.** Many calls run at once; this is how the relay pipelines. It never has two publishes of one
+///   aggregate under way at a time, so implementations owe no order between concurrent calls.
+/// * **Bounded.** The future resolves within a time that the implementation documents, even while disconnected.
+/// * **Cancellation.** Dropping the future leaves the outcome unknown: the message may still be stored later.
+/// * **On `Err`.** [`PublishError::class`] says what the relay may do. Only [`FailureClass::Permanent`] proves that
+///   sending again is pointless.
 pub trait Publisher: Send + Sync + 'static {
     /// Publishes one message and waits for the confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
 
-    /// Checks what can be known to fail before the first message: the stream, its retention, the server's version. Returns warnings, each
-    /// with what to do.
+    /// Looks for failures that are foreseeable before the first message: the stream, its retention, the server's
+    /// version. Returns warnings, each with the action to take.
     ///
     /// # Errors
     ///
-    /// [`FailureClass::Configuration`] if it cannot work until somebody acts; another class if it could not be found out now.
+    /// [`FailureClass::Configuration`] if the publisher cannot work until somebody acts; another class if the check
+    /// itself could not be made now.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, PublishError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Gives up what was handed over and is not confirmed, as far as the broker's client can: it closes the connection and opens another.
-    /// Called when leases were lost, so that as little as possible arrives after the next owner has begun. Publishing again is allowed at once.
+    /// Abandons unconfirmed publishes as far as the broker's client can: it closes the connection and opens another.
+    /// The relay calls this after it has lost leases, so that as few messages as possible arrive after the next owner
+    /// has begun. Publishing is allowed again at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// What is on the stream, for reconciling the outbox with it.
+/// The contents of the stream, for reconciling the outbox with it.
 pub trait StreamLog: Send + Sync + 'static {
-    /// The ids of all messages on the stream that were stored at `from` or later, by the broker's clock. Costs memory for each of
-    /// them.
+    /// The ids of all messages that the stream stored at `from` or later, by the broker's clock. The result takes
+    /// memory for each of them. An error means that the list is not known; nothing on the stream has changed.
     fn message_ids(
         &self,
         from: OffsetDateTime,
@@ -60,28 +63,28 @@ pub trait StreamLog: Send + Sync + 'static {
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The number that the stream gave the message.
+    /// The number that the stream gave to the message.
     pub stream_sequence: u64,
-    /// The broker already had the message: an earlier attempt arrived.
+    /// The broker already had the message: an earlier attempt had arrived.
     pub duplicate: bool,
 }
 
-/// What a failure allows the relay to do.
+/// The failure's class, which decides what the relay may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// The broker is silent or out of reach, before or after the message was sent: it may or may not be stored. Send the same id again;
-    /// costs no attempt.
+    /// The broker is silent or out of reach, before or after the message was sent, so the message may or may not be
+    /// stored. Send the same id again; counts no attempt.
     Unknown,
-    /// The broker answered that it cannot take the message now. Back off; costs no attempt.
+    /// The broker answered that it cannot take the message now. Back off; counts no attempt.
     Transient,
-    /// The broker is full or throttles. Back off; costs no attempt.
+    /// The broker is full or throttles. Back off; counts no attempt.
     Backpressure,
-    /// Stream, permissions or names are set up wrongly. Back off and alarm; costs no attempt.
+    /// Stream, permissions or names are set up wrongly. Back off and raise an alarm; counts no attempt.
     Configuration,
     /// This message can never be stored. Dead-letter it at once.
     Permanent,
-    /// A refusal we do not know. Back off; costs an attempt, so that it ends some day.
+    /// An unknown kind of refusal. Back off; counts an attempt, so that retrying ends at some point.
     Unclassified,
 }
 
@@ -110,7 +113,7 @@ pub struct PublishError {
 }
 
 impl PublishError {
-    /// An error of a class; `context` says what happened, in lower case, and what to do where the operator can do something.
+    /// An error of a class. `context` says in lower case what happened, and what to do if an operator can do something.
     pub fn new(class: FailureClass, context: impl Into<String>) -> Self {
         Self {
             class,
@@ -126,7 +129,7 @@ impl PublishError {
         self
     }
 
-    /// What the relay may do.
+    /// The class, which decides what the relay may do.
     #[must_use]
     pub fn class(&self) -> FailureClass {
         self.class

@@ -1,7 +1,7 @@
-//! How long to wait before trying again.
+//! Delays between tries.
 //!
-//! Exponential with full jitter: many relays that lost the same server must not come back in one wave. Absent here: sleeping and
-//! counting; the callers own both.
+//! Exponential with jitter: many relays that lost the same server must not come back in one wave. Not here: sleeping
+//! and counting failures, which are up to the callers.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay before try number `failures + 1`: between half and all of `min * 2^(failures - 1)`, at most `max`.
+    /// The delay before try number `failures + 1`: random, between half of the nominal delay and all of it. The nominal
+    /// delay is `min * 2^(failures - 1)`, at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, rng: &mut fastrand::Rng) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);

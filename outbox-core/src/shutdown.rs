@@ -1,16 +1,16 @@
-//! Turns SIGTERM and ctrl-c into a token that relays and consumers drain on.
+//! Turns SIGTERM and ctrl-c into a cancellation token, at which relays and consumers drain and stop.
 
 pub use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by ctrl-c or SIGTERM (on Unix). Call it once, inside a Tokio runtime, and pass clones to
+/// A token that ctrl-c or (on Unix) SIGTERM cancels. Call this once, inside a Tokio runtime, and pass clones to
 /// [`Relay::run`](crate::Relay::run) and the inbox.
 ///
-/// If the handlers cannot be installed the token is never cancelled, and an error is logged: the process then ends by the
-/// signal's default action, which the outbox survives like any crash.
+/// If the signal handlers cannot be installed, an error is logged and the token is never cancelled. The signal's
+/// default action then ends the process, which the outbox survives like any crash.
 #[must_use]
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
-    // Before this returns: a signal that comes early must not end the process.
+    // Signals are listened for before this function returns: an early signal must not end the process.
     let signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -70,7 +70,8 @@ impl Signals {
 mod tests {
     use super::*;
 
-    /// On one thread, so that no task runs before the signal is sent. Without a handler it would end this process.
+    /// On one thread, so that no task runs before the signal is sent. A signal without a handler would end this
+    /// process.
     #[tokio::test]
     async fn a_signal_right_after_the_call_is_not_missed() {
         let token = on_signals();

@@ -1,14 +1,15 @@
-//! What a relay reports: metrics, through the `metrics` facade (feature `metrics`; empty without it), and links of its spans to the traces
-//! that recorded the messages.
+//! Telemetry of a relay: metrics through the `metrics` facade (feature `metrics`; nothing without it), and span links
+//! to the traces in which the messages were recorded.
 //!
-//! Invariant: names, units and labels are part of the public interface, and listed in [`METRICS`]; no label has unbounded values. Absent here: an
-//! exporter and a tracer, which the application chooses.
+//! Invariant: names, units and labels are part of the public interface and listed in [`METRICS`]; no label has
+//! unbounded values. Not here: an exporter and a tracer, which the application chooses.
 //!
 //! # Traces
 //!
-//! A message carries the W3C trace context of the request that recorded it ([`MessageContext`](crate::MessageContext)) to its consumers. The relay
-//! publishes it later, perhaps in another process, in a span `publish` (level debug) of its own, which OpenTelemetry asks to be *linked* to
-//! that context. `tracing` knows no links to other processes, so an application with a tracer says once how to make one:
+//! A message carries the W3C trace context of the request that recorded it ([`MessageContext`](crate::MessageContext))
+//! to its consumers. The relay publishes the message later, perhaps in another process, in its own span `publish`
+//! (level debug). OpenTelemetry asks for that span to be *linked* to the request's context. `tracing` has no links to
+//! other processes, so an application with a tracer says once how to make one:
 //!
 //! ```
 //! outbox_core::telemetry::link_spans(|span, traceparent, tracestate| {
@@ -34,7 +35,7 @@ pub struct Metric {
     pub kind: &'static str,
     /// Its label, if it has one, and the values.
     pub label: Option<(&'static str, &'static str)>,
-    /// What it says.
+    /// The meaning, in one line.
     pub description: &'static str,
 }
 
@@ -80,12 +81,13 @@ pub type LinkSpan = fn(&tracing::Span, &str, Option<&str>);
 
 static LINK_SPAN: OnceLock<LinkSpan> = OnceLock::new();
 
-/// Sets how spans are linked to traces of other processes. Counts once per process; returns false if it was set before.
+/// Sets the function that links spans to traces of other processes. Only the first call per process counts; later ones
+/// return false.
 pub fn link_spans(link: LinkSpan) -> bool {
     LINK_SPAN.set(link).is_ok()
 }
 
-/// The span of one publish, linked to what recorded the message.
+/// The span of one publish, linked to the trace in which the message was recorded.
 pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     let span = tracing::debug_span!(
         "publish",
@@ -99,8 +101,8 @@ pub(crate) fn publish_span(message: &Message) -> tracing::Span {
     span
 }
 
-/// Links a span to what recorded a message, as [`link_spans`] says; nothing without it, without a trace, or for a disabled span. For
-/// crates that do something with messages.
+/// Links a span to the trace in which a message was recorded, by the function given to [`link_spans`]. Does nothing
+/// without that function, for a message without a trace, or for a disabled span. For crates that process messages.
 pub fn link_span(span: &tracing::Span, message: &Message) {
     if !span.is_disabled()
         && let Some(link) = LINK_SPAN.get()
@@ -110,7 +112,7 @@ pub fn link_span(span: &tracing::Span, message: &Message) {
     }
 }
 
-/// How often the backlog is counted: for the metrics, or else for the health only.
+/// How often the backlog is counted. The metrics need it more often than the health alone.
 pub(crate) const BACKLOG_INTERVAL: Duration =
     Duration::from_secs(if cfg!(feature = "metrics") { 15 } else { 60 });
 

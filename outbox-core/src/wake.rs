@@ -1,8 +1,9 @@
-//! Wakes the relays of this process as soon as something was committed, here or elsewhere.
+//! Wakes the relays of this process as soon as messages are committed, here or in another process.
 //!
-//! A hint, nothing more: relays poll as well, so a lost or a spurious wake-up costs a moment and never a message. It is
-//! process-wide because a commit does not know which relay serves its database. Hints of other processes are counted apart, so that who passes
-//! hints on to others does not pass on what came from them.
+//! A wake-up is only a hint: relays poll as well, so a lost or spurious wake-up costs a moment and never a message.
+//! Hints are process-wide, because a commit does not know which relay serves its database. Hints received from other
+//! processes travel on a channel of their own. So a process that forwards hints never forwards a hint it received, and
+//! hints cannot echo.
 
 use std::sync::LazyLock;
 
@@ -20,21 +21,21 @@ pub fn notify() {
     COMMITS.send_modify(|commits| *commits = commits.wrapping_add(1));
 }
 
-/// Tells the relays of this process that another process said so.
+/// Tells the relays of this process that another process has committed messages.
 pub fn notify_remote() {
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
-/// Where a hint came from.
+/// The origin of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wake {
     /// [`notify`]: this process.
     Local,
-    /// [`notify_remote`]: another process, or this one by way of the broker.
+    /// [`notify_remote`]: another process, or this process by way of the broker.
     Remote,
 }
 
-/// Listens for [`notify`] and [`notify_remote`]; what was notified between two waits is not missed.
+/// Listens for [`notify`] and [`notify_remote`]. A notification between two waits is not missed.
 #[derive(Debug)]
 pub struct Listener {
     local: watch::Receiver<u64>,
@@ -56,9 +57,9 @@ impl Listener {
         self.woken().await;
     }
 
-    /// As [`Self::notified`], and says where it happened.
+    /// As [`Self::notified`], and returns the origin of the hint.
     pub async fn woken(&mut self) -> Wake {
-        // The senders live as long as the process, or as the simulation that they belong to.
+        // The senders live as long as the process, or as the simulation to which they belong.
         tokio::select! {
             _ = self.local.changed() => Wake::Local,
             _ = self.remote.changed() => Wake::Remote,
@@ -72,7 +73,8 @@ impl Default for Listener {
     }
 }
 
-/// Listens for [`notify`] only, for who tells other processes; what was notified between two waits is not missed.
+/// Listens for [`notify`] only: for code that forwards hints to other processes. A notification between two waits is
+/// not missed.
 #[derive(Debug)]
 pub struct LocalListener(watch::Receiver<u64>);
 
@@ -109,8 +111,8 @@ fn subscribe() -> watch::Receiver<u64> {
 #[cfg(feature = "testing")]
 pub use isolation::{Isolation, isolate};
 
-/// Wake-ups of one thread, so that a simulation hears of its own commits alone and repeats exactly. Each listener has a channel of its own, because
-/// a channel wakes its receivers in no particular order.
+/// Wake-ups of one thread, so that a simulation sees only its own commits and repeats exactly. Each listener has a
+/// channel of its own, because a channel wakes its receivers in no particular order.
 #[cfg(feature = "testing")]
 mod isolation {
     use std::cell::RefCell;
@@ -123,16 +125,16 @@ mod isolation {
         static LISTENERS: RefCell<Option<Listeners>> = const { RefCell::new(None) };
     }
 
-    /// Ends the isolation when it is dropped: what was before is back.
+    /// Ends the isolation when dropped: the previous state returns.
     #[derive(Debug)]
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
 
-    /// Until the answer is dropped, commits and relays of this thread hear of each other and of nobody else, but for
-    /// [`notify_remote`](super::notify_remote).
+    /// Isolates this thread until the returned guard is dropped: commits and relays of this thread reach only each
+    /// other, except for [`notify_remote`](super::notify_remote).
     ///
-    /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and commits of other tests
-    /// do that. Keep the answer, on the same thread, for as long as the test lasts.
+    /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and
+    /// commits of other tests do that. Keep the guard on the same thread for as long as the test lasts.
     pub fn isolate() -> Isolation {
         Isolation(LISTENERS.replace(Some(Vec::new())))
     }
@@ -173,7 +175,8 @@ mod tests {
         let mut relay = Listener::new();
         let passed_on = COMMITS.subscribe();
         notify_remote();
-        // Other tests of this process may commit meanwhile; that remote hints do not is seen by the channels being two.
+        // Other tests of this process may commit meanwhile. Two separate channels prove that remote hints are not
+        // passed on.
         while relay.woken().await != Wake::Remote {}
         assert!(!passed_on.same_channel(&REMOTE.subscribe()));
         notify();

@@ -1,7 +1,7 @@
-//! Collects every mistake of one macro call, so that a user sees all of them at once.
+//! Collects all mistakes of one macro call, so that a user sees them at once.
 //!
-//! Invariant: what was collected is looked at. A forgotten error would let wrong code through in silence, so dropping
-//! an unfinished [`Diagnostics`] panics (the idea is serde_derive's).
+//! Invariant: every collected mistake is read. A forgotten one would let wrong code compile silently, so dropping an
+//! unfinished [`Diagnostics`] panics (an idea of serde_derive).
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -23,17 +23,17 @@ impl Diagnostics {
         }
     }
 
-    /// Reports one mistake: the tokens that are wrong, what is wrong with them, and what to type.
+    /// Reports one mistake: the wrong tokens, the reason, and the text to type instead.
     pub(crate) fn error(&self, at: impl ToTokens, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new_spanned(at, message(wrong, fix)));
     }
 
-    /// Reports a mistake that has a place but no tokens, such as an attribute without arguments.
+    /// Reports a mistake that has a position but no tokens, such as an attribute without arguments.
     pub(crate) fn error_at(&self, span: Span, wrong: impl Display, fix: impl Display) {
         self.push(syn::Error::new(span, message(wrong, fix)));
     }
 
-    /// Hands out the mistakes; empty means that the input is right.
+    /// Returns the mistakes. An empty list means that the input is right.
     pub(crate) fn finish(self) -> Vec<syn::Error> {
         self.errors.take().unwrap_or_default()
     }
@@ -53,19 +53,19 @@ impl Drop for Diagnostics {
     }
 }
 
-// Stable macros cannot attach a note of their own, so it is a second line of the message.
+// On stable, a macro cannot attach a note of its own, so the fix is a second line of the message.
 fn message(wrong: impl Display, fix: impl Display) -> String {
     format!("{wrong}\nnote: {fix}")
 }
 
-/// What a macro hands to the compiler: code, and the mistakes found on the way.
+/// The output of a macro: code, and the mistakes found.
 pub(crate) struct Expansion {
     pub(crate) tokens: TokenStream,
     pub(crate) errors: Vec<syn::Error>,
 }
 
 impl Expansion {
-    /// The code with each mistake as a `compile_error!` after it.
+    /// The code, followed by a `compile_error!` for each mistake.
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut tokens = self.tokens;
         tokens.extend(self.errors.iter().map(syn::Error::to_compile_error));

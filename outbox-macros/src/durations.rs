@@ -1,15 +1,15 @@
-//! Lengths of time as users write them: `"250ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`, and ranges of them, `"1s..5m"`.
+//! Durations as users write them: `"250ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`, and ranges such as `"1s..5m"`.
 //!
-//! Pure functions on text: nothing here knows a token.
+//! Pure functions on text; nothing here handles tokens.
 
 use std::time::Duration;
 
 use crate::names::Fault;
 
-/// No setting is meant to be longer, and nothing that adds to a clock overflows below it.
+/// No setting needs a longer duration, and adding this much to a clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// A whole number and a unit, at most 366 days. `example` is what to write for want of anything better.
+/// Reads a whole number and a unit, at most 366 days. `example` is suggested if nothing better is known.
 pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration, Fault> {
     let Some(duration) = parse(text) else {
         let better = nearest(text).unwrap_or_else(|| example.to_owned());
@@ -27,7 +27,7 @@ pub(crate) fn duration(key: &str, text: &str, example: &str) -> Result<Duration,
     Ok(duration)
 }
 
-/// `min..max`, both above zero.
+/// Reads `min..max`, both above zero.
 pub(crate) fn range(key: &str, text: &str, example: &str) -> Result<(Duration, Duration), Fault> {
     let fault = |wrong: String, fix: String| Err(Fault { wrong, fix });
     let Some((min, max)) = text.split_once("..") else {
@@ -66,12 +66,12 @@ fn parse(text: &str) -> Option<Duration> {
         "d" => 86_400_000,
         _ => return None,
     };
-    // Too many digits for an integer are too long in any unit.
+    // A number with too many digits for an integer is too long in any unit.
     let count = || number.parse().unwrap_or(u64::MAX);
     (!number.is_empty()).then(|| Duration::from_millis(count().saturating_mul(unit_ms)))
 }
 
-/// What was probably meant: `5 min` becomes `5m`, and a bare `30` is in seconds.
+/// A guess at the intended text: `5 min` becomes `5m`, and a bare `30` is in seconds.
 fn nearest(text: &str) -> Option<String> {
     let text = text.trim().trim_start_matches('=').to_ascii_lowercase();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -91,7 +91,7 @@ fn nearest(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // What came of it, or the message.
+    // The outcome as text: the value, or the error's message.
     fn text<T: std::fmt::Debug>(outcome: Result<T, Fault>) -> String {
         match outcome {
             Ok(value) => format!("{value:?}"),

@@ -1,5 +1,5 @@
-//! Golden expansions: each `tests/golden/<name>.rs` is expanded, pretty-printed and compared with the checked-in
-//! `<name>.expanded.rs`, so that a review shows the generated code.
+//! Golden expansions: expands and pretty-prints each `tests/golden/<name>.rs`, and compares the result with the
+//! checked-in `<name>.expanded.rs`, so that a review shows the generated code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn inputs() -> Vec<PathBuf> {
     inputs
 }
 
-/// Expands what the macros see of each item, as the compiler would: other items stay out of the picture.
+/// Expands each item with our macros, as the compiler would. Other items are left out.
 fn expand(input: &Path) -> String {
     let source = fs::read_to_string(input).expect("the input is readable");
     let file = syn::parse_file(&source).expect("the input is Rust");

@@ -1,7 +1,7 @@
-//! Reads lists of keys (`flag, key = value`) out of attributes.
+//! Reads lists of keys (`flag, key = value`) from attributes.
 //!
-//! Each key is cut out before it is looked at, so a mistake in one does not hide the next. `syn`'s own reader stops at
-//! the first mistake, which is why it is not used. Absent here: which keys exist and what their values may be.
+//! Each key is cut out before it is parsed, so a mistake in one does not hide the next. `syn`'s own reader is not used,
+//! because it stops at the first mistake. Not here: the existing keys and their legal values, see each macro's `attr`.
 
 use std::mem;
 
@@ -12,15 +12,15 @@ use syn::{LitInt, LitStr, Path};
 
 use crate::diagnostics::Diagnostics;
 
-/// What became of a key that an attribute may carry.
+/// The state of a key that an attribute may carry.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) enum Slot<T> {
     /// Not written.
     #[default]
     Absent,
-    /// Written wrongly, which has been reported: the key is neither missing nor usable.
+    /// Written wrongly and already reported: the key is neither missing nor usable.
     Faulty,
-    /// Written.
+    /// Written correctly.
     Given(T),
 }
 
@@ -54,7 +54,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// One key as written, and the keys that would be right in its place.
+/// One key as written, with the keys that are legal in its place.
 pub(crate) struct Written<'a> {
     pub(crate) key: Ident,
     rest: TokenStream,
@@ -62,13 +62,14 @@ pub(crate) struct Written<'a> {
     diagnostics: &'a Diagnostics,
 }
 
-/// A word that is a value, with what stands in parentheses after it.
+/// A word used as a value, with the parentheses after it.
 pub(crate) struct Word {
     pub(crate) ident: Ident,
     pub(crate) arguments: Option<Group>,
 }
 
-/// Cuts the arguments of an attribute into keys. Whatever is no key is reported; the result is `false` then.
+/// Cuts the arguments of an attribute into keys. Anything that is not a key is reported, and the result is then
+/// `false`.
 pub(crate) fn read<'a>(
     arguments: TokenStream,
     legal: &'a [&'a str],
@@ -97,7 +98,7 @@ pub(crate) fn read<'a>(
     all_keys
 }
 
-// Splits at commas, and before a word that follows a value: there a comma was forgotten.
+// Splits at commas, and also before a word that follows a value, where a comma was forgotten.
 fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> {
     let mut items = Vec::new();
     let mut item = Vec::new();
@@ -128,24 +129,24 @@ fn split(arguments: TokenStream, diagnostics: &Diagnostics) -> Vec<TokenStream> 
 }
 
 impl Written<'_> {
-    /// `key = "…"`.
+    /// Reads `key = "…"`.
     pub(crate) fn string(self, slot: &mut Slot<LitStr>) {
         self.value(slot, "a string literal", "\"…\"", syn::parse2);
     }
 
-    /// `key = 1`.
+    /// Reads `key = 1`.
     pub(crate) fn integer(self, slot: &mut Slot<LitInt>) {
         self.value(slot, "a whole number without quotes", "1", syn::parse2);
     }
 
-    /// `key = ::some::path`.
+    /// Reads `key = ::some::path`.
     pub(crate) fn path(self, slot: &mut Slot<Path>) {
         self.value(slot, "a path without quotes", "::some::path", |tokens| {
             Path::parse_mod_style.parse2(tokens)
         });
     }
 
-    /// `key = word` or `key = word(…)`. What may stand in parentheses is not checked here.
+    /// Reads `key = word` or `key = word(…)`. The contents of the parentheses are not checked here.
     pub(crate) fn word(self, slot: &mut Slot<Word>, words: &[&str]) {
         let (key, diagnostics) = (self.key.clone(), self.diagnostics);
         let kind = format!("one of {}, without quotes", enumerate(words));
@@ -166,7 +167,7 @@ impl Written<'_> {
         }
     }
 
-    /// `key` alone. The slot keeps the word, so that later errors can point at it.
+    /// Reads `key` alone. The slot keeps the word, so that later errors can point at it.
     pub(crate) fn flag(self, slot: &mut Slot<Ident>) {
         let Some(written) = self.first(slot) else { return };
         let key = &written.key;
@@ -183,7 +184,7 @@ impl Written<'_> {
         }
     }
 
-    /// Reports a key that no list has.
+    /// Reports a key that is legal nowhere.
     pub(crate) fn unknown(self) {
         self.diagnostics.error(
             &self.key,
@@ -192,7 +193,7 @@ impl Written<'_> {
         );
     }
 
-    /// Reports a key that is right elsewhere.
+    /// Reports a key that is legal elsewhere.
     pub(crate) fn misplaced<T>(self, slot: &mut Slot<T>, wrong: &str, fix: &str) {
         self.diagnostics.error(&self.key, wrong, fix);
         *slot = Slot::Faulty;
@@ -230,7 +231,7 @@ impl Written<'_> {
         }
     }
 
-    // `None`, and reported, if the key has been written before. The first one stays.
+    // If the key was written before, reports the repetition and returns `None`; the first one counts.
     fn first<T>(self, slot: &Slot<T>) -> Option<Self> {
         if slot.is_absent() {
             return Some(self);
@@ -259,7 +260,7 @@ fn legal_keys(legal: &[&str]) -> String {
     format!("legal keys are {}", enumerate(legal))
 }
 
-/// "`a`, `b` and `c`".
+/// Joins words: "`a`, `b` and `c`".
 fn enumerate(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

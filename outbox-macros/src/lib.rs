@@ -1,12 +1,18 @@
-//! The macros of the transactional outbox. Use them through the crates that own their traits: `outbox-core`
-//! re-exports [`macro@DomainEvent`], `outbox-inbox` re-exports [`macro@idempotent_handler`], and their examples
-//! and keys are documented there, where they compile as users write them.
+//! The macros of the transactional outbox.
 //!
-//! A macro here only writes code that a user could write by hand, in front of a documented trait. Generated code
-//! has no loops and takes no decisions; whatever needs one is a function of the runtime crates.
+//! Use them through the crates that own their traits: `outbox-core` re-exports [`macro@DomainEvent`], and
+//! `outbox-inbox` re-exports [`macro@idempotent_handler`]. Those crates document the keys and hold the examples, where
+//! they compile as users write them.
 //!
-//! Both macros work in the same stages, one file each: `attr` (keys as written) → `model` (our types) → `validate`
-//! (all rules) → `expand` (tokens), or `fallback` (what is emitted beside errors, so that nothing else turns red).
+//! Each macro only generates code that a user could write by hand against a documented trait. Generated code has no
+//! loops and makes no decisions; the runtime crates have functions for both.
+//!
+//! Both macros work in the same stages, one file each:
+//!
+//! 1. `attr` reads the keys as written.
+//! 2. `model` turns them into our types.
+//! 3. `validate` checks all rules.
+//! 4. `expand` generates the tokens, or `fallback` the code beside errors, so that no further errors appear.
 
 mod diagnostics;
 mod durations;

@@ -1,13 +1,13 @@
-//! The rules for names that are stored or sent. Pure functions on text: nothing here knows a token.
+//! The rules for names that are stored or sent. Pure functions on text; nothing here handles tokens.
 //!
-//! A name that breaks one of them would break much later, in a subject, a filter or a primary key.
+//! A name that breaks a rule would otherwise fail much later, in a subject, a filter or a primary key.
 
-/// Longest `aggregate` or `name` of an event, and longest consumer name.
+/// Longest `aggregate` or `name` of an event, and longest consumer name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Longest fixed subject.
+/// Longest fixed subject, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
 
-/// What is wrong with a name, and what to type.
+/// The reason why a name is wrong, and the text to type instead.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) wrong: String,
@@ -21,7 +21,7 @@ fn fault(wrong: impl Into<String>, fix: impl Into<String>) -> Result<(), Fault> 
     })
 }
 
-/// `[a-z][a-z0-9_-]*`, at most 64 bytes: the value of `aggregate` and of `name`.
+/// Checks the value of `aggregate` or `name`: `[a-z][a-z0-9_-]*`, at most 64 bytes.
 pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     if text.is_empty() {
         return fault(
@@ -60,7 +60,7 @@ pub(crate) fn event_name(key: &str, text: &str) -> Result<(), Fault> {
     )
 }
 
-/// A subject that a message can be published to.
+/// Checks that messages can be published on a subject.
 pub(crate) fn subject(text: &str) -> Result<(), Fault> {
     if text.is_empty() {
         return fault(
@@ -99,7 +99,7 @@ pub(crate) fn subject(text: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `[A-Za-z0-9_-]{1,64}`: the name of a consumer.
+/// Checks the name of a consumer: `[A-Za-z0-9_-]{1,64}`.
 pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
     if text.is_empty() {
         return fault(
@@ -127,10 +127,10 @@ pub(crate) fn consumer(text: &str) -> Result<(), Fault> {
 
 /// The nearest legal name: `OrderPlaced` and `order.placed` become `order_placed`.
 ///
-/// For messages only. Stored names are never derived from other names.
+/// For error messages only. Stored names are never derived from other names.
 pub(crate) fn suggestion(text: &str) -> Option<String> {
     if !text.is_ascii() {
-        // Leaving letters out would make another word of it.
+        // Dropping the other letters would make a different word.
         return None;
     }
     let mut name = String::new();
@@ -158,7 +158,7 @@ pub(crate) fn suggestion(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // An empty `expected` means: accepted. Otherwise a part of the message.
+    // If `expected` is empty, the name must be accepted. Otherwise the message must contain `expected`.
     fn check(outcome: Result<(), Fault>, expected: &str) {
         match outcome {
             Ok(()) => assert_eq!(expected, "", "was accepted"),

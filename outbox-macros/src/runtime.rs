@@ -1,7 +1,11 @@
-//! Where generated code finds the runtime crates.
+//! Finds the paths by which generated code names the runtime crates.
 //!
-//! An `outbox-core` or `outbox-inbox` among the dependencies of the crate that uses a macro comes first, under the name it has there; then the crate
-//! `outbox`, which has both as modules; then the usual name, for builds without a manifest. Absent: the key `crate = …`, which decides before anybody looks here.
+//! The first match wins:
+//!
+//! 1. the key `crate = …`, which is applied before this module is asked;
+//! 2. `outbox-core` or `outbox-inbox` among the dependencies of the crate that uses a macro, under its name there;
+//! 3. the crate `outbox`, which has both as modules;
+//! 4. the usual name, for builds without a manifest.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span};
@@ -18,12 +22,12 @@ pub(crate) enum Runtime {
 }
 
 impl Runtime {
-    /// Its path in the crate that is being compiled.
+    /// The crate's path in the crate that is being compiled.
     pub(crate) fn path(self) -> Path {
         self.path_by(dependency)
     }
 
-    /// As [`Self::path`], with what a package is called in code.
+    /// As [`Self::path`]; `name_of` returns a package's name in code.
     fn path_by(self, name_of: impl Fn(&str) -> Option<String>) -> Path {
         let (package, usual, module) = match self {
             Self::Core => ("outbox-core", "outbox_core", "core"),
@@ -42,11 +46,11 @@ impl Runtime {
     }
 }
 
-/// What a package is called in the crate that is being compiled, if its manifest names it.
+/// A package's name in the crate that is being compiled, if its manifest lists the package.
 fn dependency(package: &str) -> Option<String> {
     match crate_name(package).ok()? {
         FoundCrate::Name(name) => Some(name),
-        // Its own tests, examples and doc tests see a library from outside.
+        // The library's own tests, examples and doc tests see it from outside.
         FoundCrate::Itself => Some(package.replace('-', "_")),
     }
 }
@@ -61,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Dependencies as pairs of package and name, and the two paths they lead to.
+    /// Checks both paths for dependencies, given as pairs of package and name.
     #[track_caller]
     fn check(dependencies: &[(&str, &str)], core: &str, inbox: &str) {
         let name_of = |package: &str| {
@@ -105,7 +109,7 @@ mod tests {
     #[test]
     fn without_either_it_is_the_usual_name() {
         check(&[], "::outbox_core", "::outbox_inbox");
-        // This crate depends on none of them.
+        // This crate depends on none of the packages.
         assert_eq!(dependency("outbox-core"), None);
     }
 }

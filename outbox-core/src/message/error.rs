@@ -2,7 +2,7 @@
 
 use crate::headers::HeaderError;
 
-/// Why an event cannot be recorded. Nothing has been written; the caller's transaction is the caller's to roll back.
+/// Why an event cannot be recorded. Nothing has been written. Rolling the transaction back is up to the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
@@ -19,7 +19,7 @@ pub enum EventError {
     Name {
         /// Which name.
         what: &'static str,
-        /// The name, escaped.
+        /// The name, with special characters escaped.
         name: String,
     },
     /// The version is 0.
@@ -38,10 +38,10 @@ pub enum EventError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The subject override is no valid subject; the derive refuses such subjects at compile time.
+    /// The subject override is not a valid subject; the derive refuses such subjects at compile time.
     #[error("subject `{subject}` {reason}; use dot-separated tokens without wildcards, at most 255 bytes")]
     Subject {
-        /// The subject, escaped.
+        /// The subject, with special characters escaped.
         subject: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -55,9 +55,9 @@ pub enum EventError {
         what: &'static str,
         /// The event type.
         event_type: String,
-        /// Actual size.
+        /// Actual size in bytes.
         size_bytes: usize,
-        /// The limit from [`Limits`](crate::Limits).
+        /// The limit in bytes, from [`Limits`](crate::Limits).
         limit_bytes: usize,
     },
     /// A header was refused.

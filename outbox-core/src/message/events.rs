@@ -1,11 +1,11 @@
-//! What can be recorded together: one event, several, or several of different types.
+//! Values that can be recorded together: one event, several, or several of different types.
 
 use super::error::EventError;
 use super::limits::Limits;
 use super::new::NewMessage;
 use crate::event::DomainEvent;
 
-/// Something that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
+/// A value that becomes one message: a [`DomainEvent`], or a [`NewMessage`] with headers or a delay.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "cannot be recorded",
@@ -44,7 +44,8 @@ impl IntoMessage for NewMessage {
 /// assert_eq!(events.len(), 2);
 /// ```
 ///
-/// An event that cannot be encoded is kept as its error, which the save then returns: nothing is lost on the way.
+/// If an event cannot be encoded, its error takes its place, and the save returns that error: no event is lost
+/// silently.
 #[derive(Debug, Default)]
 pub struct Events(Vec<Result<NewMessage, EventError>>);
 
@@ -60,7 +61,7 @@ impl Events {
         self.0.push(event.into_message());
     }
 
-    /// Adds an event and hands the collection back.
+    /// Adds an event and returns the collection.
     #[must_use]
     pub fn with(mut self, event: impl IntoMessage) -> Self {
         self.push(event);
@@ -78,7 +79,7 @@ impl Events {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -96,11 +97,11 @@ impl Events {
             .collect()
     }
 
-    /// The messages, all checked.
+    /// Returns the messages after checking each of them.
     ///
     /// # Errors
     ///
-    /// The first event's error, in order.
+    /// The error of the first event that has one, in order.
     pub fn checked(self, limits: &Limits) -> Result<Vec<NewMessage>, EventError> {
         self.0
             .into_iter()

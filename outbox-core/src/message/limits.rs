@@ -1,21 +1,22 @@
-//! Bounds on what may be recorded.
+//! Bounds on recorded messages.
 
-/// Longest aggregate type and event name, in bytes.
+/// Longest aggregate type and longest event name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Longest aggregate id and deduplication key, in characters.
+/// Longest aggregate id and longest deduplication key, in characters.
 pub const KEY_CHARS_MAX: usize = 255;
 
 /// Longest subject override, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Bounds on what may be recorded. They are checked before anything is written.
+/// Bounds on recorded messages. They are checked before anything is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Largest payload in bytes. Default 960 KiB: nats-server takes 1 MiB for payload and headers together.
+    /// Largest payload in bytes. Default 960 KiB, because nats-server by default accepts 1 MiB for payload and headers
+    /// together.
     pub payload_bytes_max: usize,
-    /// Largest sum of the application's headers in bytes. Default 16 KiB.
+    /// Largest total size of the application's headers in bytes. Default 16 KiB.
     pub headers_bytes_max: usize,
 }
 
@@ -29,14 +30,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sets the largest payload; keep it 64 KiB below the broker's `max_payload`.
+    /// Sets the largest payload in bytes. Keep it 64 KiB below the broker's `max_payload`.
     #[must_use]
     pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
         self.payload_bytes_max = bytes;
         self
     }
 
-    /// Sets the largest sum of headers.
+    /// Sets the largest total size of the application's headers in bytes.
     #[must_use]
     pub fn headers_bytes_max(mut self, bytes: usize) -> Self {
         self.headers_bytes_max = bytes;

@@ -1,7 +1,7 @@
-//! The message: the stored and sent envelope of one event.
+//! Messages: the stored and sent envelopes of events.
 //!
-//! [`NewMessage`] is what a service records, [`Message`] what the outbox holds and the broker carries; between the two
-//! the store adds the sequence and the time. Absent here: how it looks on the wire ([`crate::codec`]).
+//! A service records a [`NewMessage`]. The store adds the sequence and the time, and the result is a [`Message`], which
+//! the outbox holds and the broker carries. Not here: the wire format, see [`crate::codec`].
 
 mod aggregate;
 mod error;
@@ -31,7 +31,7 @@ pub const JSON: &str = "application/json";
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A fresh id. Ids sort roughly by time, which keeps indexes compact; they say nothing about order.
+    /// A fresh id. Ids sort roughly by time, which keeps indexes compact. Their order carries no meaning.
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -56,8 +56,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The id of an event: what consumers recognise it by. It is the id of the message that first carried it; a replayed copy is another message
-/// with the same event.
+/// The id of an event, by which consumers recognise it. It is the id of the message that first carried the event. A
+/// replayed copy is another message with the same event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
@@ -92,11 +92,11 @@ impl fmt::Display for EventId {
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
-    /// The event's id: the same, except in a replayed copy.
+    /// The event's id: equal to the message's id, except in a replayed copy.
     pub event_id: EventId,
-    /// The aggregate it belongs to.
+    /// The aggregate that the message belongs to.
     pub aggregate: Aggregate,
-    /// Its number within the aggregate, from 1 without holes; `None` for unsequenced events.
+    /// The message's number within its aggregate, counted from 1 without gaps; `None` for unsequenced events.
     pub sequence: Option<u64>,
     /// The event type: `aggregate.name`.
     pub event_type: String,
@@ -108,9 +108,9 @@ pub struct Message {
     pub content_type: String,
     /// The encoded event.
     pub payload: Bytes,
-    /// Headers of the application, and correlation, causation and trace ids.
+    /// Headers of the application, plus correlation, causation and trace ids.
     pub headers: Headers,
-    /// When it was recorded, by the database's clock, in UTC.
+    /// Time of recording, by the database's clock, in UTC.
     pub created_at: OffsetDateTime,
 }
 

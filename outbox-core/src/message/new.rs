@@ -1,7 +1,7 @@
-//! A message on its way into the outbox: an encoded event that a store has not numbered yet.
+//! A message on its way into the outbox: an encoded event that has no number yet.
 //!
-//! Invariant: what passed [`NewMessage::check`] can be stored in every database and published on every broker; what cannot is an
-//! [`EventError`] at save time.
+//! Invariant: a message that passes [`NewMessage::check`] can be stored in every database and published on every
+//! broker. Any other is refused with an [`EventError`] when it is recorded.
 
 use time::OffsetDateTime;
 
@@ -28,7 +28,8 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Encodes an event as JSON, gives it an id, and takes over the ambient [`MessageContext`].
+    /// Encodes an event as JSON, gives it a fresh id, and copies the ids of the ambient [`MessageContext`] into its
+    /// headers.
     ///
     /// # Errors
     ///
@@ -65,14 +66,15 @@ impl NewMessage {
         Ok(self)
     }
 
-    /// Holds the message back until a time. Later messages of the same aggregate wait behind it: order comes first.
+    /// Delays the message until a time. Later messages of the same aggregate wait behind it, because order comes first.
     #[must_use]
     pub fn available_at(mut self, time: OffsetDateTime) -> Self {
         self.available_at = Some(time);
         self
     }
 
-    /// Checks everything that could make the message impossible to store or publish. Stores call this before they write.
+    /// Checks everything that could make the message impossible to store or to publish. Stores call it before they
+    /// write.
     ///
     /// # Errors
     ///
@@ -111,7 +113,7 @@ impl NewMessage {
         Ok(())
     }
 
-    /// The message that this becomes once a store has given it a sequence and a time.
+    /// Turns this into the message that a store has given a sequence and a time.
     #[must_use]
     pub fn into_message(self, sequence: Option<u64>, created_at: OffsetDateTime) -> Message {
         Message {
@@ -183,13 +185,14 @@ impl NewMessage {
         &self.headers
     }
 
-    /// The business key that must not be recorded twice: compared byte by byte, over all event types of the outbox.
+    /// The business key that must not be recorded twice. Stores compare keys byte by byte, over all event types of the
+    /// outbox.
     #[must_use]
     pub fn dedup_key(&self) -> Option<&str> {
         self.dedup_key.as_deref()
     }
 
-    /// When the message may be published at the earliest, if it is delayed.
+    /// The earliest time of publishing, if the message is delayed.
     #[must_use]
     pub fn delayed_until(&self) -> Option<OffsetDateTime> {
         self.available_at

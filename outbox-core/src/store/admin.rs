@@ -1,7 +1,7 @@
-//! What operators see and do: the outbox beside the relay.
+//! Operations for operators: list messages, and decide about dead letters and blocks.
 //!
-//! Invariant: nothing here publishes. It changes what a relay finds, in transactions of its own, and works while relays run. Absent: who may
-//! do it.
+//! Invariant: nothing here publishes. Each operation changes what a relay will find, in transactions of its own, and
+//! works while relays run. Not here: authorization, which is up to the application.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -12,43 +12,48 @@ use time::OffsetDateTime;
 use super::{OutboxStore, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
-/// Lists messages, and decides about those that were dead-lettered.
+/// Lists messages and decides about dead letters.
 ///
-/// Operations on a [`Selection`] take its messages in the order of their row ids, in transactions of at most 1,000 messages each: after an error, what was
-/// done stays done, and calling again continues.
+/// An operation on a [`Selection`] takes its messages in the order of their row ids, in transactions of at most 1,000
+/// messages each. After an error the completed transactions stay, and the outcome of the last one is unknown. A further
+/// call continues after them, except for [`replay`](Self::replay).
 pub trait OutboxAdmin: OutboxStore {
-    /// Lists messages, oldest first. Go on with [`Selection::after`].
+    /// Lists at most `limit` messages, oldest first. [`Selection::after`] asks for the next page.
     fn list(
         &self,
         selection: &Selection,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
-    /// Makes dead letters pending again with no attempts used, and lets the aggregates go on that they halt. Returns how many were
-    /// dead letters. If later messages of the aggregate were published meanwhile (policy continue), they come after those.
+    /// Makes dead letters pending again with no attempts used, and lifts the halt of their aggregates. Returns the
+    /// number of dead letters retried. If later messages of an aggregate were published meanwhile (policy continue),
+    /// the retried ones come after those.
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Leaves dead letters behind: they stay dead letters, but no longer halt their aggregates. They can still be retried. Returns how many were
-    /// dead letters.
+    /// Lets aggregates go on without the dead letters that halt them. The messages stay dead letters and can still be
+    /// retried. Returns the number of dead letters skipped.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Records copies of published messages or dead letters, to be published again, behind everything recorded so far. A copy has a message id of its own, so
-    /// that the broker takes it, and keeps event id, sequence and time, so that consumers recognise it. Returns how many were copied.
+    /// Records copies of published messages or dead letters, to be published behind everything recorded so far. A copy
+    /// has a new message id, so that the broker accepts it, and keeps event id, sequence and time, so that consumers
+    /// recognise it. Returns the number of copies.
     ///
-    /// Not idempotent: after an error, [`StoredMessage::event_id`] tells what was copied already.
+    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lists blocked aggregates: halted ones first, then by the end of their block.
+    /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
     fn blocked(
         &self,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<BlockedAggregate>, StoreError>> + Send;
 
-    /// Ends the block of an aggregate now, instead of waiting out its back-off; a delayed message keeps its time. Returns false if it is not blocked, or halted.
+    /// Ends the block of an aggregate now instead of waiting out the back-off. A delayed message keeps its time.
+    /// Returns false if the aggregate is not blocked, or if it is halted.
     fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Reads published messages that are still kept, in the order of their ids, which is about that of their recording; for reconciling with the
-    /// stream. Rows that cannot be read are left out.
+    /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
+    /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
+    /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out.
     fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -58,16 +63,16 @@ pub trait OutboxAdmin: OutboxStore {
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
 
-/// Where a message stands.
+/// The status of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageStatus {
-    /// To be published.
+    /// To be published as soon as possible.
     Pending,
-    /// To be published, once its aggregate or its own time is due.
+    /// Set aside until its aggregate or its own time is due.
     Waiting,
     /// On the stream.
     Published,
-    /// Dead-lettered.
+    /// A dead letter.
     Dead,
 }
 
@@ -84,10 +89,10 @@ impl MessageStatus {
     }
 }
 
-/// Which messages. The default is all; each method narrows it.
+/// A filter on messages. The default selects all; each method narrows the selection.
 ///
-/// Dead letters are found through an index of their own, others through the time they were recorded at: give a time span when
-/// selecting published ones.
+/// Dead letters have an index of their own; other messages are found by the time of their recording. So give a time
+/// span when you select published messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Selection {
@@ -105,7 +110,7 @@ pub struct Selection {
     pub recorded_from: Option<OffsetDateTime>,
     /// Only messages recorded before this time.
     pub recorded_until: Option<OffsetDateTime>,
-    /// Only messages with a larger row id.
+    /// Only messages with a larger row id than this.
     pub after: Option<i64>,
 }
 
@@ -174,7 +179,7 @@ impl Selection {
         self
     }
 
-    /// Only messages with a larger row id: the last of a list, to go on behind it.
+    /// Only messages with a larger row id than this: pass the last row id of a page to get the next page.
     #[must_use]
     pub fn after(mut self, row_id: i64) -> Self {
         self.after = Some(row_id);
@@ -189,37 +194,37 @@ pub struct StoredMessage {
     pub row_id: i64,
     /// The message's id.
     pub id: MessageId,
-    /// The event's id: differs from the message's in a replayed copy.
+    /// The event's id: equal to the message's id, except in a replayed copy.
     pub event_id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Its number within the aggregate.
+    /// The message's number within the aggregate; `None` for unsequenced events.
     pub sequence: Option<u64>,
-    /// Its event type.
+    /// The event type.
     pub event_type: String,
-    /// Where it stands.
+    /// The message's status.
     pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// The last error.
+    /// The last error, if there was one.
     pub error: Option<String>,
-    /// Whether its aggregate is halted until it is retried or skipped.
+    /// Whether this message halts its aggregate until it is retried or skipped.
     pub halts: bool,
-    /// When it was recorded.
+    /// Time of recording.
     pub created_at: OffsetDateTime,
-    /// When it was published.
+    /// Time of publishing; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
 }
 
-/// An aggregate whose messages wait.
+/// A blocked aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedAggregate {
     /// The aggregate.
     pub aggregate: Aggregate,
-    /// Key of the dead letter that halts it, if it is halted.
+    /// Row id of the dead letter that halts the aggregate; `None` if the aggregate is not halted.
     pub halted_by: Option<i64>,
-    /// How long it is still blocked; zero if the block has ended. `None` if it is halted.
+    /// Time until the block ends; zero if it has ended already, `None` if the aggregate is halted.
     pub blocked_for: Option<Duration>,
 }

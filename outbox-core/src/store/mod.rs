@@ -1,10 +1,10 @@
-//! The outbox as the relay sees it: the seam to the database.
+//! The seam to the database: the outbox as the relay sees it.
 //!
 //! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs
-//! `testing::conformance::store`. Absent here: recording. Messages are written in the application's own transaction, which each
-//! integration does in its own way.
+//! `testing::conformance::store`. Not here: recording, because each integration writes messages in the application's
+//! own transaction in its own way.
 //!
-//! # What becomes of a message
+//! # The states of a message
 //!
 //! ```text
 //!              ┌──────────── retry ────────────┐
@@ -15,13 +15,18 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! *Pending* messages are found by scanning them in the order of their row ids. That scan must not meet the same row for ever only to
-//! find that it may not be published yet, so what may not is set aside: a *block* on its aggregate says until when (a failure's back-off, a
-//! delayed message, or a dead letter that halts it until an operator acts), and the aggregate's messages that the scan meets become *waiting*. When
-//! the block *ends*, they are fetched by aggregate, in order; when none waits any more, the block is removed and the scan finds the aggregate's messages
-//! again. So each row is met a bounded number of times, however much stands still.
+//! A relay finds *pending* messages by scanning them in the order of their row ids. The scan must not meet the same row
+//! for ever, only to find each time that it may not be published yet. So the store sets such messages aside:
 //!
-//! An unsequenced message asked for no order: it neither blocks its aggregate nor is blocked with it, and waits by itself.
+//! * A *block* on an aggregate says until when nothing of it may be published. Its cause is a failure's back-off, a
+//!   delayed message, or a dead letter that halts the aggregate until an operator acts.
+//! * Messages of a blocked aggregate that the scan meets become *waiting*.
+//! * When the block *ends*, the relay fetches the aggregate's waiting messages in order.
+//! * With the last waiting message the store removes the block, and the scan finds the aggregate's messages again.
+//!
+//! So each row is met a bounded number of times, however many messages wait.
+//!
+//! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
 
@@ -37,35 +42,39 @@ use crate::message::{Aggregate, Message, MessageId};
 
 pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 
-/// Leases partitions, hands out due messages, and records what became of them.
+/// Leases partitions, returns due messages, and records verdicts on them.
 ///
 /// The relay is generic over this trait; it is not meant for `dyn`.
 ///
 /// # Contract
 ///
-/// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides what is live.
-/// * **Fenced.** Each acquisition raises the partition's epoch, and [`settle`](Self::settle) accepts nothing under an older one, nor
-///   under a lease that was released. Nothing but `settle` and operators ([`OutboxAdmin`]) changes rows or blocks, and purging
-///   deletes published rows.
-/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one aggregate in the order of their row ids, and never
-///   a message while an earlier one (by row id) is still pending or waiting and neither in flight nor returned before it.
-/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or one of each leased partition if that is more,
-///   however many wait, are delayed, or are of partitions that others have leased.
+/// * **Exclusive.** Two live leases never cover the same partition. The store's clock decides which leases are live.
+/// * **Fenced.** Each acquisition raises the partition's epoch. [`settle`](Self::settle) accepts nothing under an older
+///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAdmin`]), and
+///   purging deletes only published rows.
+/// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one
+///   aggregate in the order of their row ids. They never return a message while an earlier one (by row id) is pending
+///   or waiting, unless the earlier one is in flight or returned before it.
+/// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or at one row of each
+///   leased partition if that is more. Messages that wait, are delayed, or belong to partitions leased by others do not
+///   raise this bound.
 /// * **Short.** No method leaves a transaction open after it returns.
-/// * **Given up.** A relay drops the future of a call that is not answered in time (`RelayConfig::store_timeout`). The store then closes what the call
-///   waits on, a connection that fell silent above all: the next call must not meet it again.
-/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done; a lease acquired
-///   unnoticed runs out on its own.
+/// * **Abandoned calls.** A relay drops the future of a call that is not answered in time
+///   (`RelayConfig::store_timeout`). The store then closes whatever the call waited for, above all a connection that
+///   fell silent, so that the next call does not meet it again.
+/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done. A lease
+///   that was acquired by a dropped call runs out on its own.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait OutboxStore: Send + Sync + 'static {
-    /// Checks what can be known to fail before the first message: the server's version, the tables, settings that break a promise. Returns
-    /// warnings, each with what to do.
+    /// Looks for failures that are foreseeable before the first message: the server's version, the tables, settings
+    /// that break a promise. Returns warnings, each with the action to take.
     ///
-    /// [`StoreError::Setup`] if it cannot work until somebody acts.
+    /// [`StoreError::Setup`] if the store cannot work until somebody acts.
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Says that this relay is alive for `ttl` from now, and how it is doing. Returns how many relays are alive, itself included, by what each said
-    /// last; from that follows its share of the partitions.
+    /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by
+    /// the fitness that each announced last, this one included. The relay's share of the partitions follows from these
+    /// numbers.
     fn announce(
         &self,
         owner: OwnerId,
@@ -73,7 +82,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         fitness: Fitness,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
-    /// Takes over up to `max` partitions that nobody owns, for `ttl`.
+    /// Acquires up to `max` partitions that nobody owns, for `ttl`, and returns their leases.
     fn acquire(
         &self,
         owner: OwnerId,
@@ -81,7 +90,8 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases by `ttl` from now, and returns those that were still owned. A lease that ran out is not revived.
+    /// Extends the given leases by `ttl` from now. Returns those that were still owned; a lease that ran out is not
+    /// revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -89,45 +99,48 @@ pub trait OutboxStore: Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Gives the leases back at once, so that another relay need not wait for them to run out. Stale ones are ignored.
+    /// Releases the given leases at once, so that other relays need not wait for their end. Stale leases are ignored.
     fn release(
         &self,
         owner: OwnerId,
         leases: &[Lease],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Gives back everything that the owner owns and withdraws its announcement: it stops.
+    /// Releases all leases of the owner and withdraws its announcement. A relay calls this when it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns pending messages of the leased partitions, in the order of their row ids: the first ones of each partition, but not necessarily of all together.
+    /// Returns pending messages of the leased partitions in the order of their row ids: the first ones of each
+    /// partition, but not necessarily the first ones overall.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns waiting messages whose block has ended, of each blocked aggregate the oldest, and unsequenced ones whose own time has come. Those that
-    /// have been due for longest come first.
+    /// Returns waiting messages that are due: of each aggregate whose block has ended, the oldest ones, and unsequenced
+    /// messages whose own time has come. Those that have been due for longest come first.
     fn fetch_waiting(
         &self,
         request: WaitingRequest<'_>,
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Records verdicts in one transaction, those whose partition is still owned under the given epoch; returns how many that were.
-    ///
-    /// A verdict on a row that is neither pending nor waiting changes nothing, so it may be repeated; [`Verdict::Blocked`] counts each time. The block of
-    /// an aggregate ends with its last waiting message, unless it is halted. Errors are stored through [`storable_error`].
+    /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
+    /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
+    /// [`Verdict::Blocked`] counts again each time. The block of an aggregate ends with its last waiting message,
+    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
+    /// [`Verdict::Blocked`] counts a failure each time. The block of an aggregate ends with its last waiting message,
+    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
     fn settle(
         &self,
         leases: &[Lease],
         settlements: &[Settlement],
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Deletes published messages that were recorded and published longer ago than `request.older_than`. Never anything else. A store that
-    /// drops whole days may keep them up to a day longer.
+    /// Deletes published messages that were both recorded and published longer ago than `request.older_than`, and
+    /// nothing else. A store that drops whole days may keep messages up to a day longer.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// A relay's identity: fresh for each start, so that a restarted process is never mistaken for its predecessor.
+/// The identity of a relay: fresh at each start, so that a restarted process is never mistaken for its predecessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerId(Uuid);
 
@@ -151,46 +164,46 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// What a relay says of itself, so that others can take over from one that cannot do its work.
+/// A relay's announcement of how well it works, so that others can take over from one that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fitness {
-    /// Its publisher has succeeded lately.
+    /// The relay has published successfully of late.
     Fit,
-    /// Nothing failed, and nothing shows that it would succeed: it had nothing to publish.
+    /// The relay had nothing to publish: nothing failed, but nothing proves that publishing would succeed.
     #[default]
     Unproven,
-    /// It was ailing, and tries again.
+    /// The relay was ailing and tries again.
     Trying,
-    /// It does not reach the broker, or cannot fetch or settle, and has not for as long as a lease lasts.
+    /// For as long as a lease lasts, the relay has not reached the broker, or could not fetch or settle.
     Ailing,
 }
 
 impl Fitness {
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
 
-    /// Its number, as stores write it down.
+    /// The number that stores write for this value.
     #[must_use]
     pub fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// Relays that are alive, by what they said of themselves.
+/// Number of live relays, by the fitness that they announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Relays {
-    /// Said [`Fitness::Fit`].
+    /// Relays that announced [`Fitness::Fit`].
     pub fit: u32,
-    /// Said [`Fitness::Unproven`].
+    /// Relays that announced [`Fitness::Unproven`].
     pub unproven: u32,
-    /// Said [`Fitness::Trying`].
+    /// Relays that announced [`Fitness::Trying`].
     pub trying: u32,
-    /// Said [`Fitness::Ailing`].
+    /// Relays that announced [`Fitness::Ailing`].
     pub ailing: u32,
 }
 
 impl Relays {
-    /// Counts relays that said this.
+    /// Adds relays that announced this fitness.
     pub fn count(&mut self, fitness: Fitness, relays: u32) {
         let counted = match fitness {
             Fitness::Fit => &mut self.fit,
@@ -201,7 +214,7 @@ impl Relays {
         *counted = counted.saturating_add(relays);
     }
 
-    /// How many are alive, however they are.
+    /// Number of live relays of any fitness.
     #[must_use]
     pub fn alive(&self) -> u32 {
         let all = [self.fit, self.unproven, self.trying, self.ailing];
@@ -214,25 +227,25 @@ impl Relays {
 pub struct Lease {
     /// The partition, in `0..PARTITIONS`.
     pub partition: u16,
-    /// Raised by each acquisition; the fence against owners that were paused.
+    /// The epoch of this acquisition. It fences off earlier owners that were paused.
     pub epoch: i64,
 }
 
-/// What to fetch.
+/// The arguments of [`OutboxStore::fetch`].
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
     /// Only messages of these partitions.
     pub leases: &'a [Lease],
-    /// At most this many rows, those that have to wait included.
+    /// At most this many rows, counting those that have to wait.
     pub limit: NonZeroU32,
-    /// Stop after the row with which the payloads exceed this many bytes; at least one row is returned.
+    /// Stop after the row at which the payloads exceed this many bytes. At least one row is returned.
     pub bytes: usize,
-    /// Row ids of due rows that the relay has fetched and not settled yet: they are left out, and count as returned before. Not those of
-    /// [`Fetched::waits`]: what comes behind them would look due.
+    /// Row ids of due rows that the relay has fetched and not settled. The fetch leaves them out and treats them as
+    /// returned before. Row ids of [`Fetched::waits`] must not be listed here: messages behind them would look due.
     pub in_flight: &'a [i64],
 }
 
-/// What to fetch of blocked aggregates.
+/// The arguments of [`OutboxStore::fetch_waiting`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingRequest<'a> {
     /// Only messages of these partitions.
@@ -245,134 +258,146 @@ pub struct WaitingRequest<'a> {
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
     pub in_flight: &'a [i64],
-    /// Leave these aggregates out: the relay has enough of them in flight.
+    /// Leave these aggregates out, because the relay has enough of their messages in flight.
     pub excluding: &'a [Aggregate],
 }
 
-/// What a fetch found.
+/// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fetched {
-    /// Messages that may be published, those of one aggregate in sequence.
+    /// Messages that may be published. Those of one aggregate are in sequence.
     pub due: Vec<FetchedRow>,
-    /// Messages that may not be published yet, because they are delayed or their aggregate is blocked, as settlements of
-    /// [`Verdict::Waits`]: to be settled at once, so that no fetch meets them again before their time.
+    /// Messages that may not be published yet, because they are delayed or their aggregate is blocked, as settlements
+    /// with [`Verdict::Waits`]. The relay settles them at once, so that no fetch meets them again before their time.
     pub waits: Vec<Settlement>,
-    /// A bound ended the fetch: there may be more.
+    /// Whether a bound ended the fetch, so that there may be more.
     pub more: bool,
 }
 
-/// A due message and what the relay must know to settle it.
+/// A due message and the data that the relay needs to settle it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedRow {
     /// The row id.
     pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
-    /// The aggregate, readable even if the rest is not.
+    /// The aggregate, readable even if the rest of the row is not.
     pub aggregate: Aggregate,
-    /// Whether it keeps the order of its aggregate.
+    /// Whether the message keeps the order of its aggregate.
     pub sequenced: bool,
-    /// Attempts used so far: refusals that were its own fault.
+    /// Attempts used so far: failures that were the message's own fault.
     pub attempts: u32,
-    /// Failures so far, of any kind; back-off grows with them.
+    /// Failures so far, of any kind. The back-off grows with them.
     pub failures: u32,
-    /// It was waiting, not pending.
+    /// Whether the message was waiting rather than pending.
     pub waited: bool,
-    /// How long ago it was recorded, by the store's clock; never negative.
+    /// Time since the recording, by the store's clock; never negative.
     pub age: Duration,
-    /// The message, or why the row cannot be read.
+    /// The message, or the reason why the row cannot be read.
     pub message: Result<Message, String>,
 }
 
-/// What became of a fetched message.
+/// A verdict on a fetched message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The row id.
     pub row_id: i64,
     /// The partition it belongs to.
     pub partition: u16,
-    /// It was waiting, not pending; see [`FetchedRow::waited`].
+    /// Whether the message was waiting rather than pending; see [`FetchedRow::waited`].
     pub waited: bool,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What became of a message.
+/// The record of what became of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The broker confirmed it.
+    /// The broker confirmed the message.
     Published {
-        /// Keep the row, marked as published, until it is purged; else delete it.
+        /// Whether the store keeps the row, marked as published, until it is purged. If false, the store deletes the
+        /// row.
         keep: bool,
     },
-    /// Nothing was tried, because it may not be published yet. If it is sequenced and delayed, its aggregate is blocked. It becomes waiting if its
-    /// aggregate is blocked, or if it is unsequenced and delayed; else it stays as it is. If it is then the oldest waiting message of
-    /// an aggregate that is not halted, the block lasts until its time: now, if it is not delayed.
+    /// The message was not tried, because it may not be published yet.
+    ///
+    /// | message | effect |
+    /// |---|---|
+    /// | sequenced and delayed | it blocks its aggregate and waits |
+    /// | sequenced, in a blocked aggregate | it waits |
+    /// | unsequenced and delayed | it waits alone |
+    /// | any other | none |
+    ///
+    /// If it is then the oldest waiting message of an aggregate that is not halted, the block lasts until the message's
+    /// time, or until now if the message is not delayed.
     Waits,
-    /// It failed, or others must come first: its aggregate is blocked for `delay` (an unsequenced message by itself), and it waits. A halted aggregate
-    /// stays halted.
+    /// The message failed, or others must come first. It waits, and its aggregate is blocked for `delay`; an
+    /// unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
-        /// For how long; zero ends the block at once.
+        /// Length of the block; zero ends it at once.
         delay: Duration,
         /// The error, for people; counts a failure. `None` if nothing failed.
         error: Option<String>,
-        /// It was the message's own fault: counts an attempt as well.
+        /// Whether the failure was the message's own fault; counts an attempt as well.
         attempt: bool,
     },
-    /// It used up an attempt and is dead-lettered, visibly.
+    /// The message used up an attempt and becomes a dead letter, which operators can see.
     Dead {
         /// The error, for people.
         error: String,
-        /// Its aggregate is blocked until the message is retried or skipped. If another message halts it already, this one is not dead-lettered yet: its
-        /// attempt counts, and it waits for its turn. Without effect on an unsequenced message.
+        /// Whether the message halts its aggregate until it is retried or skipped. If another message halts the
+        /// aggregate already, this one does not become a dead letter yet: its attempt counts, and it waits for its
+        /// turn. No effect on an unsequenced message.
         halt: bool,
     },
 }
 
-/// What to delete.
+/// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Only messages that were recorded and published longer ago.
+    /// Delete only messages that were both recorded and published longer ago than this.
     pub older_than: Duration,
-    /// Look only at messages with a larger id; where the last purge of this round ended.
+    /// Look only at messages with a larger id. Pass [`Purged::next`] of the round's last call, or `None` to begin a
+    /// round.
     pub after: Option<MessageId>,
-    /// Look at no more messages than this; a day that is dropped as a whole counts as one.
+    /// Look at no more messages than this. A day that is dropped as a whole counts as one message.
     pub limit: NonZeroU32,
 }
 
-/// What was deleted.
+/// The result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purged {
-    /// Messages deleted.
+    /// Number of messages deleted.
     pub deleted: u64,
-    /// Where to go on; `None` at the end of what is old enough.
+    /// Where the next call goes on; `None` if nothing old enough is left.
     pub next: Option<MessageId>,
 }
 
-/// What waits in the outbox. Counts end at [`BACKLOG_COUNT_MAX`], so that counting stays cheap.
+/// Counts of unpublished messages in the outbox. Counting stops at [`BACKLOG_COUNT_MAX`], so that it stays cheap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Messages not yet published, waiting ones included.
+    /// Messages not yet published, including waiting ones, excluding dead letters.
     pub pending: u64,
-    /// Of those, messages that wait for their aggregate or their time.
+    /// Of those, messages that wait for their aggregate or their own time.
     pub waiting: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Aggregates that wait until an operator acts.
+    /// Aggregates that are halted until an operator acts.
     pub halted_aggregates: u64,
-    /// Aggregates whose block has not ended, halted ones included.
+    /// Aggregates whose block has not ended, including halted ones.
     pub blocked_aggregates: u64,
-    /// How long ago the oldest message was recorded that is pending and not waiting.
+    /// Age of the oldest message that is pending and not waiting; `None` if there is none.
     pub oldest_pending: Option<Duration>,
 }
 
-/// How far a backlog is counted.
+/// Largest count in a backlog.
 pub const BACKLOG_COUNT_MAX: u64 = 1_000_000;
 
 /// Longest error text that is stored, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;
 
-/// Makes an error text storable everywhere: bounded, and without NUL, which would fail the failure path itself.
+/// Bounds an error text and removes NUL, so that every store can store it: an error text that cannot be stored would
+/// fail the handling of the failure itself.
 #[must_use]
 pub fn storable_error(error: &str) -> String {
     error
@@ -382,8 +407,8 @@ pub fn storable_error(error: &str) -> String {
         .collect()
 }
 
-/// Waits for a call for so long and no longer: what has become of it is unknown then, as after any other error. A connection that falls silent answers
-/// neither yes nor no.
+/// Waits for a call for at most `bound`. After that the outcome is unknown, as after any other error. A connection that
+/// fell silent answers neither yes nor no.
 pub(crate) async fn within<T>(
     bound: Duration,
     context: &'static str,
@@ -398,11 +423,11 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(bound, call).await.unwrap_or_else(silent)
 }
 
-/// Why the store did not answer.
+/// Why a call of the store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database failed or could not be reached; try again later.
+    /// The database failed or could not be reached. Try again later.
     #[error("{context}")]
     Database {
         /// What could not be done.
@@ -410,21 +435,21 @@ pub enum StoreError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No answer came in time; whether something was done is unknown.
+    /// No answer came in time. Whether the call took effect is unknown.
     #[error("{context}: no answer within {waited:?}")]
     Silent {
         /// What could not be done.
         context: &'static str,
-        /// For how long it was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
-    /// It cannot work until somebody acts: a table is missing, the server is too old.
+    /// The store cannot work until somebody acts: a table is missing, or the server is too old.
     #[error("{context}")]
     Setup {
-        /// What is wrong, and what to do.
+        /// What is wrong and how to repair it.
         context: String,
     },
-    /// The database holds something we did not write.
+    /// The database holds something that this library did not write.
     #[error("outbox is not as this version wrote it: {context}")]
     Corrupt {
         /// What was found, and where.

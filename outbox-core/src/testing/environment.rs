@@ -1,7 +1,8 @@
-//! Chooses at run time whether a test has the server, or the compiler, that it needs.
+//! Decides at run time whether a test has the server, or the compiler, that it needs.
 //!
-//! Invariant: a skip is never silent. It is printed, it is written to the log that `cargo xtask test` counts, and under `CI=true` a missing
-//! server is a failure. Absent here: starting servers; that is the job of `cargo xtask test`, or of whoever sets the variable.
+//! Invariant: a skip is never silent. It is printed, and it is written to the log that `cargo xtask test` counts. Under
+//! `CI=true` a missing server is a failure. Not here: starting servers, which `cargo xtask test` does, or whoever sets
+//! the variable.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -9,17 +10,18 @@ use std::io::Write as _;
 use std::process::Command;
 use std::thread;
 
-/// Set to a file name to collect one line per skipped test.
+/// An environment variable: the file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 
-/// What the compiler calls itself whose messages are checked in beside the UI tests.
+/// Start of the version line of the compiler whose messages are checked in beside the UI tests.
 const COMPILER: &str = "rustc 1.95.";
 
-/// The address of a back end under test, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`. `None` means: skip the test.
+/// The address of a back end under test, from an environment variable such as `OUTBOX_TEST_POSTGRES_URL`. `None` means
+/// that the test must be skipped.
 ///
 /// # Panics
 ///
-/// If the variable is unset or empty while `CI=true`: what is not tested there must not look tested.
+/// If the variable is unset or empty while `CI=true`: an untested back end must not look tested.
 #[must_use]
 pub fn backend_url(variable: &'static str) -> Option<String> {
     if let Ok(url) = env::var(variable)
@@ -38,8 +40,9 @@ pub fn backend_url(variable: &'static str) -> Option<String> {
     None
 }
 
-/// Whether compiler messages can be compared with those that are checked in. Every compiler words them in its own way, so with another one
-/// the test skips the comparison, also under `CI=true`: a newer compiler is no mistake.
+/// Whether compiler messages can be compared with the checked-in ones. Each compiler version words its messages
+/// differently, so with another version the test skips the comparison. This applies under `CI=true` as well: a newer
+/// compiler is not a mistake.
 #[must_use]
 pub fn compiler_is_pinned() -> bool {
     let output = Command::new("rustc").arg("--version").output();
@@ -67,7 +70,7 @@ fn skip(reason: &str, advice: &str) {
     eprintln!("skipped: {test}: {reason}; {advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
         let line = format!("{test}: {reason}\n");
-        // One write call in append mode: lines of tests that run at the same time do not mix.
+        // One write call in append mode, so that the lines of concurrent tests do not mix.
         let written = OpenOptions::new()
             .create(true)
             .append(true)

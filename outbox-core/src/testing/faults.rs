@@ -1,7 +1,7 @@
-//! What a test makes go wrong at the in-memory broker.
+//! Faults that a test plans for the in-memory broker.
 //!
-//! Each method stands for a failure that real brokers show. Invariant: faults are planned, never random, so a test says exactly what
-//! happened; a simulation draws its plans from its own seed. Absent here: faults of the database, which are methods of
+//! Each method stands for a failure that real brokers show. Invariant: faults are planned, never random, so a test says
+//! exactly what happened. A simulation draws its plans from its own seed. Not here: faults of the database, see
 //! [`MemoryStore`](super::MemoryStore).
 
 use std::fmt;
@@ -11,7 +11,7 @@ use super::memory_broker::MemoryBroker;
 use crate::message::{Message, MessageId};
 use crate::publisher::FailureClass;
 
-/// Planned faults. They are used up one by one, in the order of the fields.
+/// Planned faults. They apply one by one, in the order of the fields.
 #[derive(Default)]
 pub(super) struct Faults {
     pub(super) down: bool,
@@ -21,7 +21,7 @@ pub(super) struct Faults {
     pub(super) lose_acks: usize,
     pub(super) lose_consumer_acks: usize,
     pub(super) duplicate_deliveries: usize,
-    /// Publishes on their way that nobody waits for any more, with the connection that they came from.
+    /// Publishes on their way whose callers no longer wait, with the connection that each came from.
     pub(super) on_the_way: Vec<(u64, Message)>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Faults {
 }
 
 impl Faults {
-    /// The class with which to refuse a message without storing it, if it is to be refused.
+    /// The class with which to refuse this message without storing it; `None` if it is not refused.
     pub(super) fn refusal(&mut self, message: &Message) -> Option<FailureClass> {
         if self.down {
             return Some(FailureClass::Unknown);
@@ -59,7 +59,7 @@ impl Faults {
     }
 }
 
-/// Uses up one of a number of planned faults; returns whether there was one.
+/// Uses up one of a number of planned faults. Returns whether there was one.
 pub(super) fn take_one(planned: &mut usize) -> bool {
     let any = *planned > 0;
     *planned = planned.saturating_sub(1);
@@ -67,12 +67,13 @@ pub(super) fn take_one(planned: &mut usize) -> bool {
 }
 
 impl MemoryBroker {
-    /// Refuses the next `count` publishes with `class`; nothing is stored.
+    /// Refuses the next `count` publishes with `class`. Nothing is stored.
     pub fn fail_next(&self, count: usize, class: FailureClass) {
         self.lock().faults.fail_next = (count, Some(class));
     }
 
-    /// Refuses every message for which `predicate` holds with `class`, until [`Self::clear_faults`]. The first match counts.
+    /// Refuses with `class` every message for which `predicate` holds, until [`Self::clear_faults`]. The first matching
+    /// predicate counts.
     pub fn fail_matching(&self, predicate: impl Fn(&Message) -> bool + Send + 'static, class: FailureClass) {
         self.lock().faults.matching.push((Box::new(predicate), class));
     }
@@ -82,13 +83,14 @@ impl MemoryBroker {
         self.lock().faults.lose_acks = count;
     }
 
-    /// Answers the next `count` publishes with [`FailureClass::Unknown`] and stores them only on [`Self::release_ghosts`], as when they
-    /// wait in a client's buffer until the connection is back; [`abandon`](crate::Publisher::abandon) drops them.
+    /// Answers the next `count` publishes with [`FailureClass::Unknown`] and stores them only on
+    /// [`Self::release_ghosts`], as when they wait in a client's buffer until the connection is back.
+    /// [`abandon`](crate::Publisher::abandon) drops them.
     pub fn ghost(&self, count: usize) {
         self.lock().faults.ghosts = count;
     }
 
-    /// Lets the ghosts of [`Self::ghost`] arrive, in the order in which they were sent.
+    /// Stores the ghosts of [`Self::ghost`], in the order in which they were sent.
     pub fn release_ghosts(&self) {
         let mut state = self.lock();
         for (_, message) in mem::take(&mut state.faults.on_the_way) {
@@ -98,27 +100,28 @@ impl MemoryBroker {
         self.notify();
     }
 
-    /// Takes the broker down or brings it back. While it is down, publishes answer [`FailureClass::Unknown`], subscriptions are interrupted,
-    /// and acknowledgements are lost. What is stored stays stored.
+    /// Takes the broker down, or brings it back. While it is down, publishes answer [`FailureClass::Unknown`],
+    /// subscriptions are interrupted, and acknowledgements are lost. Stored messages stay stored.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
         self.notify();
     }
 
-    /// Forgets all message ids, as a stream does that was restored or is out of its duplicate window.
+    /// Forgets all message ids, as a stream does that was restored or whose duplicate window has passed.
     pub fn forget_ids(&self) {
         self.lock().forget_ids();
     }
 
-    /// Loses the last `count` messages of the log, although they were confirmed, as a server does that lost its power before it wrote them to
-    /// disk. Their ids are forgotten; the stream sequences of the others stay, and none is given again.
+    /// Loses the last `count` messages of the log, although they were confirmed, as a server does that lost power
+    /// before it wrote them to disk. Their ids are forgotten. The other messages keep their stream sequences, and no
+    /// stream sequence is given again.
     pub fn lose_tail(&self, count: usize) {
         let mut state = self.lock();
         let stream_sequences = state.tail(count);
         state.lose(&stream_sequences, true);
     }
 
-    /// Loses these messages, wherever they are on the log; as [`Self::lose_tail`].
+    /// Loses these messages, wherever they are on the log; otherwise as [`Self::lose_tail`].
     pub fn forget(&self, ids: &[MessageId]) {
         let mut state = self.lock();
         let stream_sequences = state.stream_sequences(ids);
@@ -130,12 +133,12 @@ impl MemoryBroker {
         self.lock().faults.duplicate_deliveries = count;
     }
 
-    /// Loses the next `count` acknowledgements of consumers: they are answered with `Ok`, and the message comes again.
+    /// Loses the next `count` acknowledgements of consumers: each is answered with `Ok`, and its message comes again.
     pub fn lose_consumer_acks(&self, count: usize) {
         self.lock().faults.lose_consumer_acks = count;
     }
 
-    /// Forgets all planned faults and brings the broker back. Ghosts on their way stay there.
+    /// Removes all planned faults and brings the broker back. Ghosts on their way stay there.
     pub fn clear_faults(&self) {
         let mut state = self.lock();
         let on_the_way = mem::take(&mut state.faults.on_the_way);

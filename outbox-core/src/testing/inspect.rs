@@ -1,7 +1,7 @@
-//! Looks at messages from a test.
+//! Checks on messages in tests.
 //!
-//! Absent here: collecting them. They come from [`MemoryStore::rows`](super::MemoryStore::rows), from
-//! [`MemoryBroker::messages`](super::MemoryBroker::messages), or from wherever a test reads them.
+//! Not here: collecting messages, see [`MemoryStore::rows`](super::MemoryStore::rows) and
+//! [`MemoryBroker::messages`](super::MemoryBroker::messages).
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::{Aggregate, Message, MessageId};
 
-/// Reads the event of a message.
+/// Decodes the event of a message.
 ///
 /// # Errors
 ///
@@ -40,14 +40,14 @@ pub fn decode_event<E: DomainEvent + DeserializeOwned>(message: &Message) -> Res
     serde_json::from_slice(&message.payload).map_err(DecodeEventError::Payload)
 }
 
-/// Whether the message's event type is one of `E`'s; says nothing about its version.
+/// Whether the message's event type is one of `E`'s, in any version.
 pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
     E::DESCRIPTORS
         .iter()
         .any(|descriptor| descriptor.event_type() == message.event_type)
 }
 
-/// Why a message is not the event a test asked for.
+/// Why a message is not the event that a test asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeEventError {
@@ -59,7 +59,7 @@ pub enum DecodeEventError {
         /// The message's type.
         found: String,
     },
-    /// The Rust type stands for other versions of this event type.
+    /// The Rust type describes only other versions of this event type.
     #[error("message of type `{event_type}` has version {found}, which the Rust type does not describe")]
     Version {
         /// The event type.
@@ -72,12 +72,12 @@ pub enum DecodeEventError {
     Payload(#[source] serde_json::Error),
 }
 
-/// Checks that each aggregate's messages appear in order: leaving out copies, their sequences are 1, 2, 3 … without holes.
-/// Unsequenced messages have no order and are passed over.
+/// Checks the order of each aggregate's messages: apart from copies, their sequences are 1, 2, 3 … without gaps.
+/// Unsequenced messages have no order and are skipped.
 ///
 /// # Errors
 ///
-/// The first message that is out of order, and what should have come instead.
+/// Names the first message that is out of order, and the sequence that was expected.
 pub fn check_order<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), String> {
     let mut seen: HashSet<MessageId> = HashSet::new();
     let mut next: HashMap<&Aggregate, u64> = HashMap::new();

@@ -1,7 +1,7 @@
-//! Balances what was committed against what is on the stream.
+//! Balances the committed messages against the messages on the stream.
 //!
-//! The invariants are those of a transactional outbox that has come to rest: no loss, no ghost, order. Invariant of this module:
-//! it looks only at what is stored, never at counters of the code under test. Absent here: effects of consumers, which need the
+//! It checks the promises of a transactional outbox that has come to rest: no loss, no ghost, order. Invariant: it
+//! reads only stored data, never counters of the code under test. Not here: effects of consumers, which need the
 //! consumer's own tables.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,7 +11,7 @@ use super::{MemoryBroker, MemoryStore};
 use crate::message::{Aggregate, EventId, Message};
 use crate::store::MessageStatus;
 
-/// What was committed, and what is on the stream, both in order.
+/// Committed messages and messages on the stream, both in order.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// Every message whose transaction committed.
@@ -25,13 +25,13 @@ pub struct Ledger {
 pub struct Committed {
     /// The event's id.
     pub id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Its number within the aggregate.
+    /// The message's number within the aggregate.
     pub sequence: Option<u64>,
-    /// Where the outbox says it stands.
+    /// The message's status in the outbox.
     pub status: MessageStatus,
-    /// Its aggregate waits behind it.
+    /// Whether the message halts its aggregate.
     pub halts: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Committed {
 pub struct Logged {
     /// The event's id.
     pub id: EventId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Its number within the aggregate.
+    /// The message's number within the aggregate.
     pub sequence: Option<u64>,
 }
 
@@ -75,15 +75,15 @@ impl Ledger {
         }
     }
 
-    /// Number of messages on the stream beyond the first copy of each.
+    /// Number of messages on the stream, not counting the first copy of each.
     #[must_use]
     pub fn copies(&self) -> usize {
         let ids: HashSet<_> = self.log.iter().map(|message| message.id).collect();
         self.log.len() - ids.len()
     }
 
-    /// Everything that breaks a promise. The system must have come to rest: what is still pending counts as lost, unless it waits behind
-    /// a dead letter.
+    /// Returns every violation. The system must have come to rest: a message that is still pending counts as lost,
+    /// unless it waits behind a dead letter.
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut first_at: HashMap<EventId, usize> = HashMap::new();
@@ -133,7 +133,8 @@ impl Ledger {
         ghosts.map(|logged| Violation::Ghost { id: logged.id }).collect()
     }
 
-    /// Reads each aggregate in sequence: the numbers have no hole, and the first copies on the stream stand in the same order.
+    /// Reads each aggregate in sequence: the numbers have no gap, and the first copies on the stream come in the same
+    /// order.
     fn inversions(&self, first_at: &HashMap<EventId, usize>) -> Vec<Violation> {
         let mut aggregates: BTreeMap<&Aggregate, BTreeMap<u64, &Committed>> = BTreeMap::new();
         let mut violations = Vec::new();
@@ -203,7 +204,7 @@ pub enum Violation {
     Lost {
         /// The event.
         id: EventId,
-        /// Where the outbox says it stands.
+        /// The message's status in the outbox.
         status: MessageStatus,
     },
     /// A message on the stream belongs to no committed transaction, or differs from what was committed.
@@ -211,8 +212,8 @@ pub enum Violation {
         /// The event.
         id: EventId,
     },
-    /// A message first appears on the stream before an earlier one of its aggregate. A message that became a dead letter without halting and retried
-    /// comes late by the user's own decision; leave it out of the ledger.
+    /// A message first appears on the stream before an earlier one of its aggregate. A dead letter that did not halt
+    /// and was retried comes late by the operator's own decision; leave it out of the ledger.
     Inverted {
         /// The aggregate.
         aggregate: Aggregate,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::dead_letter::{DeadLetterCopy, DeadLetterSink};
 use crate::publisher::{FailureClass, PublishError};
 
-/// A [`DeadLetterSink`] in memory. Clones share it.
+/// A [`DeadLetterSink`] in memory. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDeadLetters(Arc<Mutex<State>>);
 
@@ -20,19 +20,19 @@ struct State {
 }
 
 impl MemoryDeadLetters {
-    /// An empty one.
+    /// An empty sink.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What it took, in that order.
+    /// The copies received, in order.
     #[must_use]
     pub fn letters(&self) -> Vec<DeadLetterCopy> {
         self.lock().letters.clone()
     }
 
-    /// Refuses the next copies.
+    /// Refuses the next `copies` copies.
     pub fn refuse(&self, copies: usize) {
         self.lock().refusals = copies;
     }

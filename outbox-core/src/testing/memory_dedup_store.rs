@@ -1,6 +1,6 @@
-//! A deduplication store in memory: the shortest that keeps every promise.
+//! A deduplication store in memory: the shortest one that keeps every promise.
 //!
-//! Invariant: one lock, held for the whole of each operation. Absent here: what survives the process.
+//! Invariant: each operation holds one lock for its whole duration. Not here: durability.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use crate::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 
-/// A [`DedupStore`] for tests. Clones share the memory. Forgets nothing before its time, and is gone with the process.
+/// A [`DedupStore`] for tests. Clones share their state. It keeps every key for its full retention, and its content
+/// ends with the process.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDedupStore {
     state: Arc<Mutex<State>>,
@@ -59,7 +60,7 @@ impl MemoryDedupStore {
             .is_some_and(|entry| entry.done && !entry.is_over())
     }
 
-    /// Loses what is recorded for a key, as a store does that evicts or was restored from a backup.
+    /// Forgets a key, as a store does that evicts it or is restored from a backup.
     pub fn forget(&self, key: &DedupKey) {
         self.state().entries.remove(key);
     }
@@ -79,7 +80,7 @@ impl MemoryDedupStore {
     }
 }
 
-/// Operations happen when they are called, not when their future is polled.
+/// Operations take effect when they are called, not when their future is polled.
 impl DedupStore for MemoryDedupStore {
     fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
         self.answer(|state| match state.entries.get(key) {

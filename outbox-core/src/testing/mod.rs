@@ -1,9 +1,11 @@
-//! Everything that tests need: an outbox and a broker in memory, faults, checks, and the suites that every implementation runs.
+//! Tools for tests: an outbox and a broker in memory, faults, checks, and the suites that every implementation runs.
 //!
-//! Two audiences. Users of the outbox test their services with [`MemoryStore`] and [`MemoryBroker`], make the broker fail
-//! (`fail_next`, `lose_acks`, `ghost`, …), and look at what came out ([`inspect`], [`Ledger`]). Authors of adapters run [`conformance`] over their own
-//! implementation. Invariant: time is Tokio's clock alone, so a test with `start_paused = true` decides about it. Absent here: servers,
-//! and production use; what is in memory is gone with the process.
+//! * Users of the outbox test their services with [`MemoryStore`] and [`MemoryBroker`], make the broker fail
+//!   (`fail_next`, `lose_acks`, `ghost`, …), and examine the results ([`inspect`], [`Ledger`]).
+//! * Authors of adapters run [`conformance`] over their own implementation.
+//!
+//! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not here: servers, and
+//! production use; data in memory ends with the process.
 
 mod environment;
 

@@ -1,7 +1,7 @@
-//! The in-memory implementations keep every promise, and every planted mistake is noticed.
+//! The in-memory implementations keep every promise, and the suites notice every planted mistake.
 //!
-//! For each mistake: the promise it breaks fails on the wrong implementation and holds on the right one, so it is the mistake that the suite
-//! notices and nothing else.
+//! For each mistake, its promise fails on the wrong implementation and holds on the right one. So the suite notices the
+//! mistake and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,7 @@ macro_rules! noticed {
         }
     )*
 
-        /// A mistake without a test does not compile.
+        /// Does not compile if a mistake has no test.
         #[allow(dead_code, unreachable_patterns, reason = "only that it compiles matters")]
         fn every_mistake_has_a_test(mistake: $mistakes) {
             match mistake {
@@ -84,7 +84,7 @@ macro_rules! noticed {
     };
 }
 
-/// As an inbox holds it.
+/// The suite over `Arc<dyn DedupStore>`, the form in which an inbox holds its store.
 mod shared_dedup_store {
     use std::sync::Arc;
 
@@ -313,7 +313,7 @@ mod wrong_dedup_stores {
     ]);
 }
 
-/// The sources of the suites: file by file what promises and what the macros run.
+/// The sources of the suites. Each file defines promises and the macro that runs them.
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/dedup_store.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),

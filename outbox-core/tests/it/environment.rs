@@ -1,14 +1,15 @@
-//! Skipping is loud. The environment of a running process cannot be changed safely, so these tests run this binary again.
+//! Skipped tests are reported. The environment of a running process cannot be changed safely, so these tests run this
+//! binary again.
 
 use std::env;
 use std::process::{Command, Output};
 
 use outbox_core::testing::{backend_url, compiler_is_pinned};
 
-/// Tells the test that it is the second run, and to do something.
+/// An environment variable that marks the second run. Its value is the expected address, or [`COMPILER`].
 const SECOND_RUN: &str = "OUTBOX_TEST_SECOND_RUN";
 const VARIABLE: &str = "OUTBOX_TEST_NOWHERE_URL";
-/// What the second run is told to ask for the compiler instead of a server.
+/// Value of [`SECOND_RUN`] that asks for the compiler instead of a server.
 const COMPILER: &str = "compiler";
 
 #[test]
@@ -76,7 +77,7 @@ fn a_skip_is_a_failure_in_ci() {
     );
 }
 
-/// A newer compiler is no mistake, so it is none under `CI=true` either.
+/// A newer compiler is not a mistake, so the test is skipped under `CI=true` as well.
 #[cfg(unix)]
 #[test]
 fn messages_of_another_compiler_are_not_compared() {

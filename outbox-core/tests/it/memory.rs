@@ -176,7 +176,7 @@ async fn a_ledger_of_the_in_memory_pair_balances_after_a_drain() {
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// Fetches everything pending and settles all of it.
+/// Fetches all pending messages and settles them with one verdict.
 async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> Vec<Message> {
     let request = FetchRequest {
         leases,
@@ -198,7 +198,7 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
     due.into_iter().map(|row| row.message.unwrap()).collect()
 }
 
-/// Waiting messages are not done, so a test that waits for the outbox to drain must not go on.
+/// An outbox with waiting messages is not drained, so a test that waits for that must not go on.
 #[tokio::test(start_paused = true)]
 async fn an_outbox_in_which_messages_wait_is_not_drained() {
     let store = MemoryStore::new();
@@ -216,7 +216,8 @@ async fn an_outbox_in_which_messages_wait_is_not_drained() {
         .unwrap_err();
 }
 
-/// A message that the broker lost and that was replayed is on the stream again: the ledger counts events, not copies.
+/// A message that the broker lost and an operator replayed is on the stream again: the ledger counts events, not
+/// copies.
 #[tokio::test(start_paused = true)]
 async fn a_replayed_copy_balances_what_the_broker_lost() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -157,7 +157,7 @@ async fn an_outage_interrupts_subscriptions_and_loses_acknowledgements() {
     assert_eq!(broker.deliveries("c"), 2);
 }
 
-/// An outage in the middle of a wait ends it; otherwise a consumer would not hear of it.
+/// An outage ends a wait. Otherwise a consumer would not notice the outage.
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_a_wait() {
     let broker = MemoryBroker::new();
@@ -256,7 +256,7 @@ async fn a_deleted_consumer_is_gone() {
     let mut old = broker.subscriber().subscribe(&spec("c")).await.unwrap();
     broker.delete_consumer("c");
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
-    // A new consumer of the same name is another one.
+    // A new consumer of the same name is a different consumer.
     broker.subscriber().subscribe(&spec("c")).await.unwrap();
     assert!(matches!(old.next().await, Err(SubscriberError::Gone { .. })));
 }
@@ -277,7 +277,8 @@ fn subjects_name_the_aggregate_and_the_event() {
     assert_eq!(subjects, ["events.probe.a.b.noted", "fixed"]);
 }
 
-/// A broker that lost confirmed data has forgotten the ids too, so the same message is stored again, behind what is left.
+/// A broker that lost confirmed messages has forgotten their ids too, so the same message is stored again, behind the
+/// remaining ones.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_are_gone_with_their_ids() {
     let broker = MemoryBroker::new();
@@ -306,7 +307,8 @@ async fn lost_messages_are_gone_with_their_ids() {
     assert_eq!(left, [3, 5], "what was lost is not delivered");
 }
 
-/// What a publisher abandoned does not arrive, be it in a client's buffer or on its way; what others sent does.
+/// Abandoned publishes do not arrive, whether they are in a client's buffer or on their way. Publishes of other
+/// connections do arrive.
 #[tokio::test(start_paused = true)]
 async fn abandoned_publishes_do_not_arrive() {
     let broker = MemoryBroker::new();

@@ -1,7 +1,7 @@
-//! The in-memory store under random use: nothing is lost, nothing comes out of order, and no block is left over.
+//! The in-memory store under random use: no message is lost or out of order, and no block is left over.
 //!
-//! A small relay does what the contract allows in random order, crashes included: it settles late what has to wait, forgets what it has in
-//! flight, and fails. The seed is in the message of a failure.
+//! A small relay does everything that the contract allows, in random order: it settles waits late, forgets its messages
+//! in flight as in a crash, and fails. A failure's message shows the seed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::time::advance;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-/// What may become a dead letter.
+/// The messages that may become dead letters.
 #[derive(Clone, Copy, PartialEq)]
 enum DeadLetters {
     Nothing,
-    /// Messages that halt their aggregate until they are retried.
+    /// Only messages that halt their aggregate until they are retried.
     Halting,
     Anything,
 }
@@ -32,7 +32,7 @@ struct Random {
     store: MemoryStore,
     leases: Vec<Lease>,
     in_flight: Vec<FetchedRow>,
-    /// What has to wait and is not settled yet.
+    /// Settlements of messages that have to wait, not sent yet.
     waits: Vec<Settlement>,
     published: HashMap<Aggregate, Vec<u64>>,
     recorded: usize,
@@ -103,7 +103,7 @@ impl Random {
         );
         self.in_flight.extend(due);
         self.waits.extend(waits);
-        // Usually at once, as the contract asks; sometimes the answer is late.
+        // Usually settled at once, as the contract asks; sometimes late.
         if self.rng.u8(..4) != 0 {
             self.settle_waits().await;
         }
@@ -114,7 +114,7 @@ impl Random {
         self.store.settle(&self.leases, &waits).await.unwrap();
     }
 
-    /// Decides about a message in flight that is the oldest of its aggregate, or unsequenced.
+    /// Settles a message in flight that is the oldest of its aggregate, or unsequenced.
     async fn settle_one(&mut self) {
         if self.in_flight.is_empty() {
             return;
@@ -201,7 +201,7 @@ impl Random {
         }
     }
 
-    /// Lets everything go on until it is published.
+    /// Runs until every message is published.
     async fn drain(&mut self) {
         for _ in 0..5_000 {
             self.store.retry(&Selection::all()).await.unwrap();
@@ -233,7 +233,7 @@ async fn run(dead_letters: DeadLetters) {
         assert_eq!(random.publishes, random.recorded, "seed {seed}");
         for (aggregate, mut sequences) in random.published {
             if dead_letters == DeadLetters::Anything {
-                // What became a dead letter may come late, by the operator's own decision.
+                // A dead letter may come late, by the operator's own decision.
                 sequences.sort_unstable();
             }
             let expected: Vec<u64> = (1..=sequences.len() as u64).collect();

@@ -1,4 +1,4 @@
-//! What users see when they derive `DomainEvent` wrongly, and that right input compiles without a warning.
+//! Compiler messages for wrong uses of `DomainEvent`. Correct uses compile without a warning.
 //!
 //! `tests/ui/README.md` says how to bless new messages.
 

@@ -1,4 +1,4 @@
-//! The keys of `#[domain_event(…)]`, and where each of them may stand.
+//! The keys of `#[domain_event(…)]`, and the places where each is legal.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::{Attribute, LitInt, LitStr, Meta, Path};
@@ -6,7 +6,7 @@ use syn::{Attribute, LitInt, LitStr, Meta, Path};
 use crate::diagnostics::Diagnostics;
 use crate::keys::{self, Slot, Written};
 
-/// What an attribute stands on.
+/// The kind of item that an attribute stands on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Struct,
@@ -16,7 +16,7 @@ pub(super) enum Place {
     VariantField,
 }
 
-/// The keys written on one place. A key that belongs elsewhere is [`Slot::Faulty`].
+/// The keys written in one place. A key that belongs elsewhere is [`Slot::Faulty`].
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) aggregate: Slot<LitStr>,
@@ -48,7 +48,7 @@ impl Place {
         }
     }
 
-    /// What to write for want of any key.
+    /// Keys to suggest if there are none.
     fn example(self) -> &'static str {
         match self {
             Place::Struct => "aggregate = \"order\", name = \"placed\"",
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Where a key belongs that is wrong here.
+    /// The place where a key belongs that is wrong here.
     fn home_of(self, key: &str) -> &'static str {
         let in_enum = matches!(self, Place::Enum | Place::Variant | Place::VariantField);
         match key {
@@ -94,7 +94,7 @@ impl Keys {
         keys
     }
 
-    // False for a key that does not exist.
+    // Returns false for a key that does not exist.
     fn take(&mut self, written: Written<'_>, place: Place) -> bool {
         let key = written.key.to_string();
         let here = place.legal().contains(&key.as_str());
@@ -123,7 +123,7 @@ impl Keys {
         true
     }
 
-    // What could not be read may have been the key that seems to be missing: one mistake, one message.
+    // A key that could not be read may be the one that seems to be missing. The user should see one message for it.
     fn excuse_missing(&mut self) {
         excuse(&mut self.aggregate);
         excuse(&mut self.name);
@@ -150,7 +150,7 @@ fn misplaced<T>(written: Written<'_>, slot: &mut Slot<T>, place: Place) {
     written.misplaced(slot, &wrong, &format!("write `#[domain_event({example})]` there"));
 }
 
-// `#[domain_event]` and `#[domain_event = …]` have no list of keys.
+// Reports `#[domain_event]` and `#[domain_event = …]`, which have no list of keys.
 fn arguments(attribute: &Attribute, place: Place, diagnostics: &Diagnostics) -> Option<TokenStream> {
     if let Meta::List(list) = &attribute.meta {
         return Some(list.tokens.clone());

@@ -1,4 +1,4 @@
-//! Writes the implementation that a user could have written, and the entry in the catalogue.
+//! Generates the implementation of `DomainEvent` and the entry in the catalogue.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{quote, quote_spanned};
@@ -24,7 +24,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             quote!(&<Self as #crate_path::DomainEvent>::DESCRIPTORS[#index])
         },
     );
-    // Both conversions name the field's type, because that is where the compiler then shows an unsupported one.
+    // Both conversions carry the span of the field's type, so that the compiler reports an unsupported type there.
     let aggregate_id = by_event(
         event_type,
         |event| Some(&event.aggregate_id),
@@ -45,7 +45,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             None => quote!(::core::option::Option::None),
         },
     );
-    // An event type stays derived while it is deprecated: old messages still arrive.
+    // Deprecated event types are still derived, because old messages still arrive.
     quote! {
         #[automatically_derived]
         #[allow(deprecated)]
@@ -95,7 +95,7 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     } else {
         ident.unraw().to_string()
     };
-    // The line of the struct or variant; without the span it would be the line of the derive.
+    // The span makes this the line of the struct or variant. Without it the line would be that of the derive.
     let line = quote_spanned!(event.ident.span()=> ::core::line!());
     quote! {
         #crate_path::EventDescriptor {
@@ -111,9 +111,9 @@ fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {
     }
 }
 
-/// The expression of a struct's only event, or a `match` with an arm per variant.
+/// The expression for a struct's only event, or a `match` with an arm per variant.
 ///
-/// `field` picks the field that an event's expression needs, and `expression` gets a reference to its value.
+/// `field` selects the field that an event's expression needs. `expression` receives a reference to that field's value.
 fn by_event<'a>(
     event_type: &'a EventType,
     field: impl Fn(&'a Event) -> Option<&'a KeyField>,

@@ -1,12 +1,13 @@
-//! What the derive writes beside its errors: an implementation that type-checks, so that the code around the event
-//! does not turn red as well. It never runs, because the crate does not compile.
+//! The code that the derive emits beside its errors: an implementation that type-checks, so that code around the event
+//! shows no further errors. It never runs, because the crate does not compile.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::model::{Body, Declaration};
 
-/// Writes the stand-in, or nothing for a union or a generic type: it would only add errors about their bounds.
+/// Generates the stand-in. Generates nothing for a union or a generic type, for which a stand-in would only add errors
+/// about bounds.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let Declaration {
         ident,

@@ -1,4 +1,4 @@
-//! What the derive works on: first the item as declared, then, once all rules hold, the events it describes.
+//! The derive's data: first the item as declared, then, once all rules hold, the events that it describes.
 
 use proc_macro2::Ident;
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
@@ -28,21 +28,21 @@ pub(super) struct VariantDeclaration {
 }
 
 pub(super) struct FieldDeclaration {
-    /// Where the value is: a name, or the index in a tuple.
+    /// The field that holds the value: a name, or an index in a tuple.
     pub(super) field: KeyField,
     pub(super) keys: Keys,
 }
 
-/// A Rust type whose values are events, checked.
+/// A checked Rust type whose values are events.
 pub(super) struct EventType {
     pub(super) ident: Ident,
     pub(super) crate_path: Path,
     pub(super) is_enum: bool,
-    /// One for a struct, one per variant for an enum, in the order of the source.
+    /// One event for a struct, one per variant for an enum, in source order.
     pub(super) events: Vec<Event>,
 }
 
-/// One event, checked.
+/// One checked event.
 pub(super) struct Event {
     /// The struct or the variant.
     pub(super) ident: Ident,
@@ -55,7 +55,7 @@ pub(super) struct Event {
     pub(super) dedup_key: Option<KeyField>,
 }
 
-/// A field, and its type as written, which is where errors about it are shown.
+/// A field and its type as written. Errors about the field point at the type.
 #[derive(Clone)]
 pub(super) struct KeyField {
     pub(super) member: Member,
@@ -63,7 +63,7 @@ pub(super) struct KeyField {
 }
 
 impl Declaration {
-    /// Takes the item apart. Only keys that cannot be read are reported here.
+    /// Reads the item. Reports only keys that cannot be read.
     pub(super) fn read(input: DeriveInput, diagnostics: &Diagnostics) -> Self {
         let place = if matches!(input.data, Data::Enum(_)) {
             Place::Enum
@@ -93,7 +93,7 @@ impl Declaration {
         }
     }
 
-    /// Where the runtime crate is.
+    /// The path of the runtime crate.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
         given.unwrap_or_else(|| Runtime::Core.path())

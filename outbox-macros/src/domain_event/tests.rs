@@ -1,4 +1,4 @@
-//! The rules of the derive, one by one. How errors look, and where they point, is tested in `outbox-core/tests/ui`.
+//! The rules of the derive, one by one. Wording and position of the errors are tested in `outbox-core/tests/ui`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -7,7 +7,7 @@ use super::model::{Declaration, EventType};
 use super::{derive, validate};
 use crate::diagnostics::Diagnostics;
 
-/// Compares what is wrong with an item, without the advice.
+/// Compares the reported mistakes of an item, without the suggested fixes.
 #[track_caller]
 fn check(item: TokenStream, expected: &[&str]) {
     let errors = derive(item).errors;
@@ -136,7 +136,7 @@ fn nothing_required_may_be_missing() {
             "event `OrderPlaced` has no aggregate id, so it cannot be put in order",
         ],
     );
-    // Without a default on the enum, each variant says its aggregate; if none does, it is one mistake.
+    // Without an aggregate on the enum, each variant names its own. If none does, that is one mistake.
     check(
         quote! {
             enum OrderEvent {

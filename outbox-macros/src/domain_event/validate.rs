@@ -1,7 +1,7 @@
 //! All rules of the derive.
 //!
-//! Each mistake is reported once and at the narrowest place. A key that is wrong somewhere is not reported as missing
-//! elsewhere: that is what [`Slot::Faulty`] is for.
+//! Each mistake is reported once, at the narrowest place. A key that is wrong in one place is not reported as missing
+//! in another; [`Slot::Faulty`] stands for it.
 
 use std::collections::HashMap;
 use std::iter;
@@ -16,7 +16,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the item. `None` only if something has been reported.
+/// Checks the item. Returns `None` only if a mistake has been reported.
 pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> Option<EventType> {
     check_item(declaration, diagnostics);
     let candidates = Candidate::of(declaration);
@@ -38,13 +38,13 @@ pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> 
     })
 }
 
-/// What is to become one event: a struct, or a variant of an enum.
+/// A struct, or a variant of an enum, that describes one event.
 struct Candidate<'a> {
-    /// As users call it, for messages.
+    /// The name in error messages, as users write it.
     path: String,
     ident: &'a Ident,
     keys: &'a Keys,
-    /// The keys of the enum, around a variant.
+    /// For a variant: the keys of its enum.
     outer: Option<&'a Keys>,
     fields: &'a [FieldDeclaration],
 }
@@ -76,7 +76,8 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// What became of a key: the nearest place that has it, or a fault if it was written wrongly anywhere around.
+    /// The value of a key from the nearest place that has it, or `Faulty` if it was written wrongly in any of the
+    /// places.
     fn slot<T>(&self, of: fn(&Keys) -> &Slot<T>) -> Slot<&'a T> {
         iter::once(self.keys)
             .chain(self.outer)
@@ -115,7 +116,7 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// The field with a key that only one field may have.
+    /// The field with a key that at most one field may have.
     fn key_field(
         &self,
         key: &str,
@@ -148,7 +149,8 @@ impl<'a> Candidate<'a> {
             if self.outer.is_some() { "variant" } else { "type" },
         );
         let name = names::suggestion(&self.ident.to_string()).unwrap_or_else(|| "…".to_owned());
-        // `OrderPlaced` of the aggregate `order` is `placed`: the event type says `order.placed`.
+        // A struct `OrderPlaced` of the aggregate `order` gets the name `placed`, because the event type is
+        // `order.placed`.
         let prefix = aggregate.map(|aggregate| aggregate.value() + "_");
         let name = prefix
             .and_then(|prefix| name.strip_prefix(&prefix))
@@ -191,7 +193,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Shapes that cannot be events.
+/// Refuses kinds of items that cannot be events.
 fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
     let Declaration {
         ident,
@@ -224,7 +226,7 @@ fn check_item(declaration: &Declaration, diagnostics: &Diagnostics) {
     }
 }
 
-/// Values that no database or broker would take.
+/// Refuses values that a database or broker would not accept.
 fn check_values(keys: &Keys, diagnostics: &Diagnostics) {
     check_text(
         &keys.aggregate,
@@ -258,7 +260,7 @@ fn version(literal: &LitInt) -> Option<u32> {
     (version >= 1 && ["", "u32"].contains(&literal.suffix())).then_some(version)
 }
 
-/// An aggregate for each event. If none has one, that is a single mistake, of the item.
+/// Requires an aggregate for each event. If no event has one, that is a single mistake of the item.
 fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], diagnostics: &Diagnostics) {
     let without: Vec<_> = candidates
         .iter()
@@ -277,7 +279,7 @@ fn check_aggregates(declaration: &Declaration, candidates: &[Candidate<'_>], dia
     }
 }
 
-/// No two events of one enum are stored under one name.
+/// Requires different stored names for the events of an enum.
 fn check_unique<'a>(events: impl Iterator<Item = &'a Event>, diagnostics: &Diagnostics) {
     let mut first_with = HashMap::new();
     for event in events {

@@ -64,7 +64,7 @@ impl Keys {
             }
         });
         if !(all_keys && understood) && keys.consumer.is_absent() {
-            // What could not be read may have been the consumer: one mistake, one message.
+            // The key that could not be read may be the consumer. The user should see one message for it.
             keys.consumer = Slot::Faulty;
         }
         keys

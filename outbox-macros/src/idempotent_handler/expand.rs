@@ -1,7 +1,7 @@
-//! Writes the registration that a user could have written, beside the function.
+//! Generates the handler's registration beside the function.
 //!
-//! Every piece that can be refused by the compiler carries the span of what the user wrote for it: an argument's type
-//! for its extraction, the return type for the outcome, the name for the future.
+//! Each piece that the compiler may refuse carries the span of the user's code for it: an argument's type for its
+//! extraction, the return type for the outcome, the name for the future.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use syn::spanned::Spanned;
 
 use super::model::{BusinessKey, Handler, Options, Strategy};
 
-/// Expands a checked handler. The function itself is not part of it.
+/// Expands a checked handler. The output does not contain the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     let Handler {
         ident,
@@ -91,7 +91,7 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         output,
         ..
     } = handler;
-    // Mixed-site variables cannot meet a name that the user wrote.
+    // Mixed-site variables cannot collide with names that the user wrote.
     let context = Ident::new("__context", Span::mixed_site());
     let values: Vec<Ident> = (0..arguments.len())
         .map(|index| format_ident!("__a{index}", span = Span::mixed_site()))
@@ -107,7 +107,8 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         function.set_span(first);
         let call = quote_spanned!(first=> #function(#(#values),*));
         let wait = quote_spanned!(last=> .await);
-        // The type once more: inferred from the call, it would be refused a second time, in other words.
+        // The type is stated again. If it were inferred from the call, the compiler would refuse it a second time, in
+        // other words.
         let into_outcome =
             quote_spanned!(first=> <#output as #crate_path::__private::IntoOutcome>::into_outcome);
         quote!(#into_outcome(#call #wait))
@@ -152,7 +153,7 @@ fn options(options: &Options<'_>, crate_path: &Path) -> TokenStream {
         };
         quote!(.strategy(#crate_path::Strategy::#strategy))
     });
-    // The words are the variants in lower case.
+    // The words in the attribute are the variants' names in lower case.
     let variant = |word: &Ident| {
         let word = word.to_string();
         let (first, rest) = word.split_at(1);
@@ -184,7 +185,8 @@ fn duration(duration: &Duration) -> TokenStream {
     quote!(::core::time::Duration::new(#seconds, #nanos))
 }
 
-// What the user named is underlined if the compiler refuses it: a field that does not exist, a key that is no text.
+// If the compiler refuses the key, it underlines the name that the user wrote: a field that does not exist, or a key
+// that is not text.
 fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Some(Strategy::Key(key)) = &handler.options.strategy else {
         return None;
@@ -192,7 +194,7 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     let Handler {
         event, crate_path, ..
     } = handler;
-    // Where a name stands, without meeting a name that the user wrote.
+    // An identifier at the position of a name, which cannot collide with names that the user wrote.
     let event_at = |span: Span| Ident::new("__event", span.resolved_at(Span::mixed_site()));
     let (key, parameter) = match key {
         BusinessKey::Field(field) => {
@@ -218,7 +220,7 @@ fn business_key(handler: &Handler<'_>) -> Option<TokenStream> {
     })
 }
 
-// `Spanned::span` is the first token only on stable; an expression between both ends covers the whole type.
+// On stable, `Spanned::span` is only the first token. An expression between both ends covers the whole type.
 fn ends(tokens: impl ToTokens) -> (Span, Span) {
     let mut spans = tokens.into_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::mixed_site);

@@ -1,12 +1,12 @@
-//! What the attribute writes beside its errors: the type of the handler, so that a router that names it does not turn
-//! red as well. It never runs, because the crate does not compile.
+//! The code that the attribute emits beside its errors: the handler's type, so that a router that names it shows no
+//! further errors. It never runs, because the crate does not compile.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::model::Declaration;
 
-/// Writes the stand-in, or nothing for a method: no type can be declared beside one.
+/// Generates the stand-in. Generates nothing for a method, beside which no type can be declared.
 pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
     let function = &declaration.function;
     if function.signature.receiver().is_some() {

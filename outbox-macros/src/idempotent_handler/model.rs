@@ -1,4 +1,4 @@
-//! What the attribute works on: first the function as declared, then, once all rules hold, the handler.
+//! The attribute's data: first the function as declared, then, once all rules hold, the handler.
 
 use std::time::Duration;
 
@@ -16,40 +16,40 @@ pub(super) struct Declaration {
     pub(super) function: Function,
 }
 
-/// A function up to its body. The body is none of our business, and need not even be finished for us to read the rest.
+/// A function without its body. The macro does not read the body, so the body may even be unfinished.
 pub(super) struct Function {
     pub(super) attributes: Vec<Attribute>,
     pub(super) visibility: Visibility,
     pub(super) signature: Signature,
 }
 
-/// A handler, checked.
+/// A checked handler.
 pub(super) struct Handler<'a> {
     pub(super) ident: &'a Ident,
     pub(super) visibility: &'a Visibility,
-    /// The conditions under which the function exists; the generated items exist under the same.
+    /// The `cfg` attributes of the function. The generated items get the same ones.
     pub(super) conditions: Vec<&'a Attribute>,
     pub(super) consumer: &'a LitStr,
     pub(super) crate_path: Path,
-    /// The event, the first argument.
+    /// The type of the event, the first argument.
     pub(super) event: &'a Type,
-    /// All arguments, the event included.
+    /// The types of all arguments, including the event.
     pub(super) arguments: Vec<&'a Type>,
     pub(super) output: &'a Type,
     pub(super) options: Options<'a>,
 }
 
-/// How a handler is run, as far as it says so: what is not written is not generated, so defaults stay the runtime's.
+/// The options that the user wrote. No code is generated for other options, so the runtime's defaults apply.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) strategy: Option<Strategy>,
-    /// A legal word.
+    /// A legal value of the key `on_duplicate`.
     pub(super) on_duplicate: Option<&'a Ident>,
-    /// A legal word.
+    /// A legal value of the key `order`.
     pub(super) order: Option<&'a Ident>,
     pub(super) batch: Option<u32>,
     pub(super) attempts: Option<u32>,
-    /// Shortest and longest.
+    /// Shortest and longest delay.
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) timeout: Option<Duration>,
 }
@@ -64,14 +64,14 @@ pub(super) enum Strategy {
     External,
 }
 
-/// What the business key of an event is.
+/// The source of an event's business key.
 pub(super) enum BusinessKey {
     Field(Member),
     Function(ExprPath),
 }
 
 impl Declaration {
-    /// Reads the item. `None`, and reported, if it is no function.
+    /// Reads the item. Reports an item that is not a function, and returns `None` for it.
     pub(super) fn read(keys: Keys, item: TokenStream, diagnostics: &Diagnostics) -> Option<Self> {
         match syn::parse2(item) {
             Ok(function) => Some(Self { keys, function }),
@@ -83,7 +83,7 @@ impl Declaration {
         }
     }
 
-    /// Where the runtime crate is.
+    /// The path of the runtime crate.
     pub(super) fn crate_path(&self) -> Path {
         let given = self.keys.crate_path.as_ref().given().cloned();
         given.unwrap_or_else(|| Runtime::Inbox.path())
@@ -91,7 +91,7 @@ impl Declaration {
 }
 
 impl Function {
-    /// The attributes that decide whether the function exists.
+    /// The attributes that decide whether the function is compiled.
     pub(super) fn conditions(&self) -> Vec<&Attribute> {
         self.attributes
             .iter()

@@ -1,5 +1,5 @@
-//! The rules of the keys that say how a handler is run. What is refused here could only fail later, at the start or, worse, at
-//! the first duplicate.
+//! The rules for a handler's options. The options refused here could otherwise only fail later: at the start or, worse,
+//! at the first duplicate.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::durations;
 use crate::keys::{self, Slot, Word};
 use crate::names::Fault;
 
-/// Checks the options. What is wrong has been reported, and is missing in what comes back.
+/// Checks the options. Reports wrong options and leaves them out of the result.
 pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Options<'a> {
     let keys = &declaration.keys;
     let bare = |key: &str, slot: &'a Slot<Word>| {
@@ -141,7 +141,7 @@ fn sequence(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
 
 fn business_key(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     if let Some(tokens) = arguments(word) {
-        // One word is a field; a function beside the handler is `self::function`.
+        // A single word is a field. A function beside the handler is written `self::function`.
         let field = syn::parse2(tokens.clone()).map(BusinessKey::Field);
         if let Ok(key) = field.or_else(|_| syn::parse2(tokens).map(BusinessKey::Function)) {
             return Some(Strategy::Key(key));
@@ -172,13 +172,13 @@ fn constraint(word: &Word, diagnostics: &Diagnostics) -> Option<Strategy> {
     Some(Strategy::Constraint(names.into_iter().collect()))
 }
 
-/// What stands in the parentheses, if it is anything.
+/// The tokens in the parentheses, if there are any.
 fn arguments(word: &Word) -> Option<TokenStream> {
     let tokens = word.arguments.as_ref()?.stream();
     (!tokens.is_empty()).then_some(tokens)
 }
 
-// Points at what stands in the parentheses, or else at the word.
+// Reports a mistake at the tokens in the parentheses, or at the word if there are none.
 fn refuse(word: &Word, wrong: &str, fix: &str, diagnostics: &Diagnostics) {
     let at = arguments(word).unwrap_or_else(|| word.ident.to_token_stream());
     diagnostics.error(at, wrong, fix);
@@ -216,7 +216,7 @@ fn check_on_duplicate(declaration: &Declaration, diagnostics: &Diagnostics) {
     }
 }
 
-// Only with both types written: `Result<()>` is an alias, which may wrap the first one.
+// Only if both types are written: `Result<()>` is an alias, which may wrap the first one.
 fn unit_in_ok(output: &Type) -> Option<&Type> {
     let Type::Path(path) = output else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Result")?;

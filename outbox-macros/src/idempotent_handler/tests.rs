@@ -1,5 +1,4 @@
-//! The rules of the attribute, one by one. How errors look, and where they point, is tested in
-//! `outbox-inbox/tests/ui`.
+//! The rules of the attribute, one by one. Wording and position of the errors are tested in `outbox-inbox/tests/ui`.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::model::{Declaration, Strategy};
 use super::{attribute, validate};
 use crate::diagnostics::Diagnostics;
 
-/// Compares what is wrong with a function, without the advice.
+/// Compares the reported mistakes of a function, without the suggested fixes.
 #[track_caller]
 fn check(arguments: TokenStream, item: TokenStream, expected: &[&str]) {
     let expansion = attribute(arguments, item.clone());
@@ -112,7 +111,7 @@ fn a_key_that_was_not_understood_is_one_mistake() {
     );
 }
 
-/// Options beside a consumer, on a handler that fits them unless they are wrong.
+/// Checks options, with a consumer, on a handler that fits them.
 #[track_caller]
 fn check_options(options: TokenStream, expected: &[&str]) {
     let item = quote!(
@@ -293,7 +292,7 @@ fn options_that_contradict_each_other() {
     check_options(quote!(order = none, strategy = natural), &[]);
     check_options(quote!(order = strict, strategy = sequence), &[]);
     check_options(quote!(order = strict, batch = 10), &[]);
-    // What was not understood contradicts nothing.
+    // A value that was not understood contradicts no other.
     check_options(
         quote!(order = none, on_duplicate = result, strategy = sequenc),
         &["`strategy` cannot be `sequenc`"],
@@ -307,7 +306,7 @@ fn a_result_is_asked_for_and_returned() {
         (quote!(Result<(), Error>), &[wrong] as &[&str]),
         (quote!(std::result::Result<(), Error>), &[wrong]),
         (quote!(Result<Reply<u64>, Error>), &[]),
-        // An alias may say more than it shows.
+        // An alias may hide more than it shows.
         (quote!(Result<()>), &[]),
         (quote!(Outcome<(), Error>), &[]),
     ] {

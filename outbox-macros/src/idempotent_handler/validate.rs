@@ -1,4 +1,5 @@
-//! All rules of the attribute, those of its options in [`options`]. Each mistake is reported once and at the narrowest place.
+//! All rules of the attribute; those for its options are in [`options`]. Each mistake is reported once, at the
+//! narrowest place.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -10,7 +11,7 @@ use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
 
-/// Checks the function. `None` only if something has been reported.
+/// Checks the function. Returns `None` only if a mistake has been reported.
 pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnostics) -> Option<Handler<'a>> {
     let Declaration { keys, function } = declaration;
     let signature = &function.signature;
@@ -47,7 +48,7 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
     })
 }
 
-/// What stands around the name of the function.
+/// Checks the qualifiers and the rest of the signature around the function's name.
 fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
     let Signature {
         constness,
@@ -68,7 +69,7 @@ fn check_qualifiers(signature: &Signature, diagnostics: &Diagnostics) {
         );
     };
     if let Some(token) = constness {
-        // `const async fn` does not exist, so this is the message for the missing `async` too.
+        // `const async fn` does not exist, so this message also covers the missing `async`.
         let wrong = format!("handler `{ident}` is const, but it runs for each message");
         diagnostics.error(token, wrong, format!("write `async fn {ident}`"));
     }
@@ -141,7 +142,7 @@ fn check_argument(argument: &PatType, diagnostics: &Diagnostics) {
     }
 }
 
-// `impl Trait` makes a function generic without a parameter list, at any depth of a type.
+// Finds `impl Trait` at any depth of a type: it makes a function generic without a parameter list.
 fn find_impl(tokens: TokenStream) -> Option<Ident> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Ident(word) if word == "impl" => Some(word),

@@ -1,6 +1,6 @@
-//! Runs the simulation of the relay over many seeds. `cargo xtask simulate` builds and calls it.
+//! Runs the simulation of the relay over many seeds. `cargo xtask simulate` builds and runs this program.
 //!
-//! It prints each failure with its history and the command that repeats it, and a closing line.
+//! It prints each failure with its history and the command that repeats it, and a summary line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
-//! The broker as a relay of the simulation reaches it.
+//! The connection from a simulated relay to the broker.
 //!
-//! Invariant: a message that was handed over travels on its own. Whether or not somebody still waits for it, it arrives, is lost, or arrives much
-//! later, as its fault says. [`MemoryBroker`](outbox_core::testing::MemoryBroker) stores it.
+//! Invariant: a message that was handed over travels on its own, whether or not its caller still waits. It arrives, is
+//! lost, or arrives much later, as its fault says. [`MemoryBroker`](outbox_core::testing::MemoryBroker) stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub(super) struct SimPublisher {
     pub(super) life: Life,
 }
 
-/// What becomes of a published message.
+/// The fault of one publish.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
     after: Duration,
     way: Way,
-    /// While it travels it is in the client's buffer: it is lost with its process or its connection.
+    /// Whether the message travels in the client's buffer, so that it is lost with its process or its connection.
     buffered: bool,
 }
 
@@ -101,7 +101,7 @@ impl Drop for Flight<'_> {
 }
 
 impl World {
-    /// A message reaches the broker.
+    /// Delivers a message to the broker.
     fn arrive(&self, message: &Message, no: MessageNo, way: Way) -> Result<Receipt, FailureClass> {
         let mut shared = self.shared();
         if shared.broker_is_down {
@@ -174,7 +174,7 @@ impl Publisher for SimPublisher {
                     } else {
                         world.arrive(&message, no, fault.way)
                     };
-                    // The caller may be gone.
+                    // The caller may have been dropped.
                     let _ = answer.send(result);
                 };
                 let _guard = spawn_unless_dropped(travel, !fault.buffered);

@@ -1,7 +1,8 @@
-//! The judge of a simulated world: it watches every commit, lease, send, arrival and verdict, and knows nothing of the relay's internals.
+//! The checker of a simulated world. It sees every commit, lease, send, arrival and verdict, and knows nothing of the
+//! relay's internals.
 //!
-//! Invariant: the judge keeps its own account of leases and messages, compares it with the events, and causes none. It keeps the first
-//! violation. [`Invariant`] lists the properties that it checks.
+//! Invariant: the checker keeps its own account of leases and messages, compares the events with it, and causes no
+//! events. It keeps the first violation. [`Invariant`] lists the properties that it checks.
 
 mod accounts;
 mod leases;
@@ -32,7 +33,7 @@ pub(super) struct Checker {
     pub(super) messages: Vec<Account>,
     by_id: HashMap<MessageId, MessageNo>,
     by_row_id: HashMap<i64, MessageNo>,
-    /// Sequenced messages of each aggregate, in the order of commits, copies behind.
+    /// Sequenced messages of each aggregate, in the order of commits, with copies after them.
     pub(super) order: BTreeMap<u32, Vec<MessageNo>>,
     sequences: BTreeMap<u32, u64>,
     lives: Vec<LifeAccount>,
@@ -41,7 +42,7 @@ pub(super) struct Checker {
     acquired_by: Vec<Option<Life>>,
     /// The messages on the stream, by stream sequence.
     stream: BTreeMap<u64, MessageNo>,
-    /// The stream has lost something.
+    /// Whether the stream has lost messages.
     pub(super) has_lost: bool,
 }
 
@@ -109,7 +110,7 @@ impl Checker {
         self.by_id.get(&id).copied()
     }
 
-    /// The ids of everything that was committed.
+    /// The ids of all committed messages.
     pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
         self.messages.iter().map(|account| account.draft.id)
     }
@@ -126,14 +127,14 @@ impl Checker {
         self.account_mut(no).free = true;
     }
 
-    /// A retried dead letter starts over, with no attempts used.
+    /// Notes that a dead letter was retried: it starts over with no attempts used.
     pub(super) fn retried(&mut self, no: MessageNo) {
         let account = self.account_mut(no);
         account.faults = (0, 0);
         account.attempts = 0;
     }
 
-    /// From now on broker and store accept every message, except those that the store cannot read.
+    /// Notes that from now on broker and store accept every message, except those that the store cannot read.
     pub(super) fn heal(&mut self) {
         for message in &mut self.messages {
             if message.draft.poison != Poison::Unreadable {
@@ -160,7 +161,7 @@ impl Checker {
         self.lives[life as usize].resumed_at.is_some_and(|at| at >= time)
     }
 
-    /// The run is over, and its memory is gone.
+    /// Notes that a run has ended and its memory is gone.
     pub(super) fn ended(&mut self, life: Life, how: &'static str) {
         self.history.note(Event::Ended { life, how });
         let confirmed = std::mem::take(&mut self.lives[life as usize].confirmed);
@@ -193,7 +194,7 @@ impl Checker {
         }
     }
 
-    /// A publish begins. `None` if nothing like it was committed.
+    /// Notes that a publish begins. Returns `None` if no such message was committed.
     pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<MessageNo> {
         let Some(no) = self.no_of(id) else {
             self.violate(
@@ -228,7 +229,7 @@ impl Checker {
         Some(no)
     }
 
-    /// A publish is over: with its answer, or because its caller is gone.
+    /// Notes that a publish is over: with its answer, or without one because its caller was dropped.
     pub(super) fn publish_done(
         &mut self,
         life: Life,
@@ -256,18 +257,19 @@ impl Checker {
 
     // Verdicts.
 
-    /// A settlement begins; `is_answered` says whether its answer will arrive.
+    /// Notes that a settlement begins. `is_answered` says whether its answer will arrive.
     pub(super) fn settling(&mut self, life: Life, is_answered: bool) {
-        // A settlement that is repeated and not answered yet proves nothing: the relay may stop waiting for it.
+        // A settlement that will be answered does not clear this yet: the relay may stop waiting before the answer.
         self.lives[life as usize].settles_in_vain |= !is_answered;
     }
 
-    /// The relay hears that its verdicts reached the store.
+    /// Notes that the relay has received the answer to a settlement.
     pub(super) fn settlement_heard(&mut self, life: Life) {
         self.lives[life as usize].settles_in_vain = false;
     }
 
-    /// Verdicts reached the store, which says that it accepted so many. `answered` says that the answer is on its way to the relay, and in time.
+    /// Notes that verdicts have reached the store, which accepted this many. `answered` says that the answer is on its
+    /// way to the relay and will arrive in time.
     pub(super) fn settled(
         &mut self,
         life: Life,
@@ -330,8 +332,9 @@ impl Checker {
             Verdict::Blocked { attempt: true, .. } | Verdict::Dead { .. } => {
                 let dies = matches!(verdict, Verdict::Dead { .. });
                 account.attempts += 1;
-                // The relay repeats what it does not know to be done, and [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each time. The first of
-                // two calls may arrive last.
+                // The relay repeats verdicts that it does not know to be recorded, and
+                // [`OutboxStore::settle`](outbox_core::OutboxStore::settle) counts each time. The first of two calls
+                // may arrive last.
                 account.may_repeat += u32::from(!answered);
                 account.may_die_again |= !answered && dies;
                 let (permanent, unclassified) = account.faults;

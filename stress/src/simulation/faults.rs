@@ -1,6 +1,7 @@
 //! Faults of the whole store or broker, or of single relays: outages, refusals, forgotten ids and lost messages.
 //!
-//! Invariant: the faults end when the calm begins, except that one relay may stay cut off. Faults of single calls are drawn where the calls are made.
+//! Invariant: the faults end when the calm begins, except that one relay may stay cut off. Faults of single calls are
+//! drawn where the calls are made.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -92,7 +93,8 @@ async fn cut_off_until(world: &World, end: Instant) {
     note(world, "reaches all again");
 }
 
-/// The stream loses its end, as in a power failure; or single messages are deleted, in which case the broker still knows their ids.
+/// Loses the end of the stream, as in a power failure; or deletes single messages, whose ids the broker still
+/// remembers.
 fn lose(world: &World) {
     let mut shared = world.shared();
     let Shared { rng, checker, .. } = &mut *shared;

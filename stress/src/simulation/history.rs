@@ -1,7 +1,7 @@
-//! The events of a simulated world, in their order.
+//! The events of a simulated world, in order.
 //!
-//! Invariant: an entry names messages, relays and aggregates by small numbers, never by their random ids, so that the same seed gives the same
-//! history and the same digest. [`checker`](super::checker) judges it.
+//! Invariant: an entry names messages, relays and aggregates by small numbers, never by their random ids. So the same
+//! seed gives the same history and the same digest. [`checker`](super::checker) judges the events.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use outbox_core::publisher::FailureClass;
 use tokio::time::Instant;
 
-/// A message, by the order of commits. Replayed copies have numbers of their own.
+/// The number of a message in the order of commits. Replayed copies have numbers of their own.
 pub(super) type MessageNo = u32;
-/// One run of a relay, by the order of starts.
+/// The number of a run of a relay, in the order of starts.
 pub(super) type Life = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ pub(super) enum Event {
     Fault {
         what: &'static str,
     },
-    /// A relay is cut off from something.
+    /// A relay is cut off from some of its calls.
     CutOff {
         relay: u32,
     },

@@ -1,6 +1,7 @@
-//! Periodic work: publishing again the messages that the stream lost, and deleting old rows.
+//! Periodic work: publishing lost messages again, and deleting old rows.
 //!
-//! Invariant: a reconciling task crashes and pauses as relays do, and is judged by the contents of the stream at the time of its request.
+//! Invariant: a reconciling task crashes and pauses like a relay. The checker judges it by the contents of the stream
+//! at the time of its request.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -103,7 +104,8 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
     }
 }
 
-/// Reconciles after the faults. It finds the messages that were deleted from the stream, and the broker takes them again once it has forgotten their ids.
+/// Reconciles after the faults. It finds the messages that were deleted from the stream, and the broker accepts them
+/// again once it has forgotten their ids.
 pub(super) async fn restore(world: &Arc<World>) {
     let lost = world.shared().checker.missing();
     let found = attempt(world, true).await;
@@ -143,7 +145,8 @@ fn expect(world: &World, holds: bool, what: impl FnOnce() -> String) {
     }
 }
 
-/// The messages that a drain that begins now must publish: those that are due, in aggregates without poison or delay, and in partitions that nobody owns.
+/// The messages that a drain beginning now must publish: those that are due, in aggregates without poison or delay, in
+/// partitions that no relay owns.
 pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
     let now = world.store.now();
     let listed = wrong::now(world.store.blocked(NonZeroU32::MAX)).unwrap_or_default();
@@ -177,7 +180,7 @@ pub(super) fn due_now(world: &World, shared: &Shared) -> Vec<MessageNo> {
         .collect()
 }
 
-/// Deletes rows that are old enough, a few at a time, as the relay that owns partition 0 does.
+/// Deletes rows that are old enough, a few at a time, as the owner of partition 0 does.
 pub(super) fn purge(world: &World, shared: &mut Shared) {
     let Retention::KeepFor(older_than) = world.plan.retention else {
         return;
@@ -197,7 +200,7 @@ pub(super) fn purge(world: &World, shared: &mut Shared) {
     }
 }
 
-/// One statement of a purge, with the judge's check.
+/// Executes one statement of a purge, with the checker's check.
 pub(super) fn purge_once(
     world: &World,
     shared: &mut Shared,

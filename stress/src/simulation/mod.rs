@@ -1,11 +1,18 @@
-//! A world in which everything goes wrong, repeatably: the relay's own code over store and broker in memory, on a paused clock.
+//! The simulation: the relay's own code over store and broker in memory, on a paused clock, with every kind of fault,
+//! repeatably.
 //!
-//! One seed decides everything: the number of relays and writers, their settings, the duration of each call, the faults, the await at which a relay
-//! crashes or pauses, the relays that are cut off from broker or store, the messages that the stream loses, the acts of operators, and the times of drains,
-//! purges and reconciling. Crashed calls may still arrive. When the faults end, all that was committed must come out; [`Invariant`] lists the properties
-//! that must have held all along. [`Wrong`] plants mistakes, which must be found.
+//! One seed decides everything:
 //!
-//! Invariant of this module: nothing but the seed decides, so a failure can be repeated.
+//! * the number of relays and writers, and their settings,
+//! * the duration and the fault of each call; calls of crashed relays may still arrive,
+//! * the await at which a relay crashes or pauses, and the relays that are cut off from broker or store,
+//! * the messages that the stream loses,
+//! * the acts of operators, and the times of drains, purges and reconciling.
+//!
+//! When the faults end, every committed message must come out. [`Invariant`] lists the properties that must have held
+//! throughout. [`Wrong`] plants mistakes, which the simulation must find.
+//!
+//! Invariant of this module: only the seed decides, so every failure can be repeated.
 
 mod broker;
 mod checker;
@@ -27,27 +34,30 @@ pub use wrong::Wrong;
 /// The properties that must hold whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// Every committed message is on the stream or visibly dead, and what is settled as published has been there. Only what was published long
-    /// enough ago is purged. What the stream loses while it is kept is there again after reconciling.
+    /// Every committed message is on the stream or visibly dead. A message settled as published has been on the stream.
+    /// Only messages published long enough ago are purged. A message that the stream loses is there again after
+    /// reconciling, if the outbox still keeps it.
     NoLoss,
     /// Every message on the stream was committed.
     NoGhost,
-    /// Per aggregate, first appearances on the stream are in the order of commits, without holes but for what was skipped; nothing appears before
-    /// its time; and a relay has at most one message of an aggregate on its way.
+    /// Per aggregate, first appearances on the stream are in the order of commits, without gaps except for skipped
+    /// messages. No message appears before its time. A relay has at most one message of an aggregate in flight to the
+    /// broker.
     Order,
-    /// No verdict is accepted under a stale epoch, and none refused under a live one.
+    /// No verdict is accepted under a stale epoch, and none is refused under a live one.
     Fence,
-    /// A partition has one owner at a time, and nobody else begins to send its messages.
+    /// A partition has one owner at a time, and no other relay begins to send its messages.
     Exclusive,
-    /// A message is sent again only for a reason, once for each, and is stored again only if the broker has forgotten it. Reconciling sends nothing that is
-    /// on the stream.
+    /// A message is sent again only for a reason, once for each reason, and is stored again only if the broker has
+    /// forgotten its id. Reconciling sends no message that is on the stream.
     Duplicates,
-    /// When the faults end, everything comes out in bounded time, also if one relay of several stays cut off from broker or store: first the messages of
-    /// aggregates without poison, then the rest. A drain leaves no message that was due, and none in flight. A shutdown ends in time.
+    /// When the faults end, every message comes out in bounded time, even if one relay of several stays cut off from
+    /// broker or store: first the messages of aggregates without poison, then the rest. A drain leaves no due message
+    /// and none in flight. A shutdown ends in time.
     Progress,
     /// Only refusals that are the message's own fault use attempts or dead-letter it.
     Attempts,
-    /// In the end nothing waits and nothing is blocked.
+    /// In the end no message waits and no aggregate is blocked.
     Hygiene,
     /// Nothing panics.
     NoPanic,
@@ -78,11 +88,11 @@ pub struct Outcome {
     pub seed: u64,
     /// A digest that is equal for equal histories.
     pub digest: u64,
-    /// Messages that were committed.
+    /// Number of committed messages.
     pub messages: usize,
     /// Milliseconds of simulated time from the end of the faults until everything was out.
     pub drained_ms: u64,
-    /// The first violation.
+    /// The first violation and its description.
     pub violation: Option<(Invariant, String)>,
     /// The last lines of the history.
     pub history: Vec<String>,
@@ -90,7 +100,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The command that repeats it.
+    /// The command that repeats this seed.
     #[must_use]
     pub fn replay(&self) -> String {
         let wrong = match self.wrong {
@@ -128,7 +138,8 @@ impl fmt::Display for Outcome {
 /// The number of lines of history that a failure shows.
 pub const TAIL: usize = 40;
 
-/// Runs the world of one seed, and keeps the last `lines` lines of its history. This blocks, and must not be called from within a Tokio runtime.
+/// Runs the world of one seed and keeps the last `lines` lines of its history. Blocks; must not be called from within a
+/// Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     let _isolation = outbox_core::wake::isolate();

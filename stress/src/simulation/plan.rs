@@ -1,7 +1,7 @@
-//! The kind of world that a seed makes: its size, its settings and the frequency of its faults.
+//! The plan of a world: its size, its settings and the frequency of its faults.
 //!
-//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from a part of the worlds, so that a mistake that
-//! one fault hides shows in another world.
+//! Invariant: everything is drawn from the seed before the world begins. Each kind of fault is absent from some worlds,
+//! so that a mistake hidden by one fault shows in another world.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) backoff: Backoff,
     pub(super) policy: EventPolicy,
     pub(super) retention: Retention,
-    /// Commits wake no relay, as in another process.
+    /// Whether commits wake no relay, as when the writers are another process.
     pub(super) writers_are_remote: bool,
     pub(super) store: StorePlan,
     pub(super) broker: BrokerPlan,
@@ -37,22 +37,23 @@ pub(super) struct Plan {
     pub(super) crashes: CrashPlan,
     /// Time between two changes of the faults; `None` if they never change.
     pub(super) faults_every: Option<Duration>,
-    /// When the first relay is cut off, and from which calls. It stays cut off to the end, also when everything else is well again.
+    /// The time at which the first relay is cut off, and the calls that are cut. It stays cut off to the end, even when
+    /// all other faults are over.
     pub(super) cut_off: Option<(Duration, Cut)>,
-    /// The broker may forget the ids it has seen.
+    /// Whether the broker may forget ids.
     pub(super) forgets: bool,
-    /// The stream may lose what it has confirmed.
+    /// Whether the stream may lose confirmed messages.
     pub(super) loses: bool,
-    /// Time between two attempts to publish again what was lost.
+    /// Time between two reconciling tasks; `None` if there are none.
     pub(super) reconcile_every: Option<Duration>,
-    /// How often a relay drains and ends, instead of running until it is stopped.
+    /// Probability that a run of a relay is a drain, which ends by itself, instead of running until it is stopped.
     pub(super) drains: f64,
     pub(super) operator_every: Option<Duration>,
-    /// In the end dead letters are skipped rather than retried.
+    /// Whether dead letters are skipped at the end rather than retried.
     pub(super) skips_in_the_end: bool,
 }
 
-/// Probabilities are per call.
+/// The store's faults. Probabilities are per call.
 #[derive(Debug, Clone)]
 pub(super) struct StorePlan {
     pub(super) latency_max: Duration,
@@ -74,7 +75,7 @@ pub(super) struct BrokerPlan {
     pub(super) refuses: f64,
 }
 
-/// Probabilities are per transaction or message.
+/// The writers' behaviour. Probabilities are per transaction or message.
 #[derive(Debug, Clone)]
 pub(super) struct WriterPlan {
     pub(super) rolls_back: f64,
@@ -83,12 +84,12 @@ pub(super) struct WriterPlan {
     pub(super) poison: f64,
 }
 
-/// The calls of a single relay that reach nothing.
+/// The calls of a single relay that get no useful answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// The broker answers nothing.
     Broker,
-    /// The broker answers questions, but no publish.
+    /// The broker answers questions, but no publishes.
     Messages,
     /// The broker answers questions, and refuses every message.
     Refusals(FailureClass),
@@ -111,7 +112,7 @@ impl Cut {
     }
 }
 
-/// Weights of the ways in which a relay's run goes on.
+/// How often a run of a relay crashes, pauses or is stopped.
 #[derive(Debug, Clone)]
 pub(super) struct CrashPlan {
     pub(super) crash: f64,
@@ -123,17 +124,17 @@ pub(super) fn ms(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duratio
     Duration::from_millis(rng.u64(range))
 }
 
-/// True with this probability.
+/// Returns true with this probability.
 pub(super) fn chance(rng: &mut Rng, probability: f64) -> bool {
     probability > 0.0 && rng.f64() < probability
 }
 
-/// The faults and changes of a world. Each kind is absent from a part of the worlds, and all are absent from a fair one.
+/// The faults and changes of a world. Each kind is absent from some worlds, and a fair world has none.
 struct Troubles {
     crashes: CrashPlan,
-    /// Without its latency.
+    /// The store's faults; the latency is drawn later.
     store: StorePlan,
-    /// Without its times.
+    /// The broker's faults; the times are drawn later.
     broker: BrokerPlan,
     writer: WriterPlan,
     faults_every: Option<Duration>,
@@ -146,7 +147,7 @@ struct Troubles {
 }
 
 impl Troubles {
-    // The order of the draws decides which world a seed means: add new ones at the end.
+    // The order of the draws decides which world a seed means. Add new draws at the end.
     fn draw(rng: &mut Rng, is_fair: bool) -> Self {
         let mut bad = |likely: f64, max: f64| {
             let is_on = chance(rng, likely) && !is_fair;
@@ -217,14 +218,14 @@ impl Plan {
         let retention = match rng.u8(0..5) {
             0 | 1 => Retention::Keep,
             2 => Retention::KeepFor(ms(rng, 100..=3000)),
-            // With deleted rows nothing could be published again.
+            // If rows were deleted, lost messages could not be published again.
             _ if troubles.loses => Retention::Keep,
             _ => Retention::Delete,
         };
         let policy = draw_policy(rng);
         let relays = if chance(rng, 0.1) { 1 } else { rng.u32(2..=4) };
         let chaos = ms(rng, 1000..=3000);
-        // Another relay must be left to do its work.
+        // Another relay must remain to do the work.
         let cut_off = (troubles.is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
         Self {
             relays,
@@ -283,7 +284,7 @@ impl Plan {
             .backoff(self.backoff)
             .policy(self.policy.clone())
             .retention(match self.retention {
-                // No relay accepts what a world keeps; see the store's `purge`.
+                // A relay does not accept a retention as short as a world's; see `purge` of the simulated store.
                 Retention::KeepFor(_) => Retention::KeepFor(Duration::from_secs(3600)),
                 retention => retention,
             })

@@ -1,6 +1,7 @@
 //! Relays that crash, pause, stop and start again.
 //!
-//! Invariant: a crash drops the run between two polls, and a pause leaves it unpolled. So over many seeds both happen at each await of the relay.
+//! Invariant: a crash drops the run between two polls, and a pause leaves the run unpolled. So over many seeds both
+//! happen at each await of the relay.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
 
-/// The time that a shutdown may take beyond its own bound, as [`Relay::run`] says.
+/// Time that a shutdown may take beyond its own bound, as documented for [`Relay::run`].
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
-/// A bound that a drain of any world stays far below.
+/// A time limit far above the duration of any drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// More polls than this at one moment of the clock are a busy loop.
@@ -33,14 +34,14 @@ enum Fault {
     Pause(Duration),
 }
 
-/// A run that may crash or stand still at any poll.
+/// A run that may crash or pause at any poll.
 pub(super) struct CrashingRun<F> {
     run: Pin<Box<F>>,
     world: Arc<World>,
     life: Life,
     fault: Option<(u64, Fault)>,
     standing: Option<Pin<Box<Sleep>>>,
-    /// Polls since the clock last moved.
+    /// The last moment of the clock, and the number of polls at it.
     moment: (Instant, u32),
 }
 
@@ -68,7 +69,7 @@ impl<F> CrashingRun<F> {
         self.moment.1 > POLLS_PER_MOMENT
     }
 
-    /// Draws the next fault, and how many polls before it.
+    /// Draws the next fault and the number of polls before it.
     fn draw(&mut self) {
         let mut shared = self.world.shared();
         let (crashes, ttl) = (&self.world.plan.crashes, self.world.plan.lease_ttl);
@@ -128,7 +129,7 @@ impl<F: Future> Future for CrashingRun<F> {
     }
 }
 
-/// One relay of the world, from one run to the next until the world ends.
+/// Runs one relay of the world, run after run, until the world ends.
 pub(super) async fn live(world: Arc<World>, relay: u32) {
     let first = {
         let mut shared = world.shared();
@@ -155,7 +156,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         let mut shared = world.shared();
         let life = shared.begin_life(number);
         let config = world.plan.config(&mut shared.rng);
-        // A drain ends, and would leave nobody to hand the partitions over to.
+        // A draining relay ends, so no relay would be left to take over the partitions of the one that is cut off.
         let is_needed = shared.is_calm && world.plan.cut_off.is_some();
         let drains = plan::chance(&mut shared.rng, world.plan.drains) && !is_needed;
         let stops = !shared.is_calm && plan::chance(&mut shared.rng, world.plan.crashes.stop);
@@ -206,7 +207,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
     end(world, life, outcome, drains);
 }
 
-/// A relay that drains: it publishes the messages that are due and ends. Its first error ends it as well.
+/// A relay that drains: it publishes the due messages and ends. Its first error ends it as well.
 async fn drain(
     world: &Arc<World>,
     life: Life,

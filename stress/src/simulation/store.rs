@@ -1,7 +1,7 @@
-//! The store as a relay of the simulation reaches it: through a network that delays, fails, loses answers and delivers late.
+//! The connection from a simulated relay to the store, which delays calls, fails them, loses answers and delivers late.
 //!
-//! Invariant: the work of a call is one step, done when the call arrives, and the checker takes note of it then. A call whose caller is gone may still
-//! arrive. [`Backend`](super::wrong::Backend) does the work.
+//! Invariant: the work of a call is one step, done when the call arrives; the checker notes it at that moment. A call
+//! may arrive even after its caller was dropped. [`Backend`](super::wrong::Backend) does the work.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -28,24 +28,24 @@ pub(super) struct SimStore {
     pub(super) life: Life,
 }
 
-/// The fault of a call: its delays and its end.
+/// The fault of a call: its delays, and how it ends.
 #[derive(Debug, Clone, Copy)]
 struct CallFault {
     before: Duration,
     after: Duration,
     end: End,
-    /// The call arrives even if its caller is gone.
+    /// Whether the call arrives even if its caller was dropped.
     survives: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Answered,
-    /// Nothing is done.
+    /// The work is not done.
     Failed,
-    /// The work is done, and its answer is lost.
+    /// The work is done, and the answer is lost.
     AnswerLost,
-    /// No answer ever comes, whether or not the work is done.
+    /// No answer ever comes. The work may or may not be done.
     Silent {
         arrives: bool,
     },
@@ -85,7 +85,8 @@ impl CallFault {
         }
     }
 
-    /// Whether the relay gets the answer. An answer that comes after its time-out reaches nobody; the clock rounds each way up.
+    /// Whether the relay gets the answer. An answer after the relay's time-out reaches nobody. The clock rounds the
+    /// delay of each direction up.
     fn is_heard(self, world: &World) -> bool {
         let round_trip = self.before + self.after + Duration::from_millis(4);
         self.end == End::Answered && round_trip < world.plan.store_timeout
@@ -124,7 +125,8 @@ impl SimStore {
         fault
     }
 
-    /// Makes a call. `work` runs when the call arrives, if it does; its last argument says whether the caller will get the answer.
+    /// Makes a call. `work` runs when the call arrives, if it arrives. The last argument of `work` says whether the
+    /// caller will get the answer.
     async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -171,12 +173,12 @@ impl SimStore {
             result
         } else {
             let (answer, answered) = oneshot::channel();
-            // The answer travels on its own: a relay that is paused meanwhile finds it when it goes on.
+            // The answer travels on its own: a relay that is paused meanwhile finds it when it resumes.
             let travel = async move {
                 sleep(fault.before).await;
                 let result = arrive(&world);
                 travel_back(fault.after).await;
-                // The caller may be gone.
+                // The caller may have been dropped.
                 let _ = answer.send(result);
             };
             let _guard = spawn_unless_dropped(travel, fault.survives);
@@ -306,12 +308,12 @@ impl OutboxStore for SimStore {
             Ok(accepted)
         });
         let accepted = settled.await?;
-        // Only now: a relay may let go of its verdicts while the answer is on its way.
+        // Only now, because a relay may drop its verdicts while the answer is on its way.
         self.world.shared().checker.settlement_heard(life);
         Ok(accepted)
     }
 
-    /// A world lasts for seconds, so what is kept for an hour is old after as much as the plan says.
+    /// A world lasts only seconds, so it purges rows after the plan's shorter retention instead of the relay's hour.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.world.plan.retention {
             request.older_than = time;
@@ -322,13 +324,13 @@ impl OutboxStore for SimStore {
         .await
     }
 
-    /// Features decide whether this is called, so it draws no chance and leaves no history.
+    /// Compiled features decide whether this is called, so it draws no random number and leaves no history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
     }
 }
 
-/// Operators of the simulation act in one step. Only reconciling reads through the network.
+/// Operators of the simulation act in one step. Only the reads of reconciling go through the network.
 impl OutboxAdmin for SimStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         wrong::now(self.world.store.list(selection, limit))

@@ -1,6 +1,7 @@
-//! A world: its inhabitants, its two phases (with faults, then without), and the final check.
+//! A world: its relays, writers and operators, its two phases (with faults, then without), and the final check.
 //!
-//! Invariant: there is one thread, one clock, which is paused whenever nothing happens, and one generator of chance.
+//! Invariant: there is one thread, one clock, which is paused whenever nothing happens, and one random number
+//! generator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,13 +23,14 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Wrong, faults, maintenance, relays, writers, wrong};
 
-/// The time within which everything must come out, once the faults are over. Leases, pauses, back-offs and delays of a plan add up to less than half.
+/// Time within which every message must come out once the faults are over. Leases, pauses, back-offs and delays of a
+/// plan add up to less than half of it.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
-/// The interval of the checks whether it has.
+/// Interval of the checks whether every message is out.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// After this time, no late message is on its way.
 const GHOSTS_ARRIVED: Duration = Duration::from_secs(5);
-/// The stream is read back and balanced in one of this many worlds, because decoding costs more than all the rest.
+/// In one of this many worlds the stream is read back and balanced, because decoding costs more than all the rest.
 const BALANCED_EVERY: u64 = 8;
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) wrong: Wrong,
     pub(super) calm_at: Instant,
-    /// Cancelled when relays are to stop for good.
+    /// Cancelled when the relays must stop for good.
     pub(super) end: CancellationToken,
     shared: Mutex<Shared>,
 }
@@ -53,7 +55,7 @@ pub(super) struct Shared {
     pub(super) store_is_down: bool,
     pub(super) broker_is_down: bool,
     pub(super) broker_refuses: Option<FailureClass>,
-    /// The single relays that are cut off, and from which calls.
+    /// The single relays that are cut off, each with the calls that are cut.
     pub(super) cut_off: BTreeMap<u32, Cut>,
     /// The relay of each run.
     relays: Vec<u32>,
@@ -67,7 +69,7 @@ impl Shared {
         self.checker.started(relay)
     }
 
-    /// The calls of this run that reach nothing.
+    /// The calls of this run that are cut off.
     pub(super) fn cut_of(&self, life: Life) -> Option<Cut> {
         let relay = self.relays.get(life as usize)?;
         self.cut_off.get(relay).copied()
@@ -169,7 +171,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
     })
 }
 
-/// Returns the time from the end of the faults until everything was out.
+/// Runs the world. Returns the time from the end of the faults until every message was out.
 async fn run(world: &Arc<World>, seed: u64) -> Duration {
     let plan = &world.plan;
     let relays: Vec<_> = (0..plan.relays)
@@ -228,7 +230,7 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until `is_out` says so, and reports a violation if that takes too long.
+/// Waits until `is_out` returns true, and reports a violation if that takes too long.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
     let give_up_at = Instant::now() + DRAINED_WITHIN;
     while !world.is_violated() && !is_out(world) {
@@ -262,7 +264,7 @@ fn all_is_out(world: &World) -> bool {
     backlog.pending == 0 && backlog.halted_aggregates == 0
 }
 
-/// Checks the properties that must hold when everything has come to rest.
+/// Checks the properties that must hold at rest.
 fn judge(world: &World, seed: u64) {
     let mut shared = world.shared();
     let checker = &mut shared.checker;
@@ -302,7 +304,8 @@ fn judge(world: &World, seed: u64) {
     }
     checker.check_sends();
     let is_strict = checker.messages.iter().all(|message| !message.is_free());
-    // A message that was published again has lost its place in the order. The checker has seen this, but the stream does not show it.
+    // A message that was published again has lost its place in the order. The checker knows this, but the stream does
+    // not show it.
     let keeps = world.plan.retention == Retention::Keep && !checker.has_lost;
     if seed.is_multiple_of(BALANCED_EVERY) && is_strict && keeps {
         for violation in Ledger::of(&world.store, &world.broker).check() {

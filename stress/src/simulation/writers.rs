@@ -1,6 +1,6 @@
-//! Writers, which record events, and operators, who look after dead letters.
+//! Writers, which record events, and operators, who decide about dead letters.
 //!
-//! Invariant: the messages of a transaction enter the books at the moment of its commit, or never.
+//! Invariant: the messages of a transaction enter the checker's books at the moment of its commit, or never.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::history::{Event, MessageNo};
 use super::world::{Shared, World};
 use super::{maintenance, plan, wrong};
 
-/// Written without the derive, so that it stays out of the catalogue of the program under test.
+/// The event of the simulation. Written without the derive, so that it stays out of the catalogue of the tested
+/// program.
 #[derive(Debug, serde::Serialize)]
 struct Noted {
     #[serde(skip)]
@@ -74,7 +75,7 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// One transaction, held open for a while.
+/// Runs one transaction and holds it open for a while.
 async fn transact(world: &World) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
@@ -93,7 +94,7 @@ async fn transact(world: &World) {
             drafts.push(draft);
         }
         if !hold.is_zero() {
-            // The pause comes once, in between or at the end.
+            // The transaction pauses once, after its first event.
             sleep(std::mem::take(&mut hold)).await;
         }
     }
@@ -252,7 +253,8 @@ fn replay(world: &World, shared: &mut Shared) {
     }
 }
 
-/// Retries or skips every message that halts an aggregate, as an operator does once the cause is repaired. Unreadable messages are never repaired.
+/// Retries or skips every message that halts an aggregate, as an operator does once the cause is repaired. Unreadable
+/// messages are never repaired, so they are skipped.
 pub(super) fn tidy_up(world: &World) {
     let mut shared = world.shared();
     for dead in list(world, &Selection::dead_letters())

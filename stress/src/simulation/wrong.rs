@@ -1,7 +1,7 @@
-//! Mistakes that real relays made, planted between the relay and its surroundings: the test of the simulation.
+//! Mistakes of real relays, planted between the relay and its surroundings: they test the simulation.
 //!
-//! Each stands for a design that was found in the field and that this relay avoids. Invariant: [`Wrong::None`] changes nothing. The tests say which
-//! invariant each mistake breaks.
+//! Each stands for a design that exists in the field and that this relay avoids. Invariant: [`Wrong::None`] changes
+//! nothing. The tests say which invariant each mistake breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,34 +20,34 @@ use tokio::time::Instant;
 
 use super::history::Life;
 
-/// A planted mistake.
+/// The mistake to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrong {
     /// Nothing is wrong.
     None,
-    /// Relays own no partitions; each fetch takes rows that no other relay has taken, as `SKIP LOCKED` on rows does.
+    /// Relays own no partitions. Each fetch takes rows that no other relay has taken, as `SKIP LOCKED` on rows does.
     SkipLockedRows,
     /// Rows are marked as published when they are fetched, before they are sent.
     MarkBeforePublish,
     /// Verdicts are accepted under any epoch.
     NoEpochCheck,
-    /// A failed message waits by itself, and its successors go on.
+    /// A failed message waits alone, and its successors go on.
     PerRowBackoff,
-    /// Every error of the broker counts as the message's fault.
+    /// Every error of the broker counts as the message's own fault.
     AttemptsBurntByOutages,
-    /// The relay remembers how far it came, and fetches only later rows.
+    /// The relay remembers a cursor, and fetches only later rows.
     CursorInsteadOfState,
-    /// Leases run out earlier than the relay was told.
+    /// Leases run out earlier than the store told the relay.
     LeasesRunOutEarly,
     /// Messages overtake a delayed one of their aggregate.
     OvertakesDelayed,
-    /// All old rows are purged, also those not published yet.
+    /// All old rows are purged, even those not published yet.
     PurgesUnpublished,
-    /// All old rows are purged, also dead letters.
+    /// All old rows are purged, even dead letters.
     PurgesDeadLetters,
     /// Relays never tell the store that they cannot do their work.
     HidesAilments,
-    /// Reconciling believes that every message that was once confirmed is still stored.
+    /// Reconciling assumes that every message that was once confirmed is still stored.
     TrustsConfirmations,
 }
 
@@ -68,7 +68,7 @@ impl Wrong {
         Self::TrustsConfirmations,
     ];
 
-    /// Its name on the command line.
+    /// The mistake's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Wrong {
         }
     }
 
-    /// Whether there are leases at all.
+    /// Whether relays own partitions by leases.
     pub(super) fn keeps_leases(self) -> bool {
         self != Self::SkipLockedRows
     }
@@ -101,7 +101,7 @@ impl Wrong {
         }
     }
 
-    /// The time for which leases are really granted.
+    /// The time for which a lease is really granted.
     pub(super) fn ttl(self, ttl: Duration) -> Duration {
         match self {
             Self::LeasesRunOutEarly => ttl / 4,
@@ -133,13 +133,13 @@ impl FromStr for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// The owner of all leases in worlds in which relays own none.
+    /// The owner of all leases in worlds where relays own none.
     nobody: OwnerId,
-    /// Rows that a run of a relay has taken, and until when.
+    /// Rows that a run of a relay has taken, each with the end of its lock.
     locked: BTreeMap<i64, (Life, Instant)>,
-    /// Rows that wait by themselves.
+    /// Rows that wait alone, each with the end of its wait.
     waiting: BTreeMap<i64, Instant>,
-    /// Rows that are to wait because the store said so.
+    /// Rows that must wait because the store said so.
     set_aside: BTreeSet<i64>,
     cursor: i64,
 }

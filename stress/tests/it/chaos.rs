@@ -1,7 +1,8 @@
-//! Consumers that are given copies, are killed and paused, and fail by themselves: small versions of `cargo xtask chaos inbox`.
+//! Small versions of `cargo xtask chaos inbox`: consumers receive copies, are killed and paused, and fail by
+//! themselves.
 //!
-//! The program balances the books and reports the result as its exit status; its unit tests check that it notices mistakes. Here the books must
-//! balance, and the faults must have happened.
+//! The program balances the books and reports the result as its exit status; its unit tests check that it notices
+//! mistakes. These tests require that the books balance and that the faults happened.
 
 use std::process::Command;
 
@@ -34,7 +35,7 @@ fn check(database_url: &str) {
     assert_eq!((count(copies, "messages"), count(copies, "handled")), (2_000, 50));
     assert_eq!((count(kills, "kills"), count(kills, "handled")), (6, 1_000));
     assert!(count(kills, "deliveries") > 1_000, "nothing came again: {kills}");
-    // At least the events that are made to fail: five are dead-lettered, and one takes its process with it each time.
+    // At least the events that are made to fail: five are dead-lettered, and one aborts its process each time.
     assert!(count(failures, "dead_letters") >= 6, "{failures}");
     assert!(count(failures, "ends") >= 3, "{failures}");
 }

@@ -1,4 +1,4 @@
-//! Integration tests of the simulation, and of consumers that are tormented and stopped.
+//! Integration tests of the simulation, and of consumers that are killed, paused and stopped.
 
 #![cfg_attr(
     feature = "servers",

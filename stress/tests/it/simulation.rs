@@ -1,10 +1,10 @@
-//! The relay in ten thousand simulated worlds, and the mistakes that must not survive there.
+//! The relay in ten thousand simulated worlds, and the planted mistakes that the simulation must find.
 //!
-//! The seeds are fixed, so a failure here is the same everywhere; `cargo xtask simulate` looks at others.
+//! The seeds are fixed, so a failure is the same everywhere. `cargo xtask simulate` runs other seeds.
 
 use outbox_stress::simulation::{Invariant, TAIL, Wrong, simulate};
 
-/// Mistakes must be found within this many seeds.
+/// Every mistake must be found within this many seeds.
 const FOUND_WITHIN: u64 = 2_000;
 
 fn all_hold(seeds: std::ops::Range<u64>) {
@@ -14,7 +14,7 @@ fn all_hold(seeds: std::ops::Range<u64>) {
     }
 }
 
-// Four tests, so that the cores of small machines share them.
+// Four tests, so that small machines can run them in parallel.
 
 #[test]
 fn no_promise_breaks_in_the_first_2500_worlds() {
@@ -45,7 +45,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// At one seed at least, the first invariant that the mistake breaks must be an expected one.
+/// Requires that for at least one seed, the first invariant that the mistake breaks is an expected one.
 fn is_found(wrong: Wrong, expected: &[Invariant]) {
     let found = (0..FOUND_WITHIN).find(|seed| {
         let violation = simulate(*seed, wrong, 0).violation;

@@ -1,7 +1,7 @@
-//! Consumers that are stopped with SIGTERM while they work, as each deploy does it, and started again.
+//! Consumers that are stopped with SIGTERM while they work, as in each deploy, and started again.
 //!
-//! Method: 300 events of 20 aggregates, and processes that print the events that took effect, one after the other. Their `ack_wait` is 120 s and the test
-//! waits for 60 s, so an event that a stopped process kept would be missing here.
+//! Method: processes run one after the other over 300 events of 20 aggregates, and print the events that took effect.
+//! Their `ack_wait` is 120 s and the test waits for 60 s, so an event kept by a stopped process would be missing.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ const PARCELS: u64 = 20;
 const STEPS: u64 = 15;
 const ALL: usize = (PARCELS * STEPS) as usize;
 
-/// A bound on everything, far below the time that a lost delivery would take.
+/// A time limit for every step, far below the redelivery time of a lost delivery.
 const SOON: Duration = Duration::from_secs(60);
 
 static MOVED: EventDescriptor = EventDescriptor {
@@ -54,7 +54,7 @@ fn moved(parcel: u64, step: u64) -> Message {
     }
 }
 
-/// A stream and tables that nobody else uses.
+/// A stream and tables of one test.
 struct Place {
     client: Client,
     nats_url: String,
@@ -114,7 +114,7 @@ impl Process {
         Some((parcel.parse().unwrap(), step.parse().unwrap()))
     }
 
-    /// Stops the process, and returns the rest of the events that took effect.
+    /// Stops the process, and returns the other events that took effect.
     async fn stop(mut self) -> Vec<(u64, u64)> {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         kill_process(pid.unwrap(), Signal::TERM).unwrap();
@@ -127,7 +127,8 @@ impl Process {
     }
 }
 
-/// Runs three processes one after the other, two of which are stopped in the middle, and collects the events that took effect, in their order.
+/// Runs three processes one after the other, stops two of them in the middle, and collects the events that took effect,
+/// in order.
 async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Vec<(u64, u64)>) {
     for stop_at in [40, 150] {
         let mut process = place.start(during).await;

@@ -1,7 +1,7 @@
-//! What every [`DedupStore`] promises the consumers that use it.
+//! The promises of every [`DedupStore`] to its consumers.
 //!
-//! Each function takes a fixture and panics if its promise does not hold. Keys are fresh, so that all may run on one store. Leases are short
-//! where they shall pass, and long where they shall not. Absent here: forgetting what is done, which takes as long as the store keeps it.
+//! Each function takes a fixture and panics if its promise does not hold. Keys are fresh, so all functions may run on
+//! one store. Not here: forgetting completed keys, which takes as long as the store's retention.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ pub trait DedupStoreFixture: Send + Sync + 'static {
     /// The store under test.
     type Store: DedupStore;
 
-    /// Two handles to the same memory, as two processes have them.
+    /// Two handles to the same store, as two processes would have them.
     fn stores(&self) -> [&Self::Store; 2];
 }
 
-/// A lease that shall not pass while a test runs.
+/// A lease that does not pass while a test runs.
 const LONG: Duration = Duration::from_secs(600);
-/// A lease that shall pass.
+/// A lease that passes while a test runs.
 const SHORT: Duration = Duration::from_millis(300);
-/// How long done keys are to be remembered.
+/// How long completed keys must be remembered.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 const SOON: Duration = Duration::from_secs(30);
 
 fn fresh_key() -> DedupKey {
@@ -44,7 +44,7 @@ async fn release(store: &impl DedupStore, key: &DedupKey, token: ClaimToken) {
     store.release(key, token).await.expect("the store answers");
 }
 
-/// A claim that must be ours at once.
+/// Claims a key that must be free.
 async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> ClaimToken {
     match claim(store, key, lease).await {
         StoreClaim::Mine(token) => token,
@@ -52,7 +52,7 @@ async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> Claim
     }
 }
 
-/// Waits until a claim that somebody else has is free.
+/// Waits until another claimant's lease has passed, and claims the key.
 async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
     let wait = async {
         loop {
@@ -68,7 +68,7 @@ async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
         .expect("a claim is free once its lease has passed")
 }
 
-/// A store that works says so, without warnings.
+/// A working store passes its preflight without warnings.
 pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture: &F) {
     for store in fixture.stores() {
         let warnings = store.preflight(KEEP).await.expect("the store is healthy");
@@ -76,7 +76,8 @@ pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture:
     }
 }
 
-/// Only one claim of a key is ours, and other keys are not affected: another event, another consumer, one that differs in case.
+/// Only one claim of a key succeeds. Other keys are not affected: another event, another consumer, a consumer that
+/// differs only in case.
 pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -90,7 +91,7 @@ pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
     mine(there, &fresh_key(), LONG).await;
 }
 
-/// Of many claims at the same moment one wins.
+/// Of many claims at the same moment exactly one wins.
 pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     for _ in 0..5 {
@@ -109,20 +110,20 @@ pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F
     }
 }
 
-/// A completed key is done for everybody.
+/// A completed key is done for every claimant.
 pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
     let token = mine(here, &key, SHORT).await;
     assert!(complete(here, &key, token).await, "we hold the claim");
-    // The lease of the claim is not how long it stays done.
+    // A completed key outlasts the lease of its claim.
     tokio::time::sleep(SHORT * 2).await;
     for store in [here, there, here] {
         assert_eq!(claim(store, &key, LONG).await, StoreClaim::Done);
     }
 }
 
-/// Completing again with the same token says the same, so that a lost answer can be asked for again.
+/// Completing again with the same token gives the same answer, so that a caller whose answer was lost can ask again.
 pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -133,7 +134,7 @@ pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// A released claim can be had at once, and its old token is worth nothing.
+/// A released claim is free at once, and its old token is worth nothing.
 pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -145,7 +146,7 @@ pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
     assert!(complete(there, &key, second).await, "we hold the claim");
 }
 
-/// Releasing what is completed leaves it done.
+/// Releasing a completed key leaves it done.
 pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -166,7 +167,7 @@ pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixtu
     assert_eq!(claim(here, &abandoned, LONG).await, StoreClaim::InProgress);
 }
 
-/// Who lost a claim cannot complete it.
+/// A claimant that lost its claim cannot complete it.
 pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -183,7 +184,7 @@ pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F)
     assert_eq!(claim(here, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Who lost a claim cannot release it.
+/// A claimant that lost its claim cannot release it.
 pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -194,7 +195,7 @@ pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) 
     assert!(complete(there, &key, held).await, "we hold the claim");
 }
 
-/// An effect that took longer than its lease is recorded all the same, if nobody else has begun.
+/// An effect that took longer than its lease is still recorded, if no other claimant has begun.
 pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture>(fixture: &F) {
     let [here, there] = fixture.stores();
     let key = fresh_key();
@@ -204,8 +205,9 @@ pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture
     assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
 }
 
-/// Makes one test per promise of a deduplication store. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a [`DedupStoreFixture`](crate::testing::conformance::dedup_store::DedupStoreFixture); `None` skips.
+/// Makes one test per promise of a deduplication store. Arguments: the attributes of the tests, and an expression for
+/// an `Option` of a [`DedupStoreFixture`](crate::testing::conformance::dedup_store::DedupStoreFixture). The expression
+/// may await; `None` skips the test.
 #[macro_export]
 macro_rules! dedup_store_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

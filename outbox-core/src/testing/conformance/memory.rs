@@ -1,7 +1,7 @@
-//! The fixtures of the in-memory store and broker, and the shortest examples of writing one.
+//! Fixtures of the in-memory implementations, and the shortest examples of writing a fixture.
 //!
-//! They are generic over the implementation, so that the planted mistakes of [`crate::testing::wrong`], which wrap the in-memory ones,
-//! run the same suites.
+//! They are generic over the implementation, so that the planted mistakes of [`crate::testing::wrong`], which wrap the
+//! in-memory implementations, run the same suites.
 
 use std::time::Duration;
 
@@ -303,7 +303,7 @@ impl Default for MemoryDedupStoreFixture {
 }
 
 impl<S> MemoryDedupStoreFixture<S> {
-    /// A given store.
+    /// A fixture over the given store.
     pub fn over(store: S) -> Self {
         Self { store }
     }

@@ -1,7 +1,7 @@
-//! The promises of the seams, as code: one public async function per promise, which every implementation runs.
+//! The promises of the seams as code: one public async function per promise, which every implementation runs.
 //!
-//! A suite consists of a fixture trait, which an adapter implements to bring its back end into the states a promise talks about,
-//! and a macro that makes one test per promise:
+//! A suite consists of a fixture trait and a macro. An adapter implements the trait, which brings its back end into the
+//! states that the promises need. The macro makes one test per promise:
 //!
 //! ```
 //! # #[allow(dead_code)]
@@ -18,9 +18,10 @@
 //! }
 //! ```
 //!
-//! Invariant: a suite asks for nothing that the contract in [`crate::store`], [`crate::publisher`], [`crate::subscriber`] or [`crate::dedup`] does
-//! not say, and for each promise there is a planted mistake ([`super::wrong`]) that it notices. Differences between back ends are a
-//! capabilities value of the fixture; a missing one skips loudly. Absent here: performance.
+//! Invariant: a suite asks for nothing beyond the contract in [`crate::store`], [`crate::publisher`],
+//! [`crate::subscriber`] or [`crate::dedup`], and for each promise there is a planted mistake ([`super::wrong`]) that
+//! the suite notices. Differences between back ends are a capabilities value of the fixture; a promise whose capability
+//! is missing is skipped visibly. Not here: performance, see `stress`.
 
 pub mod dedup_store;
 pub mod memory;
@@ -30,7 +31,7 @@ pub mod store;
 pub mod stream_log;
 pub mod subscriber;
 
-/// Says which promise was not checked, and why. Printed rather than logged: it belongs to the output of the test.
+/// Prints which promise was not checked, and why. Printed rather than logged: the line belongs to the test's output.
 #[expect(
     clippy::print_stderr,
     reason = "the line belongs to the output of the test that is skipped"
@@ -39,11 +40,11 @@ fn skip(promise: &str, because: &str) {
     eprintln!("skipped: {promise}: {because}");
 }
 
-/// One test per promise. Not public API; the macros of the suites call it.
+/// Makes one test per promise. Not public API: the macros of the suites call it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __promises {
-    // `$test` stays one token tree here, because it is repeated for each promise and not along with them.
+    // `$test` stays one token tree, because it is repeated for each promise and not along with them.
     ($suite:ident, $test:tt, $fixture:expr, [$($promise:ident,)*]) => {
         $($crate::__promises!(@one $suite, $test, $fixture, $promise);)*
     };

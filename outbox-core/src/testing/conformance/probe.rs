@@ -1,7 +1,7 @@
 //! The events and messages that the suites record and publish.
 //!
-//! Written without the derive, so that the suites need no feature but `testing`, and so that the probes stay out of the catalogue
-//! of the program under test.
+//! Written without the derive, so that the suites need no feature but `testing`, and so that the probes stay out of the
+//! catalogue of the tested program.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A `probe.noted` of an aggregate, told apart by `n`.
+    /// A `probe.noted` of an aggregate; `n` distinguishes probes.
     pub fn noted(id: impl Into<String>, n: u64) -> Self {
         Self {
             id: id.into(),
@@ -71,7 +71,7 @@ impl Probe {
         }
     }
 
-    /// What tells probes apart.
+    /// The number that distinguishes this probe from others.
     #[must_use]
     pub fn n(&self) -> u64 {
         self.n
@@ -141,7 +141,8 @@ pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) 
     }
 }
 
-/// Aggregate ids that look alike to some collation, or mean something to some broker, and must stay distinct all the way.
+/// Aggregate ids that some collation treats as equal, or that mean something to some broker. They must stay distinct
+/// all the way.
 #[must_use]
 pub fn odd_aggregate_ids() -> Vec<String> {
     let plain = [

@@ -1,7 +1,7 @@
-//! What every [`Publisher`] promises the relay.
+//! The promises of every [`Publisher`] to the relay.
 //!
-//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Absent here: order between concurrent
-//! calls, which publishers do not owe.
+//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: order
+//! between concurrent calls, which publishers do not owe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -16,36 +16,36 @@ use crate::message::Message;
 use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 use crate::testing::LogEntry;
 
-/// Brings one broker into the states that the promises talk about.
+/// Brings one broker into the states that the promises need.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
 pub trait PublisherFixture: Send + Sync + 'static {
     /// The publisher under test.
     type Publisher: Publisher;
 
-    /// What this broker can do.
+    /// The capabilities of this broker.
     fn capabilities(&self) -> PublisherCapabilities;
 
     /// The publisher under test.
     fn publisher(&self) -> &Self::Publisher;
 
-    /// Everything on the stream, in its order.
+    /// Everything on the stream, in stream order.
     fn stored(&self) -> impl Future<Output = Vec<LogEntry>> + Send;
 
-    /// A subject that is not the default one and that the stream takes.
+    /// A subject other than the default one that the stream accepts.
     fn fixed_subject(&self) -> String;
 
-    /// Size of a payload that the broker cannot take, in bytes.
+    /// Size in bytes of a payload that the broker cannot accept.
     fn payload_bytes_too_many(&self) -> usize;
 
     /// Makes the broker unreachable, or reachable again. Called only with [`PublisherCapabilities::outage`].
     fn set_available(&self, available: bool) -> impl Future<Output = ()> + Send;
 }
 
-/// What a broker of [`PublisherFixture`] can do.
+/// Capabilities of a [`PublisherFixture`]'s broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublisherCapabilities {
-    /// The fixture can make the broker unreachable.
+    /// Whether the fixture can make the broker unreachable.
     pub outage: bool,
 }
 
@@ -64,7 +64,7 @@ async fn refusal<F: PublisherFixture>(fixture: &F, message: &Message) -> Publish
     }
 }
 
-/// Everything on the stream, which must be readable, with its stream sequences.
+/// Everything on the stream with its stream sequences. Every entry must be readable.
 async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     let read = |entry: LogEntry| match entry.message {
         Ok(message) => (entry.stream_sequence, message),
@@ -76,7 +76,7 @@ async fn stored<F: PublisherFixture>(fixture: &F) -> Vec<(u64, Message)> {
     fixture.stored().await.into_iter().map(read).collect()
 }
 
-/// A confirmed message is on the stream, at the stream sequence that the receipt says.
+/// A confirmed message is on the stream, at the stream sequence in the receipt.
 pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=5).map(|sequence| message(NOTED, "a", sequence)).collect();
     let mut expected = Vec::new();
@@ -92,7 +92,7 @@ pub async fn a_confirmed_message_is_stored<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// Publishing the same message again is recognised and leaves one copy.
+/// The broker recognises a message that is published again, and keeps one copy.
 pub async fn the_same_id_is_stored_once<F: PublisherFixture>(fixture: &F) {
     let (first, other) = (message(NOTED, "a", 1), message(NOTED, "a", 2));
     let stored_at = publish(fixture, &first).await.stream_sequence;
@@ -123,7 +123,7 @@ pub async fn equal_messages_with_different_ids_are_both_stored<F: PublisherFixtu
     assert_eq!(stored(fixture).await.len(), 2);
 }
 
-/// Many publishes at once, of which each is confirmed, are all stored, each once.
+/// Many concurrent publishes, each of them confirmed, are all stored, each once.
 pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (0..200).map(|n| message(NOTED, &format!("a{n}"), 1)).collect();
     let receipts = join_all(messages.iter().map(|message| publish(fixture, message))).await;
@@ -145,7 +145,7 @@ pub async fn concurrent_publishes_are_all_stored<F: PublisherFixture>(fixture: &
 pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F) {
     let message = message(NOTED, "a", 1);
     let results = join_all((0..10).map(|_| fixture.publisher().publish(&message))).await;
-    // A broker may ask to come back while the first copy is on its way; it may not refuse for good.
+    // A broker may ask the caller to come back while the first copy is on its way. It may not refuse for good.
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         assert!(
             matches!(error.class(), FailureClass::Unknown | FailureClass::Transient),
@@ -156,7 +156,7 @@ pub async fn concurrent_copies_are_stored_once<F: PublisherFixture>(fixture: &F)
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// Messages of one aggregate that are published one after the other stand in this order.
+/// Messages of one aggregate that are published one after the other keep that order on the stream.
 pub async fn awaited_publishes_keep_their_order<F: PublisherFixture>(fixture: &F) {
     for sequence in 1..=20 {
         publish(
@@ -203,7 +203,7 @@ pub async fn every_field_survives<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// Payloads are bytes: none at all, any value, nearly as large as brokers take.
+/// Payloads are arbitrary bytes: empty, of any value, nearly as large as brokers accept.
 pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     let all_bytes: Vec<u8> = (0..=u8::MAX).collect();
     for payload in [
@@ -227,7 +227,7 @@ pub async fn payloads_of_all_sizes_survive<F: PublisherFixture>(fixture: &F) {
     }
 }
 
-/// Whatever an aggregate id means to the broker, it comes out as it went in, and each on a subject of its own.
+/// An aggregate id arrives unchanged and has a subject of its own, whatever it means to the broker.
 pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for id in &ids {
@@ -244,7 +244,7 @@ pub async fn odd_aggregate_ids_survive<F: PublisherFixture>(fixture: &F) {
     assert_eq!(received, ids);
 }
 
-/// A fixed subject replaces the default one, for its message only.
+/// A fixed subject replaces the default one, only for its own message.
 pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     let fixed = fixture.fixed_subject();
     publish(
@@ -266,7 +266,7 @@ pub async fn a_fixed_subject_is_used<F: PublisherFixture>(fixture: &F) {
     assert_ne!(subjects[1], fixed);
 }
 
-/// A message that the broker can never take is refused for good, and others are not concerned.
+/// A message that the broker can never accept is refused for good, and other messages are not affected.
 pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) {
     let oversize = Message {
         payload: Bytes::from(vec![b'x'; fixture.payload_bytes_too_many()]),
@@ -277,8 +277,8 @@ pub async fn an_oversize_payload_is_permanent<F: PublisherFixture>(fixture: &F) 
     assert_eq!(stored(fixture).await.len(), 1);
 }
 
-/// While the broker cannot be reached, publishing ends and the outcome is unknown, whether or not the message was sent; afterwards the same
-/// message goes through and is stored once, whatever became of the attempts in between.
+/// While the broker is unreachable, publishing ends and the outcome is unknown, whether or not the message was sent.
+/// Afterwards the same message goes through and is stored once, whatever became of the earlier attempts.
 pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
     if !fixture.capabilities().outage {
         return skip(
@@ -298,7 +298,7 @@ pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
         );
     }
     fixture.set_available(true).await;
-    // Reconnecting may take some attempts; each may end as during the outage.
+    // Reconnecting may take some attempts. Each may end as during the outage.
     for attempt in 1.. {
         match fixture.publisher().publish(&message).await {
             Ok(_) => break,
@@ -314,7 +314,7 @@ pub async fn an_outage_condemns_no_message<F: PublisherFixture>(fixture: &F) {
     assert_eq!(copies, 1);
 }
 
-/// A broker that is set up has nothing to complain about that would stop a relay.
+/// A broker that is set up passes its preflight.
 pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture: &F) {
     fixture
         .publisher()
@@ -323,7 +323,7 @@ pub async fn a_healthy_broker_passes_its_preflight<F: PublisherFixture>(fixture:
         .expect("the broker of the fixture is healthy");
 }
 
-/// After unconfirmed publishes were abandoned, publishing is allowed at once, and what is stored stays stored.
+/// After unconfirmed publishes were abandoned, publishing is allowed at once, and stored messages stay stored.
 pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &F) {
     let messages: Vec<Message> = (1..=3).map(|sequence| message(NOTED, "a", sequence)).collect();
     for message in &messages {
@@ -340,8 +340,9 @@ pub async fn publishing_goes_on_after_abandoning<F: PublisherFixture>(fixture: &
     assert_eq!(ids, expected);
 }
 
-/// Makes one test per promise of a publisher. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a fresh [`PublisherFixture`](crate::testing::conformance::publisher::PublisherFixture); `None` skips.
+/// Makes one test per promise of a publisher. Arguments: the attributes of the tests, and an expression for an `Option`
+/// of a fresh [`PublisherFixture`](crate::testing::conformance::publisher::PublisherFixture). The expression may await;
+/// `None` skips the test.
 #[macro_export]
 macro_rules! publisher_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,6 +1,7 @@
-//! What every [`StreamLog`] promises those who reconcile the outbox with the stream.
+//! The promises of every [`StreamLog`] to code that reconciles the outbox with the stream.
 //!
-//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Absent here: how the messages got there.
+//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: publishing,
+//! see [`super::publisher`].
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -12,7 +13,7 @@ use super::probe::{NOTED, message};
 use crate::message::{Message, MessageId};
 use crate::publisher::StreamLog;
 
-/// Brings one broker into the states that the promises talk about.
+/// Brings one broker into the states that the promises need.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
 pub trait StreamLogFixture: Send + Sync + 'static {
@@ -28,11 +29,11 @@ pub trait StreamLogFixture: Send + Sync + 'static {
     /// Publishes a message as a relay does, and waits for the confirmation.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
 
-    /// Puts something onto the stream that is no message of an outbox.
+    /// Puts an entry onto the stream that is not a message of an outbox.
     fn publish_foreign(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Longer than the clocks of [`StreamLogFixture::now`] may differ.
+/// Longer than the permitted difference between the clocks of [`StreamLogFixture::now`].
 const APART: Duration = Duration::from_millis(1100);
 
 async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<MessageId> {
@@ -57,16 +58,16 @@ async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<M
     published
 }
 
-/// Every message on the stream is listed by its own id, a replayed copy too; nothing else is.
+/// The log lists every message on the stream by its own id, replayed copies included, and nothing else.
 pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
-    // More than a server sends at a time.
+    // More messages than a server sends at a time.
     let published = publish_many(fixture, 600).await;
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// What was stored before the given time is left out.
+/// Messages stored before the given time are left out.
 pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture: &F) {
     let start = fixture.now().await - APART;
     let older = publish_many(fixture, 5).await;
@@ -80,7 +81,7 @@ pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture
     assert_eq!(ids(fixture, end).await, HashSet::new());
 }
 
-/// What others put onto the stream is not listed and keeps nothing from being listed.
+/// Foreign entries on the stream are not listed, and do not stop messages from being listed.
 pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     let from = fixture.now().await - APART;
     fixture.publish_foreign().await;
@@ -89,8 +90,9 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
-/// Makes one test per promise of a stream's log. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a fresh [`StreamLogFixture`](crate::testing::conformance::stream_log::StreamLogFixture); `None` skips.
+/// Makes one test per promise of a stream's log. Arguments: the attributes of the tests, and an expression for an
+/// `Option` of a fresh [`StreamLogFixture`](crate::testing::conformance::stream_log::StreamLogFixture). The expression
+/// may await; `None` skips the test.
 #[macro_export]
 macro_rules! stream_log_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

@@ -1,8 +1,9 @@
 //! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
 //!
-//! It behaves like a JetStream stream with limits retention as far as the contracts of [`crate::publisher`] and [`crate::subscriber`] go.
-//! Invariant: what consumers receive went through the real [`crate::codec`]. Absent here: retention, several streams, and the
-//! network; its failures are planned with methods such as [`MemoryBroker::lose_acks`].
+//! It behaves like a JetStream stream with limits retention, as far as the contracts of [`crate::publisher`] and
+//! [`crate::subscriber`] go. Invariant: messages reach consumers through the real [`crate::codec`]. Not here:
+//! retention, several streams, and the network; network failures are planned with methods such as
+//! [`MemoryBroker::lose_acks`].
 
 mod publisher;
 mod state;
@@ -25,9 +26,9 @@ use crate::publisher::{FailureClass, PublishError, Receipt, StreamLog};
 pub use publisher::MemoryPublisher;
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
-/// A broker in memory. Clones share it.
+/// A broker in memory. Clones share their state.
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's.
+/// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's clock.
 ///
 /// ```standalone_crate
 /// # use outbox_core::{Relay, DomainEvent, testing::{MemoryBroker, MemoryStore}};
@@ -52,7 +53,7 @@ pub struct MemoryBroker {
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified whenever a waiting subscription could find something new.
+    /// Notified whenever a waiting subscription might find something new.
     changed: Notify,
 }
 
@@ -64,13 +65,13 @@ impl fmt::Debug for MemoryBroker {
     }
 }
 
-/// How long message ids are remembered.
+/// How long the broker remembers message ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DedupWindow {
     /// For ever.
     #[default]
     Unlimited,
-    /// The ids of the last so many messages.
+    /// The ids of this many latest messages.
     Messages(usize),
     /// The ids of messages stored within this time.
     Time(Duration),
@@ -83,7 +84,8 @@ impl Default for MemoryBroker {
 }
 
 impl MemoryBroker {
-    /// An empty broker that remembers message ids for ever and takes messages of 1 MiB, headers included, as nats-server does.
+    /// An empty broker that remembers message ids for ever and accepts messages of up to 1 MiB, headers included, as
+    /// nats-server does.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -94,36 +96,39 @@ impl MemoryBroker {
         }
     }
 
-    /// Sets how long message ids are remembered.
+    /// Sets how long message ids are remembered. Default: [`DedupWindow::Unlimited`].
     #[must_use]
     pub fn with_dedup_window(self, window: DedupWindow) -> Self {
         self.lock().window = window;
         self
     }
 
-    /// Sets the [`StreamFacts::retention`](crate::StreamFacts#structfield.retention) that the broker reports. Default: `None`, for ever. The broker deletes nothing either way.
+    /// Sets the [`StreamFacts::retention`](crate::StreamFacts#structfield.retention) that the broker reports. Default:
+    /// `None`, for ever. The broker deletes nothing either way.
     #[must_use]
     pub fn with_retention(self, retention: Option<Duration>) -> Self {
         self.lock().retention = retention;
         self
     }
 
-    /// Sets the largest message in bytes, headers included.
+    /// Sets the largest message in bytes, headers included. Default: 1 MiB.
     #[must_use]
     pub fn with_message_bytes_max(self, bytes: usize) -> Self {
         self.lock().message_bytes_max = bytes;
         self
     }
 
-    /// Sets how long a publish is on its way, and how long its confirmation is. Without it a publish is confirmed at once.
+    /// Sets how long a publish travels to the broker, and how long its confirmation travels back. Default: zero, so
+    /// that a publish is confirmed at once.
     #[must_use]
     pub fn with_latency(self, each_way: Duration) -> Self {
         self.lock().latency = each_way;
         self
     }
 
-    /// Has subscriptions fetch up to [`ConsumerSpec::prefetch`](crate::ConsumerSpec::prefetch) messages ahead, as those of a real broker do. Without it
-    /// one is fetched when it is asked for. What a dropped subscription has fetched comes again after `ack_wait`.
+    /// Lets subscriptions fetch up to [`ConsumerSpec::prefetch`](crate::ConsumerSpec::prefetch) messages ahead, as
+    /// those of a real broker do. By default a subscription fetches one message when asked for it. Messages fetched by
+    /// a dropped subscription come again after `ack_wait`.
     #[must_use]
     pub fn with_prefetch(self) -> Self {
         self.lock().prefetches = true;
@@ -136,14 +141,14 @@ impl MemoryBroker {
         MemoryPublisher::new(self.clone())
     }
 
-    /// A subscriber of this broker's messages.
+    /// A subscriber to this broker's messages.
     #[must_use]
     pub fn subscriber(&self) -> MemorySubscriber {
         MemorySubscriber::new(self.clone())
     }
 
-    /// Puts something onto the log that no relay published, and returns its stream sequence. It is delivered to consumers of its `ce-type`, or to
-    /// all if it has none.
+    /// Puts an entry onto the log that no relay published, and returns its stream sequence. It is delivered to
+    /// consumers of its `ce-type`, or to all consumers if it has none.
     pub fn inject(
         &self,
         subject: impl Into<String>,
@@ -161,13 +166,13 @@ impl MemoryBroker {
         self.lock().now()
     }
 
-    /// Everything on the log, in its order.
+    /// Everything on the log, in order.
     #[must_use]
     pub fn log(&self) -> Vec<LogEntry> {
         self.lock().log().map(|entry| entry.decoded()).collect()
     }
 
-    /// The messages on the log, in its order, without what cannot be decoded.
+    /// The messages on the log, in order. Entries that cannot be decoded are left out.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         self.log()
@@ -176,13 +181,13 @@ impl MemoryBroker {
             .collect()
     }
 
-    /// How often a publish was called, refused ones included.
+    /// Number of calls of publish, refused ones included.
     #[must_use]
     pub fn publishes(&self) -> u64 {
         self.lock().publishes
     }
 
-    /// How often this consumer was given a message.
+    /// Number of deliveries to this consumer.
     #[must_use]
     pub fn deliveries(&self, consumer: &str) -> u64 {
         self.lock()
@@ -190,18 +195,18 @@ impl MemoryBroker {
             .map_or(0, |consumer| consumer.deliveries)
     }
 
-    /// Whether this consumer exists and has acknowledged everything it wants.
+    /// Whether this consumer exists and has acknowledged every message that it wants.
     #[must_use]
     pub fn is_idle(&self, consumer: &str) -> bool {
         self.lock().is_idle(consumer)
     }
 
-    /// Waits until [`Self::is_idle`].
+    /// Waits until [`Self::is_idle`] holds for this consumer.
     pub async fn until_idle(&self, consumer: &str) {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that what happens in between is not missed.
+            // Registered before the check, so that a change in between is not missed.
             changed.as_mut().enable();
             if self.is_idle(consumer) {
                 return;
@@ -216,22 +221,22 @@ impl MemoryBroker {
         self.notify();
     }
 
-    /// Puts a message onto the log at once, past the broker's own delays and faults; for the simulation in `stress`, which plans them itself. Not
-    /// public API: it may change in any release.
+    /// Puts a message onto the log at once, ignoring the broker's planned delays and faults. For the simulation in
+    /// `stress`, which plans its own. Not public API: it may change in any release.
     #[doc(hidden)]
     pub fn store_message(&self, message: &Message) -> Receipt {
         self.lock().store(message)
     }
 
-    /// Deletes these entries of the log, and, if `forgets_ids`, the ids of their messages too; for the simulation in `stress`. Not public API: it
-    /// may change in any release.
+    /// Deletes these entries of the log and, if `forgets_ids`, the ids of their messages. For the simulation in
+    /// `stress`. Not public API: it may change in any release.
     #[doc(hidden)]
     pub fn lose_stream_sequences(&self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.lock().lose(stream_sequences, forgets_ids);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it held the lock has failed already; its state is still whole.
+        // A test that panicked while it held the lock has failed already, and the state is still whole.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,7 +246,7 @@ impl MemoryBroker {
 }
 
 impl StreamLog for MemoryBroker {
-    /// While the broker is down it answers [`FailureClass::Unknown`].
+    /// Answers [`FailureClass::Unknown`] while the broker is down.
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         let state = self.lock();
         if state.faults.down {
@@ -252,19 +257,19 @@ impl StreamLog for MemoryBroker {
     }
 }
 
-/// Something on the stream.
+/// An entry of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// The number that the stream gave the message, from 1.
+    /// The number that the stream gave to the entry, counted from 1.
     pub stream_sequence: u64,
-    /// The subject it was published on.
+    /// The subject on which the entry was published.
     pub subject: String,
-    /// The message, with its own id and that of its event, or why it is none.
+    /// The message with its own id and that of its event, or the reason why the entry is not a message.
     pub message: Result<Message, DecodeError>,
 }
 
 impl LogEntry {
-    /// Decodes what a stream holds.
+    /// Decodes an entry of a stream.
     #[must_use]
     pub fn decode(
         stream_sequence: u64,

@@ -1,4 +1,4 @@
-//! The way into the in-memory broker.
+//! The publisher of the in-memory broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use super::MemoryBroker;
 use crate::message::Message;
 use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 
-/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`]; by default it does not wait at all.
+/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`], by default no time.
 ///
-/// Clones share a connection; [`Publisher::abandon`] closes it, drops what is on its way, and opens another.
+/// Clones share a connection. [`Publisher::abandon`] closes it, drops the publishes on their way, and opens another.
 #[derive(Debug, Clone)]
 pub struct MemoryPublisher {
     broker: MemoryBroker,
@@ -27,7 +27,7 @@ impl MemoryPublisher {
         }
     }
 
-    /// The broker it publishes to.
+    /// The broker that this publishes to.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
@@ -48,7 +48,8 @@ impl Publisher for MemoryPublisher {
             let context = "the publish was abandoned before it arrived";
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
-        // A caller that gives up before here leaves nothing stored, and one that gives up later leaves the message stored.
+        // If the caller drops the future before this point, nothing is stored. If it drops the future later, the
+        // message stays stored.
         let result = self.broker.lock().publish(message, connection);
         self.broker.notify();
         if !latency.is_zero() {

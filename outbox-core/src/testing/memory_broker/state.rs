@@ -1,7 +1,8 @@
-//! What the in-memory broker holds, and the rules over it.
+//! The state of the in-memory broker, and its rules.
 //!
-//! Invariants: stream sequences only grow and are never given twice; a consumer's `unacked` holds exactly what it was given, has not
-//! acknowledged and is still on the log; everything up to `cursor` was given to it, or is unwanted.
+//! Invariants: stream sequences only grow and are never given twice. A consumer's `unacked` holds exactly the entries
+//! that it was given, has not acknowledged, and that are still on the log. Every entry up to `cursor` was given to the
+//! consumer, or is unwanted.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -17,10 +18,10 @@ use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
 use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamPolicy};
 
-/// CloudEvents source of everything that this broker stores.
+/// CloudEvents source of all messages that this broker stores.
 const SOURCE: &str = "memory";
 
-/// What nats-server takes by default, payload and headers together.
+/// The default limit of nats-server for payload and headers together.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
@@ -28,9 +29,9 @@ pub(in crate::testing) struct State {
     log: BTreeMap<u64, Entry>,
     last_stream_sequence: u64,
     started: (Instant, OffsetDateTime),
-    /// Connections of publishers so far.
+    /// Number of publisher connections opened so far.
     connections: u64,
-    /// Where and when each remembered id was stored.
+    /// For each remembered id: the stream sequence and the time of storing.
     ids: HashMap<MessageId, (u64, Instant)>,
     consumers: HashMap<String, Consumer>,
     generations: u64,
@@ -50,7 +51,7 @@ pub(super) struct Entry {
     headers: Vec<(String, String)>,
     payload: Bytes,
     event_type: Option<String>,
-    /// `None` if it is no message of an outbox.
+    /// `None` if the entry is not a message of an outbox.
     message_id: Option<MessageId>,
     stored_at: OffsetDateTime,
 }
@@ -71,31 +72,31 @@ impl Entry {
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
-    /// What anybody has asked for under its name.
+    /// Event types that any subscription under the consumer's name has asked for.
     event_types: HashSet<String>,
-    /// Starts of further wanted event types: `order.`.
+    /// Prefixes of further wanted event types, such as `order.`.
     aggregates: HashSet<String>,
     in_flight_max: usize,
     ack_wait: Duration,
-    /// The stream sequence up to which it has looked.
+    /// The stream sequence up to which the consumer has looked at the log.
     cursor: u64,
     unacked: BTreeMap<u64, Unacked>,
-    /// Deliveries to repeat at once, acknowledged or not: stream sequence and count.
+    /// Planned copies, delivered at once, whether acknowledged or not: stream sequence and delivery count.
     copies: VecDeque<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Unacked {
     count: u64,
-    /// When it is delivered again.
+    /// Time of the next delivery.
     due: Instant,
 }
 
-/// What a subscription finds.
+/// The answer to a subscription that asks for the next delivery.
 #[derive(Debug)]
 pub(super) enum Next {
     Delivery(Incoming),
-    /// Nothing now, and nothing before this time unless something changes.
+    /// Nothing now, and nothing before this time unless the state changes.
     Wait(Option<Instant>),
 }
 
@@ -130,18 +131,18 @@ impl State {
         time + instant.elapsed()
     }
 
-    /// Numbers a connection of a publisher.
+    /// Returns the number of a new publisher connection.
     pub(super) fn connect(&mut self) -> u64 {
         self.connections += 1;
         self.connections
     }
 
-    /// Drops what is on its way from a connection.
+    /// Drops the publishes on their way from a connection.
     pub(super) fn disconnect(&mut self, connection: u64) {
         self.faults.on_the_way.retain(|(from, _)| *from != connection);
     }
 
-    /// Ids of the messages that were stored at `from` or later.
+    /// Ids of the messages stored at `from` or later.
     pub(super) fn message_ids(&self, from: OffsetDateTime) -> HashSet<MessageId> {
         self.log()
             .filter(|entry| entry.stored_at >= from)
@@ -238,19 +239,19 @@ impl State {
         stream_sequence
     }
 
-    /// Appends what no publisher published.
+    /// Appends an entry that no publisher published.
     pub(super) fn inject(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
         let message = codec::decode(&headers, payload.clone());
         let message_id = message.ok().map(|message| message.id);
         self.append(subject, headers, payload, message_id)
     }
 
-    /// Stream sequences of the last `count` entries.
+    /// Stream sequences of the last `count` entries of the log.
     pub(in crate::testing) fn tail(&self, count: usize) -> HashSet<u64> {
         self.log.keys().rev().take(count).copied().collect()
     }
 
-    /// Stream sequences of messages.
+    /// Stream sequences of the messages with these ids.
     pub(in crate::testing) fn stream_sequences(&self, ids: &[MessageId]) -> HashSet<u64> {
         self.log()
             .filter(|entry| entry.message_id.is_some_and(|id| ids.contains(&id)))
@@ -258,7 +259,7 @@ impl State {
             .collect()
     }
 
-    /// Loses entries; with their ids, or as if they had been deleted, which leaves the ids.
+    /// Removes entries. If `forgets_ids`, their ids are forgotten too; otherwise the ids stay, as after a deletion.
     pub(in crate::testing) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.log
             .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
@@ -278,7 +279,7 @@ impl State {
         self.ids.clear();
     }
 
-    /// Creates the consumer, or updates what it wants; returns its generation.
+    /// Creates the consumer, or adds to the types that it wants. Returns its generation.
     pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
         let event_types: HashSet<_> = spec
             .events
@@ -288,7 +289,7 @@ impl State {
         let aggregates = spec.events.iter().filter(|_| spec.whole_aggregates);
         let aggregates: HashSet<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
         if let Some(consumer) = self.consumers.get_mut(&spec.name) {
-            // Never less: another version of the program may have asked for more.
+            // Wanted types are never removed: another version of the program may have asked for them.
             consumer.event_types.extend(event_types);
             consumer.aggregates.extend(aggregates);
             consumer.in_flight_max = spec.in_flight_max;
@@ -333,7 +334,8 @@ impl State {
         self.consumers.get(name)
     }
 
-    /// Whether anybody has asked for the message with this stream sequence. What has no type is everybody's.
+    /// Whether any subscription has asked for the entry with this stream sequence. An entry without a type counts as
+    /// asked for by everybody.
     pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
         let event_type = self
             .log
@@ -357,7 +359,8 @@ impl State {
             .map_or(0, |consumer| consumer.backlog(&self.log))
     }
 
-    /// What the consumer gets now: a planned copy, something whose time has come again, or the next new message, in this order.
+    /// The consumer's next delivery: a planned copy, or else a message whose redelivery is due, or else the next new
+    /// message.
     pub(super) fn next(&mut self, name: &str) -> Next {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return Next::Wait(None);
@@ -380,7 +383,7 @@ impl State {
         } else {
             return Next::Wait(consumer.unacked.values().map(|unacked| unacked.due).min());
         };
-        // Absent for a copy of something that was acknowledged meanwhile.
+        // There is no entry for a copy of a message that was acknowledged meanwhile.
         if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
             *unacked = Unacked {
                 count,
@@ -400,7 +403,8 @@ impl State {
         })
     }
 
-    /// Acknowledges a delivery. As on a real server, one that was meanwhile given to somebody else counts as well.
+    /// Acknowledges a delivery. As on a real server, this counts even if the message has since been delivered to
+    /// another process.
     pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
         if take_one(&mut self.faults.lose_consumer_acks) {
             return;
@@ -410,7 +414,7 @@ impl State {
         }
     }
 
-    /// Sets when a delivery comes again; `None` means after the consumer's `ack_wait`.
+    /// Sets the time of the next delivery; without a `delay`, that is after the consumer's `ack_wait`.
     pub(super) fn postpone(&mut self, name: &str, stream_sequence: u64, delay: Option<Duration>) {
         let Some(consumer) = self.consumers.get_mut(name) else {
             return;
@@ -430,7 +434,8 @@ impl Consumer {
         })
     }
 
-    /// Moves past the next wanted entry and returns its stream sequence, unless too much is unacknowledged.
+    /// Moves past the next wanted entry and returns its stream sequence, unless the consumer has too many
+    /// unacknowledged messages.
     fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
         if self.unacked.len() >= self.in_flight_max {
             return None;
@@ -443,7 +448,7 @@ impl Consumer {
         wanted
     }
 
-    /// Stream sequences of what it has not looked at and wants.
+    /// Stream sequences of wanted entries behind the cursor.
     fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
         log.range(self.cursor + 1..)
             .filter(|(_, entry)| self.wants(entry))
@@ -456,7 +461,7 @@ impl Consumer {
 }
 
 fn size_bytes(message: &Message) -> usize {
-    // The envelope's own headers are about this large.
+    // Rough size of the envelope's own headers.
     const ENVELOPE_BYTES: usize = 512;
     message.payload.len() + message.headers.size_bytes() + ENVELOPE_BYTES
 }

@@ -1,7 +1,7 @@
-//! The way out of the in-memory broker.
+//! The subscriber of the in-memory broker.
 //!
-//! Absent here: connection handling. While the broker is down every call answers [`SubscriberError::Interrupted`] after a moment, so that a
-//! caller that tries again at once does not keep a paused clock from moving.
+//! While the broker is down, every call answers [`SubscriberError::Interrupted`] after a moment, so that a caller that
+//! tries again at once does not stop a paused clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl MemorySubscriber {
         Self { broker }
     }
 
-    /// The broker it reads from.
+    /// The broker that this reads from.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
@@ -42,7 +42,7 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
-        // The consumer may want other types now, or may have more in flight.
+        // The consumer may now want other types, or may have more messages in flight.
         self.broker.notify();
         let prefetch = if self.broker.lock().prefetches {
             consumer.prefetch
@@ -113,9 +113,9 @@ pub struct MemorySubscription {
     broker: MemoryBroker,
     consumer: String,
     generation: u64,
-    /// How many messages it fetches ahead.
+    /// Number of messages to fetch ahead.
     prefetch: usize,
-    /// Those that nobody has asked for yet.
+    /// Fetched messages that the caller has not asked for yet.
     fetched: VecDeque<Incoming>,
 }
 
@@ -128,7 +128,7 @@ impl MemorySubscription {
         }
     }
 
-    /// What is fetched, or else the next message; and further ones ahead of being asked for.
+    /// Returns a fetched message, or else the next one, and fetches further messages ahead.
     fn fetch(&mut self) -> Next {
         let mut state = self.broker.lock();
         let next = match self.fetched.pop_front() {
@@ -169,7 +169,7 @@ impl Subscription for MemorySubscription {
             let shared = self.broker.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // Registered before the look, so that what arrives in between is not missed.
+            // Registered before the look, so that a message arriving in between is not missed.
             changed.as_mut().enable();
             self.check_exists()?;
             let next = self.fetch();
@@ -212,7 +212,7 @@ pub struct MemoryDelivery {
 }
 
 impl MemoryDelivery {
-    /// Acknowledges and keeps the delivery; on its own only for subscribers that are wrong on purpose.
+    /// Acknowledges and keeps the delivery. Called separately only by deliberately wrong subscribers.
     pub(in crate::testing) fn acknowledge(&self) {
         self.broker
             .lock()

@@ -1,9 +1,9 @@
 //! An outbox in memory.
 //!
-//! It keeps every promise that a database keeps, so that a service's tests and the relay's tests mean what they show: row ids
-//! are given when a message is recorded and sequences at commit, as identity columns and head rows do, so a late commit looks like
-//! one. Invariant: all state is behind one lock, and every method is one step under it. Absent here: durability, and writers of
-//! one aggregate that wait for each other; they simply commit in some order.
+//! It keeps every promise that a database keeps, so that tests of services and of the relay are meaningful. As identity
+//! columns and head rows do, it gives row ids at recording and sequences at commit, so a late commit looks like one in
+//! a database. Invariant: all state is behind one lock, and every method is one step under that lock. Not here:
+//! durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
 mod state;
 mod transaction;
@@ -30,7 +30,7 @@ use crate::store::{
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 
-/// An outbox in memory. Clones share it.
+/// An outbox in memory. Clones share their state.
 ///
 /// ```
 /// # use outbox_core::{DomainEvent, testing::MemoryStore};
@@ -45,7 +45,8 @@ pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC, or where [`Self::starting_at`] says, and runs with Tokio's.
+/// Its clock starts at 2026-01-01 00:00 UTC, or at the time given to [`Self::starting_at`], and runs with Tokio's
+/// clock.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -54,7 +55,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Notified when messages were settled.
+    /// Notified when messages are settled.
     settled: Notify,
 }
 
@@ -83,14 +84,14 @@ impl MemoryStore {
         }
     }
 
-    /// Replaces the bounds on what may be recorded.
+    /// Replaces the bounds on recorded messages.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         self.lock().limits = limits;
         self
     }
 
-    /// Opens a transaction. Several may be open at once.
+    /// Begins a transaction. Several may be open at once.
     pub fn begin(&self) -> MemoryTransaction {
         MemoryTransaction::new(self.clone())
     }
@@ -99,7 +100,7 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]; nothing is recorded then.
+    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]. Nothing is recorded then.
     pub fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
         let mut transaction = self.begin();
         transaction.record(events)?;
@@ -113,7 +114,7 @@ impl MemoryStore {
         self.lock().now()
     }
 
-    /// Every message that was committed, oldest first, whatever became of it.
+    /// Every committed message that the outbox still holds, oldest first.
     #[must_use]
     pub fn rows(&self) -> Vec<StoredRow> {
         self.lock().rows.values().map(StoredRow::from).collect()
@@ -123,7 +124,8 @@ impl MemoryStore {
     ///
     /// # Panics
     ///
-    /// If a message of the type's event types cannot be read as `E`: then the test has found a mistake in `E`'s serde attributes.
+    /// If a message of one of `E`'s event types cannot be read as `E`: the test has then found a mistake in `E`'s serde
+    /// attributes.
     #[must_use]
     pub fn recorded<E: DomainEvent + DeserializeOwned>(&self) -> Vec<E> {
         self.lock()
@@ -140,13 +142,13 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Waits until no message is pending or waiting: all are published or dead. Delayed messages and those of a halted aggregate are
-    /// waiting.
+    /// Waits until no message is pending or waiting, so that all are published or dead. Delayed messages and those of a
+    /// halted aggregate count as waiting.
     pub async fn until_drained(&self) {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // Registered before the check, so that what is settled in between is not missed.
+            // Registered before the check, so that a settlement in between is not missed.
             settled.as_mut().enable();
             if self.lock().backlog().pending == 0 {
                 return;
@@ -155,18 +157,18 @@ impl MemoryStore {
         }
     }
 
-    /// Makes the next `calls` calls of the relay fail and do nothing, as a database does that cannot be reached.
+    /// Makes the relay's next `calls` calls fail without effect, as an unreachable database does.
     pub fn fail_next(&self, calls: usize) {
         self.lock().faults.fail_next = calls;
     }
 
-    /// Makes the next `calls` calls of the relay do their work and answer with an error, as when the connection breaks during the
-    /// commit: the outcome is unknown to the caller.
+    /// Makes the relay's next `calls` calls take effect and answer with an error, as when the connection breaks during
+    /// the commit: the caller does not know the outcome.
     pub fn lose_answers(&self, calls: usize) {
         self.lock().faults.lose_answers = calls;
     }
 
-    /// Makes all calls of the relay fail until it is set back.
+    /// Makes all calls of the relay fail until this is called with false.
     pub fn set_down(&self, down: bool) {
         self.lock().faults.down = down;
     }
@@ -176,7 +178,7 @@ impl MemoryStore {
         self.lock().leases.expire();
     }
 
-    /// How many partitions each relay owns.
+    /// Number of partitions that each relay owns.
     #[must_use]
     pub fn owners(&self) -> HashMap<OwnerId, usize> {
         self.lock().leases.owners()
@@ -187,42 +189,45 @@ impl MemoryStore {
         self.lock().corrupt(id)
     }
 
-    /// The id of the message with this key, readable or not; for the simulation in `stress`. Not public API: it may change in any release.
+    /// The id of the message with this row id, readable or not. For the simulation in `stress`. Not public API: it may
+    /// change in any release.
     #[doc(hidden)]
     #[must_use]
     pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
         self.lock().rows.get(&row_id).map(|row| row.message.id)
     }
 
-    /// The leases as they stand, live or not; for stores that ignore the fence on purpose. Not public API: it may change in any release.
+    /// The current leases, live or not. For stores that ignore the fence on purpose. Not public API: it may change in
+    /// any release.
     #[doc(hidden)]
     #[must_use]
     pub fn current_leases(&self) -> Vec<Lease> {
         self.lock().leases.current()
     }
 
-    /// Takes a number that no message gets; for writers that leave holes on purpose.
+    /// Uses up a number that no message gets. For writers that leave gaps on purpose.
     pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
         self.lock().use_up_number(aggregate);
     }
 
-    /// Deletes a row, whatever became of it; for purges that take too much on purpose. Not public API: it may change in any release.
+    /// Deletes a row in any status. For purges that delete too much on purpose. Not public API: it may change in any
+    /// release.
     #[doc(hidden)]
     pub fn discard(&self, row_id: i64) {
         self.lock().delete(row_id);
     }
 
-    /// Frees all deduplication keys; for writers that ignore them on purpose.
+    /// Frees all deduplication keys. For writers that ignore them on purpose.
     pub(super) fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked while it held the lock has failed already; its state is still whole.
+        // A test that panicked while it held the lock has failed already, and the state is still whole.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one call of the relay under the lock, with the faults that a test asked for.
+    /// Runs one call of the relay under the lock, with the planned faults.
     fn call<T>(&self, context: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
         let failed = |reason: &'static str| StoreError::Database {
             context,
@@ -336,7 +341,7 @@ impl OutboxAdmin for MemoryStore {
     }
 }
 
-/// One committed message of a [`MemoryStore`], as it stood when it was looked at.
+/// A committed message of a [`MemoryStore`], as it was when it was read.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoredRow {
@@ -344,26 +349,26 @@ pub struct StoredRow {
     pub row_id: i64,
     /// The message.
     pub message: Message,
-    /// Where it stands.
+    /// The message's status.
     pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
     /// Failures of any kind.
     pub failures: u32,
-    /// The last error.
+    /// The last error, if there was one.
     pub last_error: Option<String>,
-    /// Whether its aggregate waits behind it.
+    /// Whether the message halts its aggregate.
     pub halts: bool,
-    /// Its deduplication key.
+    /// The message's deduplication key, if it has one.
     pub dedup_key: Option<String>,
-    /// When it may be published at the earliest, if it is delayed.
+    /// The earliest time of publishing, if the message is delayed.
     pub available_at: Option<OffsetDateTime>,
-    /// When it was published.
+    /// Time of publishing; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
 }
 
 impl StoredRow {
-    /// The aggregate it belongs to.
+    /// The aggregate that the message belongs to.
     #[must_use]
     pub fn aggregate(&self) -> &Aggregate {
         &self.message.aggregate

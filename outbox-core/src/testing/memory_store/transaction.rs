@@ -1,7 +1,7 @@
 //! Transactions of the in-memory outbox.
 //!
-//! Invariant: nothing of a transaction can be seen before it commits, and nothing of it is left when it is dropped, except that
-//! its row ids stay unused, as with identity columns.
+//! Invariant: nothing of a transaction is visible before it commits, and nothing is left when it is dropped, except
+//! that its row ids stay unused, as with identity columns.
 
 use std::mem;
 
@@ -13,7 +13,7 @@ use crate::message::{EventError, IntoEvents, NewMessage};
 #[must_use = "a transaction that is not committed is rolled back"]
 pub struct MemoryTransaction {
     store: MemoryStore,
-    /// Recorded messages with the row ids they were given.
+    /// Recorded messages with their row ids.
     messages: Vec<(i64, NewMessage)>,
 }
 
@@ -29,7 +29,7 @@ impl MemoryTransaction {
     ///
     /// # Errors
     ///
-    /// The first event's [`EventError`]; none of `events` is recorded then.
+    /// The [`EventError`] of the first event that has one. None of `events` is recorded then.
     pub fn record(&mut self, events: impl IntoEvents) -> Result<(), EventError> {
         let mut state = self.store.lock();
         for message in events.into_events().checked(&state.limits)? {
@@ -42,7 +42,7 @@ impl MemoryTransaction {
     ///
     /// # Errors
     ///
-    /// [`DuplicateKey`] if a message's deduplication key is taken; the transaction is rolled back then.
+    /// [`DuplicateKey`] if a message's deduplication key is taken. The transaction is rolled back then.
     pub fn commit(mut self) -> Result<(), DuplicateKey> {
         let messages = mem::take(&mut self.messages);
         self.store.lock().commit(messages)?;
@@ -50,7 +50,7 @@ impl MemoryTransaction {
         Ok(())
     }
 
-    /// Forgets everything recorded, like dropping the transaction.
+    /// Discards everything recorded, like dropping the transaction.
     pub fn roll_back(self) {}
 }
 
@@ -66,10 +66,10 @@ pub struct DuplicateKey {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// An event cannot be recorded.
+    /// An event cannot be recorded; see [`EventError`].
     #[error(transparent)]
     Event(#[from] EventError),
-    /// A deduplication key is taken.
+    /// A deduplication key is taken by a message that the outbox still holds.
     #[error(transparent)]
     Duplicate(#[from] DuplicateKey),
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, StoreClaim};
 use crate::testing::MemoryDedupStore;
 
-/// The mistake of a [`WrongDedupStore`].
+/// The planted mistake of a [`WrongDedupStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DedupStoreMistake {
     /// Warns although nothing is wrong.
     AlwaysComplains,
-    /// Anybody may claim a key that is already claimed.
+    /// Grants a claim of a key that is already claimed.
     SharesClaims,
     /// Checks whether a key is free, and claims it a moment later.
     LooksThenClaims,
@@ -28,24 +28,24 @@ pub enum DedupStoreMistake {
     ForgetsRelease,
     /// Releasing removes the key, even if it is completed.
     ReleasesDone,
-    /// A claim is for ever.
+    /// A claim lasts for ever.
     NeverExpires,
     /// A claim is free at once.
     ExpiresAtOnce,
-    /// Anybody may complete a claim.
+    /// Accepts a completion from any claimant.
     CompletesForAnybody,
-    /// Anybody may release a claim.
+    /// Accepts a release from any claimant.
     ReleasesForAnybody,
     /// A claim cannot be completed after its lease.
     RefusesLateCompletion,
 }
 
-/// A store with one mistake.
+/// A deduplication store with one mistake.
 #[derive(Debug)]
 pub struct WrongDedupStore {
     inner: MemoryDedupStore,
     mistake: DedupStoreMistake,
-    /// The last token of each key, and when its lease ends.
+    /// For each key: the last token, and the end of its lease.
     claims: Mutex<HashMap<DedupKey, (ClaimToken, tokio::time::Instant)>>,
 }
 
@@ -76,7 +76,7 @@ impl WrongDedupStore {
         key
     }
 
-    /// The token of the claim in the wrapped store.
+    /// The token of the current claim in the wrapped store, whoever holds it.
     fn token_of_holder(&self, key: &DedupKey, token: ClaimToken) -> ClaimToken {
         self.claims().get(key).map_or(token, |(holder, _)| *holder)
     }
@@ -104,7 +104,7 @@ impl DedupStore for WrongDedupStore {
             {
                 self.inner.release(&key, token).await?;
                 tokio::task::yield_now().await;
-                // Whoever is faster is overwritten.
+                // A claim that another claimant made meanwhile is granted again.
                 if let Some((token, _)) = self.claims().get(&key).copied() {
                     return Ok(StoreClaim::Mine(token));
                 }

@@ -1,7 +1,8 @@
-//! Deliberately wrong implementations: the test of the suites.
+//! Deliberately wrong implementations, which test the suites.
 //!
-//! A promise is only tested if some test fails when it is broken. Real systems have made each of the mistakes here, and for each of them one promise
-//! in [`conformance`](super::conformance) fails. The implementations wrap those in memory and change one thing. They are of no other use.
+//! A promise is only tested if some test fails when the promise is broken. Real systems have made each of the mistakes
+//! here, and each makes one promise in [`conformance`](super::conformance) fail. Each implementation wraps the
+//! in-memory one and changes one thing. They have no other use.
 
 mod dedup_store;
 mod publisher;

@@ -19,25 +19,25 @@ pub enum PublisherMistake {
     IgnoresMessageId,
     /// Reports a copy as a new message.
     HidesDuplicates,
-    /// Takes equal content for a copy.
+    /// Treats messages with equal content as copies.
     DeduplicatesByContent,
-    /// Confirms every other message early and sends it behind the next.
+    /// Confirms every other message early, and sends it after the next one.
     StoresLate,
-    /// Reports an outage as the fault of the message.
+    /// Reports an outage as the message's own fault.
     PermanentOnOutage,
-    /// Reports that nothing was sent although nobody can know.
+    /// Reports during an outage that nothing was sent, although nobody can know.
     TransientOnOutage,
     /// Reports a message that is too large as an outage.
     TransientOnOversize,
-    /// Leaves the application's headers behind.
+    /// Drops the application's headers.
     DropsHeaders,
-    /// Sends text where bytes were given.
+    /// Sends payloads as text instead of bytes.
     RewritesPayload,
-    /// Publishes everything on the default subject.
+    /// Publishes every message on its default subject.
     IgnoresSubject,
     /// Cuts aggregate ids at the first dot, as a naive subject codec does.
     CutsAggregateId,
-    /// Answers with a stream sequence that is not the message's.
+    /// Answers with a wrong stream sequence.
     ReportsWrongStreamSequence,
     /// Warns about a healthy broker.
     AlwaysComplains,
@@ -50,7 +50,7 @@ pub enum PublisherMistake {
 pub struct WrongPublisher {
     inner: MemoryPublisher,
     mistake: PublisherMistake,
-    /// The messages that were published, or are set aside.
+    /// Messages that were published or set aside, depending on the mistake.
     kept: Mutex<Vec<Message>>,
     is_closed: AtomicBool,
 }
@@ -71,7 +71,7 @@ impl WrongPublisher {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message as this publisher sends it.
+    /// The message as this publisher sends it, with the mistake applied.
     fn spoil(&self, message: &Message) -> Message {
         let mut sent = message.clone();
         match self.mistake {

@@ -1,4 +1,4 @@
-//! Logs of a stream with one mistake each.
+//! Stream logs with one mistake each.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ pub enum StreamLogMistake {
     ListsEvents,
     /// Reads one batch and treats it as the whole stream.
     ReadsOneBatch,
-    /// Lists the whole stream.
+    /// Ignores the start time and lists the whole stream.
     IgnoresStart,
     /// Fails because of one foreign message.
     FailsOnForeign,

@@ -18,13 +18,13 @@ use crate::testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 pub enum SubscriberMistake {
     /// Delivers each message once and never again.
     NeverRedelivers,
-    /// Acknowledges as it delivers, before anything is handled.
+    /// Acknowledges each message on delivery, before it is handled.
     AcksOnDelivery,
     /// Sends no acknowledgements.
     LosesAcks,
     /// Starts from the beginning whenever it subscribes.
     LosesProgress,
-    /// Starts with messages that are published after the subscription.
+    /// Starts with messages published after the subscription.
     SkipsWhatWasThere,
     /// Asks the broker for the first event type only, as a filter for one subject does.
     OnlyFirstType,
@@ -32,9 +32,9 @@ pub enum SubscriberMistake {
     DoesNotShare,
     /// Uses one consumer for all names.
     SharesAcrossNames,
-    /// Asks for everything, and neither hands out nor acknowledges unwanted messages.
+    /// Asks for everything, and neither returns nor acknowledges unwanted messages.
     HoardsOtherTypes,
-    /// Has one message in flight, whatever is asked for.
+    /// Has one message in flight at a time, whatever `in_flight_max` says.
     OneAtATime,
     /// Does not bound the number of messages in flight.
     IgnoresInFlightMax,
@@ -46,19 +46,19 @@ pub enum SubscriberMistake {
     ForgetsCount,
     /// Reports no backlog.
     ReportsNoBacklog,
-    /// Takes a delivery off the stream before its caller can have it, and drops it when the caller gives up.
+    /// Takes a delivery from the broker before its caller can have it, and loses it if the caller drops the wait.
     LosesDroppedWaits,
     /// Keeps reporting the first facts about the stream.
     RemembersFacts,
-    /// Keeps fetched messages when it is stopped.
+    /// Keeps fetched messages when it is stopped, instead of returning them.
     KeepsWhatItFetched,
-    /// Continues to receive after it was stopped.
+    /// Continues to receive after it is stopped.
     DoesNotStop,
     /// Sends answers some time later, and reports at once that they have arrived.
     FlushesNothing,
     /// Acknowledges messages that its own subscription did not ask for.
     AcksOtherTypes,
-    /// Knows only what its own subscription asked for.
+    /// Knows only the event types that its own subscription asked for.
     ForgetsOtherVersions,
     /// Treats every message as one that was asked for.
     AsksForEverything,
@@ -218,7 +218,7 @@ pub struct WrongDelivery {
     inner: Arc<MemoryDelivery>,
     incoming: Incoming,
     mistake: SubscriberMistake,
-    /// Whether its own subscription has asked for it.
+    /// Whether its own subscription asked for this message.
     wanted: bool,
 }
 

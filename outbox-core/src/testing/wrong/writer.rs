@@ -1,6 +1,6 @@
-//! Recording with one mistake each.
+//! Writers with one mistake each.
 //!
-//! Recording belongs to each integration, so the mistakes are in the fixture that stands for one.
+//! Each integration records in its own way, so the mistakes are in the fixture that stands for an integration.
 
 use time::OffsetDateTime;
 
@@ -14,7 +14,7 @@ use crate::testing::{MemoryStore, MemoryTransaction};
 pub enum WriterMistake {
     /// Records outside the caller's transaction, so that a rollback leaves ghosts.
     CommitsRolledBack,
-    /// Takes numbers outside the transaction, as from a database sequence, so that a rollback leaves holes.
+    /// Takes numbers outside the transaction, as from a database sequence, so that a rollback leaves gaps.
     LeavesHoles,
     /// Does not enforce deduplication keys.
     IgnoresDedupKeys,
@@ -26,7 +26,7 @@ pub enum WriterMistake {
     HidesRefusals,
 }
 
-/// A fixture whose recording side has one mistake.
+/// A fixture whose writer has one mistake.
 #[derive(Debug)]
 pub struct WrongWriter {
     inner: MemoryStoreFixture,
@@ -34,7 +34,7 @@ pub struct WrongWriter {
 }
 
 impl WrongWriter {
-    /// A fresh store with a wrong way of recording.
+    /// A fixture over a fresh store.
     #[must_use]
     pub fn new(mistake: WriterMistake) -> Self {
         Self {

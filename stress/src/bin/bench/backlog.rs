@@ -1,5 +1,5 @@
-//! The cost of a large backlog: the same number of messages drained from a small and from a large one, the memory used meanwhile, and a
-//! long drain, which meets the index entries that it has itself made dead.
+//! The cost of a large backlog. The same number of messages is drained from a small and from a large backlog, and
+//! memory is measured meanwhile. A long drain follows, which meets dead index entries that it has made itself.
 
 use crate::child::Report;
 use crate::figure::{Figure, Target};
@@ -17,7 +17,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     let runs = u64::from(options.runs());
     let small = 50_000;
     let large = options.size(5_000_000, 500_000);
-    // The long drains share the messages that the comparison leaves.
+    // The long drains share the messages that the comparison has left.
     let share = large.saturating_sub(runs * small) / runs;
     let long = options
         .size(1_000_000, 100_000)
@@ -55,8 +55,8 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Drains at least `messages` messages through a relay in a process of its own, to a stream of their own. Messages in flight when the last of them is
-/// confirmed are published as well, and count.
+/// Drains at least `messages` messages to a stream of their own, through a relay in a process of its own. Messages in
+/// flight when the last of them is confirmed are published as well, and count.
 async fn drain_some(servers: &Servers, outbox: &Schema, messages: u64) -> Result<Report> {
     let stream = servers.stream().await?;
     let before = outbox.unsettled().await?;

@@ -1,6 +1,6 @@
-//! A relay or an inbox in a process of its own, so that its memory and processor time are its own figures.
+//! Runs a relay or an inbox in a process of its own, so that its memory and processor time can be measured alone.
 //!
-//! The parent closes the child's standard input to end it, if it does not end by itself. The child prints [`Report`] as one line of JSON.
+//! To end a child, the parent closes the child's standard input. The child prints [`Report`] as one line of JSON.
 
 use std::fs;
 use std::process::{ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use tokio::process::Command;
 use crate::Result;
 use crate::servers::{Schema, Stream};
 
-/// Where a child works.
+/// The servers and names that a child works with.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
     #[arg(long)]
@@ -35,13 +35,14 @@ pub(crate) struct Place {
 pub(crate) struct Report {
     /// Messages confirmed and settled, or handled.
     pub(crate) messages: u64,
-    /// From the start of the relay or inbox to its end.
+    /// Seconds from the start of the relay or inbox to its end.
     pub(crate) seconds: f64,
-    /// The most resident memory the process ever had.
+    /// Largest resident memory of the process.
     pub(crate) peak_bytes: u64,
 }
 
-/// The child's side: runs `work` until it ends or the parent asks for it, and reports the number of messages that it returns.
+/// The child's side: runs `work` until it ends or the parent asks it to end, and reports the number of messages that
+/// `work` returns.
 pub(crate) async fn serve(work: impl AsyncFnOnce(CancellationToken) -> Result<u64>) -> Result<()> {
     let shutdown = CancellationToken::new();
     let parent_gone = shutdown.clone();
@@ -74,7 +75,7 @@ fn peak_bytes() -> Result<u64> {
 pub(crate) struct Child(tokio::process::Child);
 
 impl Child {
-    /// Starts this program with a subcommand, and more arguments for it than its place.
+    /// Starts this program with a subcommand, its place, and further arguments.
     pub(crate) fn start(
         subcommand: &str,
         schema: &Schema,
@@ -96,7 +97,7 @@ impl Child {
 
     /// Waits until the child ends by itself.
     pub(crate) async fn ended(mut self) -> Result<Report> {
-        // Waiting for the child closes its standard input, which would end it.
+        // Waiting for a child would close its standard input, which would end the child. So take the input out first.
         let stdin = self.0.stdin.take();
         let report = self.report().await;
         drop(stdin);
@@ -121,11 +122,12 @@ impl Child {
         Ok(serde_json::from_str(text.trim())?)
     }
 
-    /// The processor time that the child has used, in seconds, to a hundredth.
+    /// Processor time used by the child, in seconds, with a resolution of a hundredth.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
         let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-        // After the name, which may hold anything: state is the first field, user and system time the twelfth and thirteenth.
+        // Behind the name, which may contain anything. There, state is the first field, and user and system time are
+        // the twelfth and thirteenth.
         let fields: Vec<&str> = stat
             .rsplit(')')
             .next()
@@ -136,7 +138,7 @@ impl Child {
         let (user, system) = ticks(11)
             .zip(ticks(12))
             .ok_or("/proc/PID/stat is shorter than known")?;
-        // Linux counts in hundredths for programs, whatever its own clock.
+        // Linux reports processor time to programs in hundredths of a second, whatever its own clock rate.
         Ok((user + system) as f64 / 100.0)
     }
 }

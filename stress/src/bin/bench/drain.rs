@@ -1,4 +1,4 @@
-//! The speed at which one relay empties an outbox, compared to publishing alone and to the loop that one would write instead.
+//! The speed at which one relay empties an outbox, compared to publishing alone and to a hand-written loop.
 
 use crate::figure::{Figure, Target};
 use crate::floor;
@@ -26,7 +26,7 @@ struct Rates {
 /// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(100_000, 50_000);
-    // A loop that waits for each message takes as long for a fifth of them.
+    // A loop that waits for each message takes as long for a fifth of the messages.
     let fewer = messages / 5;
     let mut rates = Rates::default();
     for run in 1..=options.runs() {

@@ -1,7 +1,7 @@
-//! Figures: a measurement, its baseline, and how they are printed.
+//! Figures: measurements with their baselines, and their output.
 //!
-//! A ratio is the median of the ratios of neighbours: the n-th measurement over the n-th of its baseline, which ran just before or after
-//! it, so that a machine that changes its pace changes both.
+//! A ratio is the median of the ratios of neighbours: the n-th measurement divided by the n-th measurement of its
+//! baseline, which ran just before or after it. So a machine that changes its pace changes both.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::Result;
 
-/// The project's target for a figure: for its ratio where it has one, else for its value.
+/// The project's target for a figure: for its ratio if it has one, otherwise for its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     AtLeast(f64),
@@ -40,7 +40,7 @@ pub(crate) struct Figure {
     unit: &'static str,
     /// Median of the baseline, in the same unit.
     baseline: Option<f64>,
-    /// Median of the ratios of neighbours.
+    /// Median of the neighbours' ratios.
     ratio: Option<f64>,
     target: Option<Target>,
     /// Smallest and largest ratio, or value where there is no ratio.
@@ -48,7 +48,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure with a baseline that was measured in turns with it.
+    /// A figure with a baseline; the two were measured alternately.
     pub(crate) fn against(name: &'static str, unit: &'static str, values: &[f64], baselines: &[f64]) -> Self {
         let ratios: Vec<f64> = values
             .iter()
@@ -149,7 +149,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     text
 }
 
-/// The value with as many digits as are significant.
+/// The value with its significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_neighbours() {
-        // The machine slowed down by half: medians of the columns would mix the two paces.
+        // The machine slowed down by half. Medians of the columns would mix the two paces.
         let figure = Figure::against("x", "events/s", &[50.0, 60.0, 30.0], &[100.0, 100.0, 50.0]);
         assert_eq!(figure.ratio, Some(0.6));
         assert_eq!(figure.spread, (0.5, 0.6));

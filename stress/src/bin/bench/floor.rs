@@ -1,8 +1,8 @@
 //! The lowest cost of any program that empties this outbox into this stream on these machines.
 //!
-//! One statement reads the next rows behind a cursor, the headers are those of a relay, and one statement settles 1,024 rows; all three overlap.
-//! The loop has none of a relay's duties: leases, order within an aggregate, blocks, retries, several relays. The cursor alone would lose every message
-//! whose transaction commits late.
+//! One statement reads the next rows behind a cursor, the headers are those of a relay, and one statement settles 1,024
+//! rows. All three overlap. The loop has none of a relay's duties: leases, order within an aggregate, blocks, retries,
+//! several relays. It would not be correct either: the cursor loses every message whose transaction commits late.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
@@ -63,7 +63,7 @@ pub(crate) async fn drain(servers: &Servers, retention: Retention, messages: u64
 }
 
 async fn fetch(db: &DatabaseConnection, after: i64) -> Result<Vec<QueryResult>> {
-    // With a limit that it knows, the planner would sort the backlog while the table has no statistics.
+    // If the planner knew the limit, it would sort the backlog while the table has no statistics.
     let select = "SELECT row_id, id, aggregate_id, sequence, payload FROM outbox_messages \
                   WHERE status = 0 AND row_id > $1 ORDER BY row_id LIMIT (SELECT $2::int8)";
     let values = [Value::from(after), Value::from(BATCH)];
@@ -71,14 +71,14 @@ async fn fetch(db: &DatabaseConnection, after: i64) -> Result<Vec<QueryResult>> 
     Ok(db.query_all_raw(select).await?)
 }
 
-/// The messages on their way.
+/// The messages in flight.
 struct Pipe {
     db: DatabaseConnection,
     context: Context,
     headers: Headers,
     retention: Retention,
     acks: VecDeque<(i64, PublishAckFuture)>,
-    /// Confirmed and not settled.
+    /// Messages confirmed and not settled.
     done: Vec<Value>,
     settling: JoinSet<Result<()>>,
 }

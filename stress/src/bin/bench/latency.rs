@@ -1,7 +1,8 @@
 //! The time from the commit of a message to its arrival on the stream, and the cost of an idle relay.
 //!
-//! Writers and the observer are this process, so that one clock measures. It starts when the writer asks for the commit, and stops when a
-//! JetStream consumer has received the message, which is after it was stored. Both ends make the figure a little larger than the true time.
+//! Writers and observer are this process, so that one clock measures. The clock starts when the writer asks for the
+//! commit. It stops when a JetStream consumer has received the message, which is after the stream stored it. Both ends
+//! make the figure slightly larger than the true time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,9 +26,10 @@ use crate::{Failure, Result, check};
 
 /// The longest wait for the last message.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The time in which a relay takes its partitions, or an inbox subscribes, and becomes idle.
+/// Time for a relay to acquire its partitions, or an inbox to subscribe, and become idle.
 pub(crate) const SETTLING: Duration = Duration::from_secs(5);
-/// The time after which PostgreSQL has counted the statements of an idle backend (10 s). Sooner, the counts would include the making of the pools.
+/// Time after which PostgreSQL has counted the statements of an idle backend (10 s). An earlier look would count the
+/// opening of the pools.
 const REPORTING: Duration = Duration::from_secs(11);
 
 /// The process that the relay runs in.
@@ -45,7 +47,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of these milliseconds, in any order.
+    /// The percentiles of these milliseconds, given in any order.
     pub(crate) fn of(mut millis: Vec<f64>) -> Self {
         millis.sort_by(f64::total_cmp);
         Self {
@@ -82,7 +84,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Records messages at this rate for this time.
+/// Records messages at this rate for this time, and measures their latency.
 async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64) -> Result<Latency> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
@@ -136,7 +138,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// Commits at a fixed pace, whatever time each commit takes.
+/// Commits at a fixed pace, however long each commit takes.
 async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(MessageId, Instant)>> {
     let connection = OutboxConnection::new(outbox.db.clone(), OutboxConfig::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second)?);

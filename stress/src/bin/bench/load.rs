@@ -1,7 +1,7 @@
-//! Events to measure with, and outboxes full of them.
+//! Events to measure with, and outboxes filled with them.
 //!
-//! Invariant: the rows equal those of our writers. The first message of each aggregate is recorded through the public API, and SQL
-//! multiplies them, column by column, with ids, sequences and times of their own.
+//! Invariant: the rows equal those that our writers write. The first message of each aggregate is recorded through the
+//! public API. SQL multiplies these rows, column by column, with ids, sequences and times of their own.
 
 use outbox_core::DomainEvent;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::servers::{Schema, count};
 use crate::{Result, check};
 
-/// Bytes of each payload of a full outbox.
+/// Bytes of each payload in a filled outbox.
 pub(crate) const PAYLOAD_BYTES: u64 = 300;
-/// Aggregates of a full outbox, unless it is about one.
+/// Aggregates of a filled outbox, except where a figure is about a single one.
 pub(crate) const AGGREGATES: u64 = 1_000;
 /// The first id. From here on all ids have the same number of digits.
 const FIRST_ID: i64 = 1_000_000;
-/// Rows per statement that multiplies.
+/// Rows per multiplying statement.
 const CHUNK: u64 = 100_000;
 
 /// An event as a service would write it.
@@ -30,7 +30,7 @@ pub(crate) struct Moved {
     note: String,
 }
 
-/// The same without a sequence number.
+/// An event like [`Moved`] without a sequence number.
 #[derive(Clone, Debug, DomainEvent, Serialize)]
 #[domain_event(aggregate = "account", name = "seen", unsequenced)]
 pub(crate) struct Seen {
@@ -40,7 +40,7 @@ pub(crate) struct Seen {
     note: String,
 }
 
-/// An event of the same aggregates that waits for something that never comes.
+/// An event of the same aggregates whose handler waits for ever.
 #[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
 #[domain_event(aggregate = "account", name = "stuck")]
 pub(crate) struct Stuck {
@@ -54,7 +54,7 @@ pub(crate) fn account_id(n: u64) -> i64 {
     FIRST_ID + i64::try_from(n).unwrap_or_default()
 }
 
-/// Fills the payload up to 300 bytes.
+/// Text that fills the payload up to 300 bytes.
 fn note() -> String {
     "n".repeat(256)
 }
@@ -82,7 +82,7 @@ impl Seen {
 }
 
 impl Stuck {
-    /// As large as the others.
+    /// An event with a payload as large as that of the others.
     pub(crate) fn new(account_id: i64) -> Self {
         Self {
             account_id,
@@ -93,8 +93,8 @@ impl Stuck {
 
 /// Fills an empty outbox with `messages` messages of `aggregates` aggregates, in turns.
 ///
-/// Ends with a checkpoint, so that the measurement does not pay for writing this down. Neither VACUUM nor ANALYZE is called, and
-/// neither is prevented: autovacuum does what it does in production.
+/// Ends with a checkpoint, so that the measurement does not pay for writing these rows to disk. VACUUM and ANALYZE are
+/// neither called nor prevented: autovacuum works as in production.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
     let db = &outbox.db;
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
@@ -107,7 +107,7 @@ pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Res
     check("bytes per payload", bytes, PAYLOAD_BYTES)?;
     multiply(db, aggregates, messages / aggregates).await?;
     check("messages recorded", outbox.messages().await?, messages)?;
-    // Only superusers may do this. Without it the figures are a little worse.
+    // Only superusers may do this. Without it the figures are slightly worse.
     let _ = db.execute_unprepared("CHECKPOINT").await;
     Ok(())
 }
@@ -145,7 +145,7 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Resu
     Ok(())
 }
 
-/// The columns that a writer fills or that have defaults: all but the row id.
+/// The columns that a writer fills or that have defaults: all except the row id.
 async fn columns(db: &DatabaseConnection) -> Result<Vec<String>> {
     let sql = "SELECT column_name::text AS name FROM information_schema.columns \
                WHERE table_schema = current_schema() AND table_name = 'outbox_messages' \

@@ -1,8 +1,8 @@
 //! Measures the relay, the writers and the inbox on real servers; `cargo xtask bench` starts the servers and runs this.
 //!
-//! Every figure is measured side by side with its baseline, in turns, in one run. Invariant: a figure is printed only if the measured work
-//! really happened (messages counted on the stream, rows counted in the table); otherwise the run fails. Targets are printed and
-//! never asserted: a slow machine is no error.
+//! Every figure and its baseline are measured alternately, in one run. Invariant: a figure is printed only if the
+//! measured work really happened (messages counted on the stream, rows counted in the table); otherwise the run fails.
+//! Targets are printed and never asserted: a slow machine is not an error.
 
 mod child;
 mod figure;
@@ -29,7 +29,7 @@ use crate::child::Place;
 use crate::figure::Figure;
 use crate::servers::Servers;
 
-/// Why a measurement ended early, in words.
+/// The reason, in words, why a measurement ended early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -83,7 +83,7 @@ impl<G: ValueEnum + Send + Sync + PartialEq> Asked<G> {
     }
 }
 
-/// Options to measure.
+/// Options of the measurements.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// A PostgreSQL whose user may create databases.
@@ -103,7 +103,7 @@ pub(crate) struct Options {
     quick: bool,
 }
 
-/// Figures that are measured together.
+/// A group of figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Group {
     Drain,
@@ -119,7 +119,7 @@ impl Options {
         self.runs
     }
 
-    /// The first number, or the second for a quick run.
+    /// The usual number, or the smaller one for a quick run.
     pub(crate) fn size(&self, usual: u64, quick: u64) -> u64 {
         if self.quick { quick } else { usual }
     }
@@ -172,7 +172,7 @@ async fn measure(
 ) -> Result<()> {
     let servers = Servers::connect(&options.postgres_url, &options.nats_url).await?;
     let figures = figures(&servers).await;
-    // This happens after a failure too: a server that was lent is left as it was found.
+    // Also after a failure, so that servers used by others are left as they were found.
     servers.remove().await?;
     let figures = figures?;
     if options.json {

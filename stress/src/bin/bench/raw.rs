@@ -1,6 +1,7 @@
 //! Publishing to JetStream with async-nats alone: the baseline of the relay, and the source of messages for inboxes.
 //!
-//! It uses the same stream settings, subjects and payload sizes, and a message id, which deduplication needs.
+//! It uses the same stream settings, subjects and payload sizes as the relay, and the message id that deduplication
+//! needs.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -25,10 +26,10 @@ use crate::servers::{Servers, Stream};
 /// The largest number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
-/// Names, as text and for the driver, and values.
+/// Headers, each with its name as text, its name for the driver, and its value.
 pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
-/// The headers that are sent beside the message id.
+/// The headers sent besides the message id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extra {
     Nothing,
@@ -36,7 +37,7 @@ pub(crate) enum Extra {
     OurHeaders,
 }
 
-/// A context with room for the window.
+/// A JetStream context with room for the window.
 pub(crate) fn context(client: async_nats::Client) -> Context {
     ContextBuilder::new()
         .timeout(Duration::from_secs(30))
@@ -57,7 +58,7 @@ pub(crate) async fn rate(servers: &Servers, messages: u64, window: usize, extra:
     Ok(rate)
 }
 
-/// Publishes messages that an inbox can handle, as many and as fast as possible.
+/// Publishes messages that an inbox can handle, as fast as possible.
 pub(crate) async fn fill(stream: &Stream, maker: &Messages, messages: u64) -> Result<()> {
     let context = context(async_nats::connect(stream.nats_url.as_str()).await?);
     publish(&context, messages, WINDOW, |n| maker.event(n)).await
@@ -91,7 +92,7 @@ async fn confirm(acks: &mut VecDeque<PublishAckFuture>) -> Result<()> {
     Ok(())
 }
 
-/// Makes messages of some aggregates in turns, each with an id of its own.
+/// Makes messages of some aggregates in turns. Each message has an id of its own.
 #[derive(Debug)]
 pub(crate) struct Messages {
     stream: String,
@@ -99,7 +100,7 @@ pub(crate) struct Messages {
     filler: Bytes,
 }
 
-/// The common part of the messages of an aggregate, as the library encodes them.
+/// The part that all messages of an aggregate share, as the library encodes it.
 #[derive(Debug)]
 struct Aggregate {
     subject: Subject,
@@ -108,12 +109,13 @@ struct Aggregate {
 }
 
 impl Messages {
-    /// For a stream, of the usual aggregates.
+    /// Messages for a stream, of the usual aggregates.
     pub(crate) fn new(stream: &Stream) -> Result<Self> {
         Self::of(stream, 0..AGGREGATES, |id| Moved::new(id, 0))
     }
 
-    /// For a stream, of these aggregates, counted from 0; each repeats the event that is made of its id.
+    /// Messages for a stream, of these aggregates, counted from 0. Each message of an aggregate repeats the event made
+    /// from the aggregate's id.
     pub(crate) fn of<E: DomainEvent>(
         stream: &Stream,
         aggregates: Range<u64>,
@@ -164,7 +166,7 @@ impl Messages {
     }
 }
 
-/// Names and values of a message of an aggregate, as the library encodes them.
+/// The header names and values of an aggregate's messages, as the library encodes them.
 pub(crate) fn our_headers(aggregate: u64) -> Result<Headers> {
     Ok(encoded(&SubjectPrefix::default(), &Moved::new(account_id(aggregate), 0))?.headers)
 }

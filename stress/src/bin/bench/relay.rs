@@ -1,6 +1,4 @@
-//! The relay under test.
-//!
-//! All code that knows the relay's settings is in [`config`] and [`Retention`].
+//! The relay under test. Its settings are all in [`config`] and [`Retention`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,13 +27,13 @@ pub(crate) enum Retention {
 }
 
 impl Retention {
-    /// Whether rows are still there when they are settled.
+    /// Whether published rows remain after their settlement.
     fn keeps(self) -> bool {
         self == Self::Keep
     }
 }
 
-/// The settings of every relay here: the defaults, except for the retention of published rows.
+/// The settings of every relay in the benchmark: the defaults, except for the retention of published rows.
 pub(crate) fn config(retention: Retention) -> RelayConfig {
     match retention {
         Retention::Keep => RelayConfig::default(),
@@ -93,19 +91,19 @@ pub(crate) async fn run(outbox: &Schema, stream: &Stream, shutdown: Cancellation
     Ok(relay.run(shutdown).await?.published)
 }
 
-/// The arguments of a relay in a process of its own.
+/// The arguments of a relay in a child process.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChildOptions {
     #[command(flatten)]
     place: Place,
     #[arg(long, value_enum)]
     retention: Retention,
-    /// End after so many confirmed messages.
+    /// End after this many confirmed messages.
     #[arg(long)]
     messages: Option<u64>,
 }
 
-/// The relay of that process.
+/// Runs the relay of a child process.
 pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     let place = &options.place;
     let store = SqlStore::new(pool(&place.postgres_url, Some(&place.schema), CONNECTIONS).await?);
@@ -119,7 +117,7 @@ pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     .await
 }
 
-/// Starts such a process, which ends after a number of messages, or never by itself.
+/// Starts a relay in a child process. It ends after `messages` messages, or runs until it is stopped.
 pub(crate) fn start(
     outbox: &Schema,
     stream: &Stream,
@@ -139,7 +137,8 @@ pub(crate) fn start(
     Child::start("relay-child", outbox, stream, &arguments)
 }
 
-/// Ends the relay after a number of confirmed messages. Messages in flight by then are finished as in any shutdown.
+/// A publisher that ends the relay after a number of confirmed messages. Messages then in flight are finished as in any
+/// shutdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting<P> {
     publisher: P,

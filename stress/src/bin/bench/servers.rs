@@ -1,7 +1,7 @@
 //! The database and the streams of a run.
 //!
-//! Invariant: a run has a database of its own, an outbox is a schema of its own in it, and every measurement has a stream of its own, so
-//! that a server in use by others is measured with its neighbours' load but never with their rows.
+//! Invariant: a run has a database of its own, each outbox is a schema of its own in it, and every measurement has a
+//! stream of its own. So a server in use by others is measured under their load, but never with their rows.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{Failure, Result, check};
 
-/// Names of schemas and streams.
+/// Number for the names of schemas and streams.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// The servers, and the run's database.
@@ -33,7 +33,7 @@ impl Servers {
     pub(crate) async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
         let admin = pool(postgres_url, None, 1).await?;
         let client = async_nats::connect(nats_url).await?;
-        // The end of the id is random, and short names keep subjects as short as usual ones.
+        // The end of the id is random. Short names keep subjects as short as usual ones.
         let id = Uuid::now_v7().simple().to_string();
         let database = format!("bench_{}", &id[24..]);
         admin
@@ -48,7 +48,7 @@ impl Servers {
         })
     }
 
-    /// Removes the run's database, and the streams that a failed measurement has left.
+    /// Removes the run's database, and streams that failed measurements have left.
     pub(crate) async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
@@ -79,7 +79,7 @@ impl Servers {
         Ok(schema)
     }
 
-    /// Makes an empty stream: in a file, with the settings that the library recommends.
+    /// Makes an empty stream with file storage and the settings that the library recommends.
     pub(crate) async fn stream(&self) -> Result<Stream> {
         let name = format!("{}_{}", self.database, NEXT.fetch_add(1, Ordering::Relaxed));
         let stream = EventStream::new(&name).with_prefix(&name)?;
@@ -91,8 +91,8 @@ impl Servers {
         })
     }
 
-    /// Transactions in the run's database so far, as the server counts them. Backends report to it every second while they work, and 10 s
-    /// after their last one.
+    /// Number of transactions in the run's database so far, as the server counts them. Backends report to the server
+    /// every second while they work, and 10 s after their last transaction.
     pub(crate) async fn transactions(&self) -> Result<u64> {
         let sql = format!(
             "SELECT xact_commit + xact_rollback AS n FROM pg_stat_database WHERE datname = '{}'",
@@ -107,7 +107,7 @@ impl Servers {
 pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// The URL with which unqualified names are found in the schema.
+    /// The URL under which unqualified names resolve to the schema.
     pub(crate) db: DatabaseConnection,
 }
 
@@ -141,7 +141,7 @@ impl Schema {
     }
 }
 
-/// A stream that belongs to one measurement.
+/// A stream that one measurement uses.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) name: String,

@@ -1,7 +1,8 @@
-//! The loop that one would write instead of a relay: the relay's second baseline.
+//! The hand-written loop that a relay replaces: the relay's second baseline.
 //!
-//! It has a table of its own, locks a batch of its rows, and reads, publishes and marks in one transaction. It keeps no order with
-//! two relays, holds the transaction open while it talks to the broker, and knows no headers, leases or retries.
+//! The loop has a table of its own. In one transaction it locks a batch of rows, reads them, publishes them and marks
+//! them. With two of these loops order is lost. The transaction stays open while the loop talks to the broker. There
+//! are no headers, leases or retries.
 
 use std::future::IntoFuture as _;
 use std::time::Instant;
@@ -19,12 +20,12 @@ use crate::raw::{context, per_second};
 use crate::servers::{Servers, Stream, count};
 use crate::{Result, check};
 
-/// When the loop waits for acknowledgements.
+/// The moment at which the loop waits for acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wait {
     /// After each message, as tutorials do.
     Each,
-    /// After all messages of the batch were sent.
+    /// After sending all messages of the batch.
     All,
 }
 
@@ -73,7 +74,7 @@ async fn fill(db: &DatabaseConnection, messages: u64) -> Result<()> {
     Ok(())
 }
 
-/// One transaction. Returns false if there was nothing to do.
+/// Publishes one batch in one transaction. Returns false if there was nothing to publish.
 async fn pass(
     db: &DatabaseConnection,
     context: &Context,

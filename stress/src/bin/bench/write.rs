@@ -1,4 +1,4 @@
-//! The cost that recording an event adds to a transaction: 16 writers, each changing one row per transaction.
+//! The cost that recording an event adds to a transaction. 16 writers each change one row per transaction.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,11 @@ use crate::servers::{Servers, count};
 use crate::{Failure, Options, Result, check};
 
 const WRITERS: u32 = 16;
-/// The number of rows: so many that two writers seldom change the same one.
+/// Number of rows, chosen so large that two writers seldom change the same one.
 const ACCOUNTS: u64 = 10_000;
 
-/// The least that a message needs, written by hand: its row in our table, and the number that only the head row can give.
+/// The minimum that a message needs, written by hand: its row in our table, and the number that only the head row can
+/// give.
 const SEQUENCED_BY_HAND: &str = "WITH head AS (INSERT INTO outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence) \
      VALUES ('account', $3, 1) ON CONFLICT (aggregate_type, aggregate_id) \
      DO UPDATE SET last_sequence = head.last_sequence + 1 RETURNING last_sequence) \
@@ -33,7 +34,7 @@ const UNSEQUENCED_BY_HAND: &str = "INSERT INTO outbox_messages (id, partition_no
 const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
 
 mod account {
-    //! What the writers change.
+    //! The rows that the writers change.
 
     use sea_orm::entity::prelude::*;
 
@@ -49,15 +50,15 @@ mod account {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// The statements beside the change of the row.
+/// The statements executed besides the change of the row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Event {
     None,
-    /// A row with an id and the payload, in a table with no other index: the least that an outbox can be.
+    /// A row with an id and the payload, in a table with no other index: the minimum for any outbox.
     Bare,
     Sequenced,
     Unsequenced,
-    /// The same rows without the library: what no outbox with these tables can save.
+    /// The same rows written without the library: the minimum for an outbox with these tables.
     SequencedByHand,
     UnsequencedByHand,
 }
@@ -179,7 +180,7 @@ async fn write(db: &DatabaseConnection, event: Event, id: i64, balance: i64) -> 
     Ok(())
 }
 
-/// The change and one more statement.
+/// One transaction with the change of the row and one more statement.
 async fn by_hand<const N: usize>(
     db: &DatabaseConnection,
     account: account::ActiveModel,

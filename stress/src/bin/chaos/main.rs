@@ -1,7 +1,7 @@
-//! Relays or consumers that are killed and paused while they work; `cargo xtask chaos` starts the servers and runs this.
+//! Kills and pauses relays or consumers while they work. `cargo xtask chaos` starts the servers and runs this program.
 //!
-//! Invariant: the books are drawn up from database and broker, never from the reports of the tormented processes, and the exit status is 0 only
-//! if they balance.
+//! Invariant: the books are drawn up from database and broker, never from reports of the killed and paused processes.
+//! The exit status is 0 only if the books balance.
 
 mod inbox;
 mod processes;
@@ -14,12 +14,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// Why a run ended early, in words.
+/// The reason, in words, why a run ended early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a step.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Torments relays or consumers and balances the books.
+/// Kills and pauses relays or consumers, and balances the books.
 #[derive(Debug, Parser)]
 #[command(name = "chaos")]
 struct Arguments {
@@ -31,7 +31,7 @@ struct Arguments {
 enum What {
     /// Relays that are killed and paused.
     Relay(relay::Options),
-    /// Consumers that are given copies, killed, paused, and fail by themselves.
+    /// Consumers that receive copies, are killed and paused, and fail by themselves.
     Inbox(inbox::Options),
     /// One relay, as a child process.
     #[command(hide = true)]
@@ -39,14 +39,14 @@ enum What {
     /// One consumer, as a child process.
     #[command(hide = true)]
     InboxChild(inbox::Child),
-    /// One consumer that is going to be stopped, for a test.
+    /// One consumer for a test that stops it.
     #[command(hide = true)]
     StoppedChild(stopped::Child),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Handlers that fail are wanted here, and would drown everything else.
+    // Handlers fail on purpose here, and their logs would drown everything else.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error,outbox_inbox=off"));
     tracing_subscriber::fmt()

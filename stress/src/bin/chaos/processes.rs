@@ -1,4 +1,4 @@
-//! The processes of a run, each a child of this one that is killed, paused and started again.
+//! The child processes of a run: starts, kills, pauses and restarts them.
 
 use std::fmt;
 use std::process::{Child, Command, Stdio};
@@ -26,7 +26,7 @@ pub(crate) struct Processes {
     arguments: Vec<String>,
     processes: Vec<Target>,
     rng: fastrand::Rng,
-    /// Pauses last from a third of this to a little more than twice as long.
+    /// Unit of the pauses: they last from a third of this to slightly more than twice this.
     pause: Duration,
     done: Torment,
 }
@@ -38,7 +38,7 @@ struct Target {
 }
 
 impl Processes {
-    /// Starts this program this many times with these arguments.
+    /// Starts this program `count` times with these arguments.
     pub(crate) fn start(count: usize, arguments: &[&str], pause: Duration, seed: u64) -> Result<Self> {
         let mut processes = Self {
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),

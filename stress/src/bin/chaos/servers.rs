@@ -1,4 +1,4 @@
-//! Connections and names that both kinds of run use.
+//! Connections and names for both kinds of run.
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
@@ -12,7 +12,7 @@ pub(crate) fn new_name() -> String {
     format!("chaos_{}", &id[24..])
 }
 
-/// Tables of a run.
+/// The table names of a run.
 pub(crate) fn names(name: &str) -> Result<TableNames> {
     Ok(TableNames::new().with_prefix(format!("{name}_"))?)
 }
@@ -21,7 +21,7 @@ pub(crate) fn names(name: &str) -> Result<TableNames> {
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
     let mut options = ConnectOptions::new(url);
     options.max_connections(connections).sqlx_logging(false);
-    // On SQLite a process may wait for the lock of one that is paused.
+    // On SQLite a process may have to wait for the lock of a paused process.
     options.map_sqlx_sqlite_opts(|options| options.busy_timeout(BUSY_TIMEOUT));
     Ok(Database::connect(options).await?)
 }

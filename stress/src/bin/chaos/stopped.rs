@@ -1,7 +1,8 @@
-//! A consumer that is stopped as a deploy does it, in the middle of its work; `tests/it/stops.rs` starts it and draws up the books.
+//! A consumer that is stopped in the middle of its work, as in a deploy. `tests/it/stops.rs` starts it and draws up the
+//! books.
 //!
-//! It prints a line when it is ready for the signal, and a line for each event that took effect. With its long `ack_wait`, deliveries that a stop leaves
-//! behind come too late to be overlooked.
+//! It prints a line when it is ready for the signal, and a line for each event that took effect. Its `ack_wait` is
+//! long, so the test notices deliveries that a stop leaves behind: they come too late.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -27,7 +28,7 @@ struct Moved {
     step: u32,
 }
 
-/// The work that the stop interrupts.
+/// The kind of work that the stop interrupts.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum During {
     Handler,
@@ -60,7 +61,7 @@ async fn work_together(_events: Vec<Event<Moved>>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// One event of each parcel fails twice.
+/// A handler that fails twice on one event of each parcel.
 #[idempotent_handler(consumer = "stopped-back-off")]
 async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), HandlerError> {
     sleep(WORK).await;
@@ -70,12 +71,13 @@ async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), Handl
     Ok(())
 }
 
-/// One consumer, until it is told to stop.
+/// Runs one consumer until it is told to stop.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let shutdown = outbox_core::shutdown::on_signals();
     let db = connect(&options.database_url, 10).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    // The signal's handler was installed while the connections were made. From here on the signal leads to an orderly end.
+    // The signal handler was installed while the connections were made. From here on the signal leads to an orderly
+    // end.
     writeln!(std::io::stdout(), "ready")?;
     let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let pause = Duration::from_secs(2);

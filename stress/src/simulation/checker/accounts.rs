@@ -1,6 +1,6 @@
-//! The judge's record of each message and of each run of a relay.
+//! The checker's record of each message and of each run of a relay.
 //!
-//! Invariant: it holds only facts that were seen from outside.
+//! Invariant: it holds only facts that are visible from outside the relay.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::simulation::history::MessageNo;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Poison {
     None,
-    /// The broker never takes it.
+    /// The broker never accepts the message.
     Permanent,
-    /// The broker refuses it this many times, without a reason.
+    /// The broker refuses the message this many times, without a reason.
     Unclassified(u32),
-    /// The store cannot read it.
+    /// The store cannot read the message.
     Unreadable,
 }
 
@@ -32,9 +32,9 @@ pub(in super::super) struct Draft {
     pub(in super::super) sequenced: bool,
     pub(in super::super) available_at: Option<OffsetDateTime>,
     pub(in super::super) poison: Poison,
-    /// The message that it is a copy of.
+    /// The original, if this message is a copy.
     pub(in super::super) copy_of: Option<MessageNo>,
-    /// The number of messages that were committed when it was recorded.
+    /// Number of committed messages at the time of recording.
     pub(in super::super) known: MessageNo,
 }
 
@@ -42,28 +42,28 @@ pub(in super::super) struct Draft {
 #[derive(Debug)]
 pub(in super::super) struct Account {
     pub(in super::super) draft: Draft,
-    /// Its number in its aggregate; a copy has none of its own.
+    /// The message's number in its aggregate; a copy has none of its own.
     pub(super) sequence: Option<u64>,
-    /// Its order is not promised: it was skipped, or dead-lettered while others went on.
+    /// Whether the message's order is not promised, because it was skipped, or dead-lettered while others went on.
     pub(super) free: bool,
-    /// It has been on the stream.
+    /// Whether the message has been on the stream.
     pub(in super::super) appeared: bool,
-    /// The number of its copies on the stream.
+    /// Number of the message's copies on the stream.
     pub(in super::super) copies: u32,
-    /// The broker knows its id, from this stream sequence.
+    /// The stream sequence from which the broker knows the message's id; `None` if the broker does not know the id.
     pub(super) remembered: Option<u64>,
     pub(super) sends: u32,
-    /// The number of reasons to send it once more.
+    /// Number of reasons to send the message once more.
     pub(super) excuses: u32,
-    /// Refusals that were its own fault, since it was last retried: for good, and for no known reason.
+    /// Refusals since the last retry that were the message's own fault: permanent ones, and unclassified ones.
     pub(super) faults: (u32, u32),
-    /// Attempts that were counted since then.
+    /// Attempts counted since the last retry.
     pub(super) attempts: u32,
-    /// Attempts that a lost answer may make count twice.
+    /// Attempts that may be counted twice because an answer was lost.
     pub(super) may_repeat: u32,
-    /// The relay does not know that it became a dead letter.
+    /// Whether the message became a dead letter without the relay's knowledge.
     pub(super) may_die_again: bool,
-    /// When it was settled as published.
+    /// Time at which the message was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
 }
@@ -88,7 +88,7 @@ impl Account {
         }
     }
 
-    /// Its order is not promised.
+    /// Whether the message's order is not promised.
     pub(in super::super) fn is_free(&self) -> bool {
         self.free
     }
@@ -97,14 +97,14 @@ impl Account {
 #[derive(Debug, Default)]
 pub(super) struct LifeAccount {
     pub(super) resumed_at: Option<Instant>,
-    /// Messages that were confirmed to it and are not settled.
+    /// Messages that were confirmed to this run and are not settled.
     pub(super) confirmed: BTreeSet<MessageNo>,
-    /// Since its last answered settlement, another one failed or got no answer.
+    /// Whether a settlement has failed or got no answer since the last answered one.
     pub(super) settles_in_vain: bool,
-    /// Aggregates of which a message is on its way.
+    /// Aggregates with a message in flight.
     pub(super) in_flight: BTreeSet<u32>,
     /// Set for a drain, which ends by itself.
     pub(super) drains: Option<Drain>,
-    /// Set for a reconciling task, which is no relay.
+    /// Set for a reconciling task, which is not a relay.
     pub(super) reconciles: Option<Reconciling>,
 }

@@ -1,6 +1,7 @@
-//! The judge's own account of the owners of partitions.
+//! The checker's own account of the owners of partitions.
 //!
-//! Invariant: the account follows the store's answers and their times, by the same clock. It never asks the store who owns a partition.
+//! Invariant: the account follows the store's answers and their times, on the same clock. It never asks the store for
+//! the owner of a partition.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ impl Checker {
             .is_some_and(|granted| granted.epoch == epoch)
     }
 
-    /// Whether anybody owns it.
+    /// Whether any run owns the partition.
     pub(in super::super) fn is_owned(&self, partition: u16) -> bool {
         self.granted(partition).is_some()
     }
@@ -55,7 +56,8 @@ impl Checker {
                 );
             }
             self.excuse_unsettled(life, lease.partition);
-            // What it gave back may have come back to it, although the store did not hear of that, and the lease ran out.
+            // The relay may own again a partition that it released without the store noticing, because the lease then
+            // ran out.
             self.excuse_unsettleable(life, lease.partition);
             self.leave_to(life, lease.partition);
             self.end_repeats(lease.partition);
@@ -68,7 +70,8 @@ impl Checker {
         }
     }
 
-    /// A verdict lives as long as its lease: what was accepted without an answer is not repeated under a new one.
+    /// A verdict lives as long as its lease: a verdict that was accepted without an answer is not repeated under a new
+    /// lease.
     fn end_repeats(&mut self, partition: u16) {
         let of_partition = |account: &&mut Account| account.draft.partition == partition;
         for account in self.messages.iter_mut().filter(of_partition) {
@@ -79,7 +82,7 @@ impl Checker {
         }
     }
 
-    /// The new owner sends once more the messages that others had confirmed and could not settle in time.
+    /// The new owner may send once more the messages that were confirmed to others and not settled in time.
     fn excuse_unsettled(&mut self, new_owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             account.confirmed.retain(|no| {
@@ -91,8 +94,8 @@ impl Checker {
         }
     }
 
-    /// The next owner of a partition, which may be the same relay, sends once more the messages that this relay had confirmed and could not settle. If it
-    /// could settle them, it had to.
+    /// The next owner of a partition, which may be the same relay, may send once more the messages that were confirmed
+    /// to this relay, if it could not settle them. If it could settle them, it had to.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
         if account.settles_in_vain {

@@ -1,6 +1,6 @@
-//! The judge's rules for tasks that end: drains, reconciling and purges.
+//! The checker's rules for tasks that end: drains, reconciling and purges.
 //!
-//! Invariant: the judge's own books say which messages are due, lost or old enough.
+//! Invariant: the checker's own books decide which messages are due, lost or old enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::Checker;
 use crate::simulation::Invariant;
 use crate::simulation::history::{Event, Life, MessageNo};
 
-/// Beyond this, one reconciling reads several pages, and only each of them is in order.
+/// One reconciling task with more messages reads several pages, and only each page is in order.
 const PAGE: usize = 1000;
 
 /// The messages that a drain has to publish.
@@ -21,28 +21,29 @@ pub(super) struct Drain {
     due: Vec<MessageNo>,
 }
 
-/// The observations and sends of one reconciling task.
+/// What one reconciling task has read and sent.
 #[derive(Debug, Default)]
 pub(super) struct Reconciling {
-    /// The messages that it was told are on the stream.
+    /// Messages that are on the stream according to the answer that the task received.
     listed: BTreeSet<MessageNo>,
-    /// The last number that it sent of each aggregate.
+    /// The last number that the task sent of each aggregate.
     sent: BTreeMap<u32, u64>,
 }
 
 impl Checker {
     // Drains.
 
-    /// `due` may be published now, and nobody else owns their partitions.
+    /// Notes that a drain begins. The messages `due` may be published now, and no other run owns their partitions.
     pub(in super::super) fn drains(&mut self, life: Life, due: Vec<MessageNo>) {
         for no in &due {
-            // Whoever had it before does not count.
+            // Earlier owners do not count.
             self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
         }
         self.lives[life as usize].drains = Some(Drain { due });
     }
 
-    /// Partitions that others take over meanwhile do not count: their messages may be blocked when the partition comes back.
+    /// Removes a partition from all drains but the owner's: messages of a partition that another run takes over may be
+    /// blocked when the partition comes back.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
             if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
@@ -51,7 +52,7 @@ impl Checker {
         }
     }
 
-    /// The drain reports that it published everything.
+    /// Notes that a drain reports that it published everything.
     pub(in super::super) fn drained(&mut self, life: Life) {
         let Some(Drain { due }) = self.lives[life as usize].drains.take() else {
             return;
@@ -72,7 +73,7 @@ impl Checker {
         self.lives[life as usize].reconciles = Some(Reconciling::default());
     }
 
-    /// The task asks for the contents of the stream; returns the ids.
+    /// Notes that the task asks for the contents of the stream. Returns the ids.
     pub(in super::super) fn listed(&mut self, life: Life) -> Vec<MessageId> {
         let listed: BTreeSet<MessageNo> = self.stream.values().copied().collect();
         let ids = listed.iter().map(|no| self.account(*no).draft.id).collect();
@@ -82,7 +83,7 @@ impl Checker {
         ids
     }
 
-    /// The task sends a message that it believes lost.
+    /// Notes that the task sends a message that it believes lost.
     pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
         let (settled, aggregate) = (account.settled_at.is_some(), account.draft.aggregate);
@@ -102,7 +103,7 @@ impl Checker {
         );
     }
 
-    /// Messages that were settled as published, can be read from the outbox, and are not on the stream.
+    /// Number of messages that were settled as published, can be read from the outbox, and are not on the stream.
     pub(in super::super) fn missing(&self) -> u64 {
         let is_missing = |account: &&super::Account| {
             account.settled_at.is_some() && account.copies == 0 && !account.purged
@@ -112,7 +113,7 @@ impl Checker {
 
     // Purges.
 
-    /// These rows were purged, because they were older than `older_than`.
+    /// Notes that these rows were purged for being older than `older_than`.
     pub(in super::super) fn purged(&mut self, gone: &[MessageId], older_than: Duration) {
         for no in gone.iter().filter_map(|id| self.no_of(*id)).collect::<Vec<_>>() {
             self.history.note(Event::Purged { no });

@@ -1,6 +1,6 @@
-//! The judge's own account of the stream: its messages, the ids that the broker remembers, and the order of arrival.
+//! The checker's own account of the stream: its messages, the ids that the broker remembers, and the order of arrival.
 //!
-//! Invariant: the account follows the actions of the broker, by stream sequence.
+//! Invariant: the account follows the broker's actions, by stream sequence.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::simulation::Invariant;
 use crate::simulation::history::{Event, MessageNo};
 
 impl Checker {
-    /// The broker refuses the message for its own fault, if it has one.
+    /// Returns the class with which the broker refuses the message for its own fault, if it has one.
     pub(in super::super) fn own_fault(&mut self, no: MessageNo) -> Option<FailureClass> {
         let goes_on = self.on_poison == PoisonPolicy::Continue;
         let original = self.account(no).draft.copy_of.unwrap_or(no);
@@ -31,13 +31,14 @@ impl Checker {
             FailureClass::Permanent => account.faults.0 += 1,
             _ => account.faults.1 += 1,
         }
-        // It may be dead-lettered for this; before that, nothing overtakes it.
+        // This refusal may make the message a dead letter. Until then nothing overtakes the message.
         let is_last = class == FailureClass::Permanent || account.attempts + 1 >= attempts_max;
         account.free |= goes_on && is_last;
         Some(class)
     }
 
-    /// The stream takes a message, with this stream sequence if it is none that the broker remembers.
+    /// Notes that the broker accepted a message: as a new entry with this stream sequence, or as a duplicate of one
+    /// that it remembers.
     pub(in super::super) fn stored(&mut self, no: MessageNo, receipt: Receipt, now: OffsetDateTime) {
         let Receipt {
             stream_sequence,
@@ -64,7 +65,7 @@ impl Checker {
         }
     }
 
-    /// Checks that every message that must come before it is on the stream.
+    /// Checks that every message that must come before this one is on the stream.
     fn check_order(&mut self, no: MessageNo) {
         let account = self.account(no);
         if account.free || !account.draft.sequenced {
@@ -74,7 +75,8 @@ impl Checker {
             let earlier = order.iter().take_while(|other| **other != no);
             earlier.copied().find(|no_of_other| {
                 let (no_of_other, other) = (*no_of_other, self.account(*no_of_other));
-                // A copy stands behind what was recorded before it; what was recorded and not committed yet need not wait for it.
+                // A copy comes after the messages recorded before it. It need not wait for messages that were recorded
+                // but not committed.
                 let is_behind = account.draft.copy_of.is_some()
                     || other.draft.copy_of.is_none()
                     || no_of_other < account.draft.known;
@@ -90,7 +92,7 @@ impl Checker {
         }
     }
 
-    /// The broker forgets the ids of its messages.
+    /// Notes that the broker has forgotten the ids of its messages.
     pub(in super::super) fn forgot(&mut self) {
         for account in &mut self.messages {
             account.remembered = None;
@@ -102,10 +104,10 @@ impl Checker {
         self.stream.keys().copied()
     }
 
-    /// The stream has lost messages, with their ids or without.
+    /// Notes that the stream has lost messages, with or without their ids.
     pub(in super::super) fn lost(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
         self.has_lost |= !stream_sequences.is_empty();
-        // In the order of the stream, not of the set: it is part of the history.
+        // Sorted, because the history must not depend on the order of the set.
         let mut stream_sequences: Vec<u64> = stream_sequences.iter().copied().collect();
         stream_sequences.sort_unstable();
         for stream_sequence in stream_sequences {

@@ -1,4 +1,4 @@
-//! Promises to operators: waiting messages and dead letters are counted, listed, and can be set going.
+//! Promises to operators: waiting messages and dead letters are counted and listed, and operators can release them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::message::Events;
 use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// The backlog counts what is pending, what of that waits, what is dead, and who is blocked.
+/// The backlog counts pending messages, those of them that wait, dead letters, and blocked aggregates.
 pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
     assert_eq!(backlog(fixture).await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
@@ -35,7 +35,7 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
         dead_letters: 2,
         halted_aggregates: 1,
         blocked_aggregates: 2,
-        // What waits is not late: it has not come up.
+        // Waiting messages are not late, so they have no age here.
         oldest_pending: None,
     };
     assert_eq!(backlog(fixture).await, expected);
@@ -47,7 +47,7 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
     );
 }
 
-/// The list says what is needed to decide, oldest first, and no more than asked for.
+/// The list shows the data needed to decide, oldest first, and no more rows than requested.
 pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "b", "c"], true).await;
     let rows = only(&fetch(fixture, &leases, ALL).await, "b");
@@ -81,7 +81,7 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     assert_eq!(one.expect("list answers"), listed[..1]);
 }
 
-/// Commits messages that differ in everything that a selection can ask for, and settles them differently.
+/// Commits messages that differ in every criterion of a selection, and settles them differently.
 async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
     let events = [
         Probe::noted("a", 1),
@@ -158,7 +158,8 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Blocked aggregates are listed with what they wait for: halted ones first, then by the end of their block.
+/// Blocked aggregates are listed with the cause or the end of their block: halted ones first, then by the end of their
+/// block.
 pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -185,7 +186,7 @@ pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fi
     assert_eq!(two.len(), 2);
 }
 
-/// An operator can end a back-off, of this aggregate alone.
+/// An operator can end a back-off, of one aggregate alone.
 pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a"], LONG).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
@@ -197,7 +198,7 @@ pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
     assert!(!resume(fixture, &aggregate("x")).await, "x is not blocked");
 }
 
-/// What is halted waits for a decision on the message that halts it, and for nothing else.
+/// A halted aggregate waits for a decision on the message that halts it, and for nothing else.
 pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");

@@ -1,4 +1,5 @@
-//! Promises on blocked aggregates: they wait in order, nobody else waits with them, and the block ends.
+//! Promises on blocked aggregates: their messages wait in order, no other aggregate waits with them, and the block
+//! ends.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::message::Events;
 use crate::store::{FetchRequest, Fetched, MessageStatus, Verdict, WaitingRequest};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
-/// Messages of a blocked aggregate, also those recorded later, are said to wait, and are not met again once that is settled; others flow.
+/// A fetch reports messages of a blocked aggregate, including later ones, as waiting. Once that is settled, no fetch
+/// meets them again. Other aggregates flow.
 pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
@@ -29,7 +31,8 @@ pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixtur
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
 
-/// A fetch looks at no more rows than its limit, even if all of them have to wait; what it set aside does not stand in the next one's way.
+/// A fetch looks at no more rows than its limit, even if all of them have to wait. Rows that were set aside do not use
+/// up the limit of the next fetch.
 pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
@@ -47,14 +50,14 @@ pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &
     assert_eq!(keys(&look(fixture, request).await.due), [("b", Some(1))]);
 }
 
-/// Before its time, a block gives nothing.
+/// No message comes before its block has ended.
 pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], LONG).await;
     assert_eq!(look_waiting(fixture, waiting(&leases)).await, Fetched::default());
     assert_eq!(look(fixture, pending(&leases)).await, Fetched::default());
 }
 
-/// When its time has come, the messages of a blocked aggregate come in order, as they were.
+/// When the block has ended, the messages of the aggregate come in order and unchanged.
 pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
     let rows = until_blocks_have_ended(fixture, &leases).await;
@@ -65,7 +68,7 @@ pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
 }
 
-/// A delay of zero ends the block at once: others come first, nothing more.
+/// A delay of zero ends the block at once: it only lets other messages come first.
 pub async fn a_block_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     assert_eq!(
@@ -85,7 +88,7 @@ pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &
     assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
 }
 
-/// `limit`, `per_aggregate` and `bytes` bound what a fetch of blocked messages returns.
+/// `limit`, `per_aggregate` and `bytes` bound the result of a fetch of waiting messages.
 pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
     let all = look_waiting(fixture, waiting(&leases)).await;
@@ -124,7 +127,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
         keys(&look_waiting(fixture, without(&few)).await.due),
         [("c", Some(1))]
     );
-    // As many as a relay may have in flight after an outage.
+    // As many aggregates as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
@@ -133,7 +136,8 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Blocked rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+/// Waiting rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as
+/// returned before.
 pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -146,7 +150,7 @@ pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetched.due), [("a", Some(2)), ("a", Some(3))]);
 }
 
-/// Blocked messages of partitions that are not among the leases are left alone.
+/// Waiting messages of partitions that are not among the leases are left alone.
 pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
     let (some, rest) = leases.split_at(leases.len() / 2);
@@ -163,7 +167,7 @@ pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixtu
     assert_eq!(look_waiting(fixture, waiting(&[])).await, Fetched::default());
 }
 
-/// What has been due for longest comes first, so that nobody waits for ever behind others.
+/// Messages that have been due for longest come first, so that none waits for ever behind others.
 pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -181,7 +185,7 @@ pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F
     assert_eq!(ids, ["b", "c", "a"]);
 }
 
-/// When the last waiting message is settled, nothing is blocked any more, and what is recorded then is found as if nothing had been.
+/// When the last waiting message is settled, the block ends, and messages recorded after that are found as usual.
 pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     for left in [1, 0] {
@@ -195,8 +199,8 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     assert!(!rows[0].waited);
 }
 
-/// A message that was found while its aggregate was blocked, and is set aside after the block has ended, is not lost; and one that is
-/// recorded while the block drains does not overtake what waits.
+/// A message is found while its aggregate is blocked, and is set aside after the block has ended: it is not lost. A
+/// message that is recorded while the block drains does not overtake waiting ones.
 pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
@@ -218,7 +222,7 @@ pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFix
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(4))]);
 }
 
-/// A message whose aggregate is not blocked, or no longer, stays as it is when it is set aside.
+/// Setting a message aside changes nothing if its aggregate is not blocked, or no longer blocked.
 pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -234,7 +238,7 @@ pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixt
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
-/// An unsequenced message is not blocked with its aggregate, and does not halt it when it is a dead letter.
+/// An unsequenced message is not blocked with its aggregate, and does not halt the aggregate as a dead letter.
 pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -285,7 +289,7 @@ pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
-/// Each failure is counted; attempts only where the message was at fault. The last error is kept.
+/// Every failure is counted. An attempt is counted only where the message was at fault. The last error is kept.
 pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let nothing_failed = Verdict::Blocked {
@@ -306,13 +310,13 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     let shown = shown(fixture, &rows[0]).await;
     assert_eq!((shown.failures, shown.attempts), (3, 1));
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
-    // Giving up uses an attempt as well: the one that failed.
+    // A verdict `Dead` also uses an attempt: the one that failed.
     settled(fixture, &leases, &rows, dead(true)).await;
     let state = super::support::state_of(fixture, id_of(&rows[0])).await;
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
-/// Behind a message that became a dead letter with `halt`, its aggregate waits, also with what is recorded later; others go on.
+/// Behind a dead letter with `halt`, the messages of its aggregate wait, including later ones. Other aggregates go on.
 pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -326,7 +330,7 @@ pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: 
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// A message that was on its way when its aggregate was halted joins those that wait, and does not set them free.
+/// A message that was in flight when its aggregate was halted joins the waiting ones, and does not lift the halt.
 pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "a"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Promises on dead letters: they can be brought back in their place, or left behind for good.
+//! Promises on dead letters: an operator can bring them back in their place, or leave them behind for good.
 
 use super::StoreFixture;
 use super::support::{
@@ -21,7 +21,8 @@ pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A message that is a dead letter without `halt` while its aggregate is blocked leaves the others where they are; the block goes with the last.
+/// A message becomes a dead letter without `halt` while its aggregate is blocked: the other messages stay in place, and
+/// the block ends with the last of them.
 pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
@@ -34,7 +35,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(3))]);
 }
 
-/// A retried message is pending again, as if it had never used an attempt, and is handed out.
+/// A retried message is pending again with no attempts used, and a fetch returns it.
 pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
     assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
@@ -68,13 +69,13 @@ pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     assert!(shown(fixture, &row).await.halts);
 }
 
-/// A retried message goes before everything of its aggregate that waits, and before what is recorded later.
+/// A retried message comes before all waiting messages of its aggregate, and before messages recorded later.
 pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
     assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
-    // Blocked messages first: a relay may ask in either order.
+    // Waiting messages first: a relay may ask in either order.
     let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
         assert_eq!(
@@ -95,14 +96,14 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// A message that became a dead letter without halting comes back in front of what waits, and does not end a back-off.
+/// A dead letter without halt, once retried, comes before the waiting messages, and its retry does not end a back-off.
 pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
-    // Whether it was pending or waiting, it is set aside until the block ends.
+    // Whether the message was pending or waiting, it is set aside until the block ends.
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert!(super::support::resume(fixture, &aggregate("a")).await);
@@ -111,7 +112,7 @@ pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFix
     assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
 }
 
-/// Only dead letters can be retried; others are left as they are.
+/// Only dead letters can be retried; other messages stay unchanged.
 pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -127,8 +128,8 @@ pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
 }
 
-/// Of two messages that are dead-lettered one halts their aggregate; the other waits for its turn. Else what is behind it would overtake it as soon as
-/// the first is let go.
+/// Of two messages of one aggregate that fail for good, one halts the aggregate and the other waits for its turn.
+/// Otherwise the messages behind the other would overtake it as soon as the first is released.
 pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -137,7 +138,7 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
     let (a, b) = (all("a"), all("b"));
     settled(fixture, &leases, &a[..1], dead(true)).await;
     settled(fixture, &leases, &a[1..2], dead(true)).await;
-    // Both at once.
+    // Both in one settlement.
     settled(fixture, &leases, &b[..2], dead(true)).await;
     for row in [&a[1], &b[1]] {
         let shown = shown(fixture, row).await;
@@ -189,7 +190,7 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Where nothing waits behind a skipped message, no block is left over.
+/// If nothing waits behind a skipped message, no block is left over.
 pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a"], true).await;
     assert_eq!(blocked(fixture).await.len(), 1);
@@ -202,7 +203,7 @@ pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: 
     assert_eq!(status_of(fixture, &row).await, MessageStatus::Dead);
 }
 
-/// Only dead letters can be skipped; others are left as they are.
+/// Only dead letters can be skipped; other messages stay unchanged.
 pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -217,7 +218,7 @@ pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F)
     assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
-/// Operators decide about many messages at once, and about no others.
+/// An operator can decide about many messages at once, and the decision affects no others.
 pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "a"]).await;
     let (_, leases) = super::support::lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Promises on delayed messages: not before their time, in order, and nobody else waits.
+//! Promises on delayed messages: they come not before their time and in order, and no other aggregate waits.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
     assert_eq!(backlog(fixture).await.waiting, 2);
 }
 
-/// When its time has come, a delayed message is handed out, and what waited behind it.
+/// When its time has come, a delayed message comes, and so do the messages behind it.
 pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
@@ -55,11 +55,11 @@ pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fix
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// Several delayed messages of one aggregate come in their order, each not before its own time.
+/// Several delayed messages of one aggregate come in order, each not before its own time.
 pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
-    // Delayed for less than what comes before it, and for more.
+    // One delay is shorter than that of the message before it, the other is longer.
     commit_delayed(fixture, Probe::noted("a", 3), SHORT / 10).await;
     commit_delayed(fixture, Probe::noted("a", 4), SHORT * 3).await;
     commit_each(fixture, &["a"]).await;
@@ -83,7 +83,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     assert_eq!(backlog(fixture).await.waiting, 2);
 }
 
-/// A delayed message in an aggregate that is blocked already lets pass what is older, and then waits for its own time.
+/// A delayed message in an already blocked aggregate does not delay older messages, and then waits for its own time.
 pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a"], LONG).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
@@ -110,7 +110,8 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A relay crashed with a message in flight and a delayed one behind it: the message does not wait for the delay of the other.
+/// A relay crashed with a message in flight and a delayed one behind it. The first message does not wait for the delay
+/// of the second.
 pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
@@ -131,8 +132,8 @@ pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixtu
     );
 }
 
-/// A relay crashed with a message in flight, and meanwhile the time of a delayed one behind it has come: it still comes second, whichever is
-/// asked for first.
+/// A relay crashed with a message in flight, and meanwhile the time of a delayed message behind it has come. The
+/// delayed one still comes second, whichever query runs first.
 pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;

@@ -1,4 +1,4 @@
-//! Promises on what a relay is handed: everything that is due, in order, and nothing else.
+//! Promises on fetches: a relay gets everything that is due, in order, and nothing else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::store::FetchRequest;
 use crate::testing::conformance::probe::Probe;
 use crate::testing::conformance::skip;
 
-/// A message comes out as it went in, with its number, its time and what the relay needs to settle it.
+/// A fetched message is as it was recorded, with its number, its time, and the data that the relay needs to settle it.
 pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let context = MessageContext {
         correlation_id: Some("c-1".to_owned()),
@@ -36,7 +36,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     let (_, leases) = lease_all(fixture).await;
     let row = only(&fetch(fixture, &leases, 10).await, "ü").remove(0);
     let message = row.message.expect("the row is readable");
-    // Clocks of databases tick in whole milliseconds at worst, and may stand for the statement or for the transaction.
+    // Database clocks tick in whole milliseconds at worst, and may stand still for the statement or the transaction.
     let tick = Duration::from_secs(1);
     assert!(
         (before - tick..=after + tick).contains(&message.created_at),
@@ -53,7 +53,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     assert!(row.age < LONG, "recorded {:?} ago", row.age);
 }
 
-/// Messages of one aggregate come in the order of their numbers, 1, 2, 3 … without holes.
+/// Messages of one aggregate come in the order of their numbers, 1, 2, 3 …, without gaps.
 pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
     for n in 0..20 {
         for id in ["a", "b", "c", "d", "e"] {
@@ -72,7 +72,7 @@ pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &
     }
 }
 
-/// `limit` bounds a fetch, and the next one goes on behind it without leaving anything out.
+/// `limit` bounds a fetch, and the next fetch goes on behind it without leaving anything out.
 pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
     for n in 0..10 {
         commit(
@@ -141,8 +141,8 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &[], ALL).await, []);
 }
 
-/// A transaction that wrote first and commits last is published all the same, although newer messages are settled already. Relays that
-/// remember a place in the table lose such messages.
+/// A transaction that wrote first and commits last is published, although newer messages are settled already. Relays
+/// that remember a place in the table lose such messages.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.capabilities().overlapping_transactions {
         return skip(
@@ -173,7 +173,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("late", Some(1))]);
 }
 
-/// What is settled as published is not handed out again.
+/// A message settled as published does not come again.
 pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -186,7 +186,8 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// Rows that the relay has in flight are left out; what follows them comes, because they count as returned before.
+/// Rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as returned
+/// before.
 pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -201,7 +202,7 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
         sorted_keys(&rest.due),
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
     );
-    // They do not use the limit up, however many they are.
+    // Rows in flight do not use up the limit, however many they are.
     let all: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
     commit_each(fixture, &["d"]).await;
     let request = FetchRequest {
@@ -212,7 +213,7 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&look(fixture, request).await.due), [("d", Some(1))]);
 }
 
-/// A fetch ends with the row that exceeds the bound on payload bytes, so that one message that is larger alone still comes.
+/// A fetch ends with the row that exceeds the bound on payload bytes, so a single larger message still comes.
 pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
     for n in 0..4 {
@@ -235,7 +236,8 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 
-/// A row that cannot be read is handed out as such, so that the relay can dead-letter it; it neither fails the fetch nor hides others.
+/// An unreadable row is returned as such, so that the relay can dead-letter it. It neither fails the fetch nor hides
+/// other rows.
 pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! Promises on leases and announcements: exclusive, fenced by epochs, and free again.
+//! Promises on leases and announcements: leases are exclusive, fenced by epochs, and become free again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,8 @@ fn all_partitions() -> BTreeSet<u16> {
     (0..PARTITIONS).collect()
 }
 
-/// Two live leases never cover the same partition, also if several relays ask at once, and a relay is not given what it owns already.
+/// Two live leases never cover the same partition, even if several relays ask at once. A relay is not given a partition
+/// that it owns already.
 pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
     let mut owned = BTreeSet::new();
@@ -52,7 +53,7 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// `max` bounds what one call takes.
+/// `max` bounds the number of partitions that one call acquires.
 pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let leases = fixture
@@ -73,7 +74,7 @@ pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     assert_eq!(none, []);
 }
 
-/// Whoever takes a partition over gets a higher epoch than everybody before, whether it was released or ran out.
+/// Each new owner of a partition gets a higher epoch than all earlier ones, whether the lease was released or ran out.
 pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     let (owner, first) = lease_all(fixture).await;
     fixture
@@ -96,7 +97,8 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// Renewing keeps what is owned, and neither revives what ran out nor takes what belongs to somebody else.
+/// Renewing extends leases that are still owned. It neither revives a lease that ran out nor takes one from another
+/// relay.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     let store = fixture.store();
     let (owner, leases) = lease_all(fixture).await;
@@ -131,7 +133,7 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
     );
 }
 
-/// Nobody waits for a lease that was given back.
+/// A released partition is free at once.
 pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let (back, kept) = leases.split_at(10);
@@ -165,7 +167,7 @@ pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F
     assert_eq!(partitions(&taken), partitions(&leases));
 }
 
-/// A relay that was paused and gives its old leases back frees nothing of its successor's.
+/// A paused relay that releases its old leases does not free those of its successor.
 pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;
     fixture.expire_leases().await;
@@ -191,7 +193,7 @@ async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -
         .alive()
 }
 
-/// A store that is set up has nothing to complain about that would stop a relay.
+/// A store that is set up passes its preflight.
 pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
     fixture
         .store()
@@ -200,7 +202,7 @@ pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) 
         .expect("the store of the fixture is healthy");
 }
 
-/// Each relay that announced itself counts once, however often it does, until that runs out.
+/// Each announced relay counts once, however often it announces itself, until its announcement runs out.
 pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     assert_eq!(announce(fixture, first, TTL).await, 1);
@@ -221,7 +223,7 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
     panic!("a relay that fell silent is counted for ever");
 }
 
-/// What a relay says of itself replaces what it said before, and is told to all, itself included.
+/// A relay's announcement replaces its earlier one, and every relay sees it, itself included.
 pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
     let store = fixture.store();
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
@@ -240,7 +242,7 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     }
 }
 
-/// A relay that stops gives back what it owns and no longer counts; others keep what they have.
+/// A relay that leaves releases its leases and no longer counts. Others keep theirs.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     let store = fixture.store();
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
@@ -260,6 +262,6 @@ pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
         taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
     }
     assert_eq!(&taken | &partitions(&kept), all_partitions());
-    // Leaving twice, or without having been there, is no error.
+    // Leaving twice, or without having been there, is not an error.
     store.leave(leaves).await.expect("leave answers");
 }

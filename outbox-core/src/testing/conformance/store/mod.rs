@@ -1,7 +1,7 @@
-//! What every [`OutboxStore`] and [`OutboxAdmin`] promises the relay.
+//! The promises of every [`OutboxStore`] and [`OutboxAdmin`] to the relay and to operators.
 //!
-//! Each function takes a fixture whose outbox is empty and whose leases are free, and panics if its promise does not hold. Absent here:
-//! how an application records; a fixture commits events in whatever way its integration offers.
+//! Each function takes a fixture whose outbox is empty and whose leases are free, and panics if its promise does not
+//! hold. Not here: recording by an application; a fixture commits events in its integration's own way.
 
 mod admin;
 mod block;
@@ -83,7 +83,7 @@ pub use settle::{
     one_stale_lease_does_not_hold_up_the_others, settling_again_changes_nothing,
 };
 
-/// Brings one back end into the states that the promises talk about.
+/// Brings one back end into the states that the promises need.
 ///
 /// One value stands for one outbox that nobody else uses: a schema, a database or a table prefix of its own.
 pub trait StoreFixture: Send + Sync + 'static {
@@ -92,7 +92,7 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// A transaction that has recorded events and is still open.
     type Open: OpenTransaction;
 
-    /// What this back end can do.
+    /// The capabilities of this back end.
     fn capabilities(&self) -> StoreCapabilities;
 
     /// The store under test.
@@ -107,8 +107,9 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Records the events in one transaction and rolls it back.
     fn roll_back(&self, events: Events) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Records the events and leaves the transaction open. The suite commits other aggregates meanwhile, never the same one: writers
-    /// of one aggregate may wait for each other. Called only with [`StoreCapabilities::overlapping_transactions`].
+    /// Records the events and leaves the transaction open. Meanwhile the suite commits other aggregates, never the same
+    /// one, because writers of one aggregate may wait for each other. Called only with
+    /// [`StoreCapabilities::overlapping_transactions`].
     fn begin(&self, events: Events) -> impl Future<Output = Result<Self::Open, Refused>> + Send;
 
     /// Makes all leases run out now, as if their time had passed.
@@ -123,20 +124,21 @@ pub trait StoreFixture: Send + Sync + 'static {
 
 /// A transaction that has recorded events and is still open.
 pub trait OpenTransaction: Send + 'static {
-    /// Commits it.
+    /// Commits the transaction.
     fn commit(self) -> impl Future<Output = ()> + Send;
 
-    /// Rolls it back.
+    /// Rolls the transaction back.
     fn roll_back(self) -> impl Future<Output = ()> + Send;
 }
 
 /// Why events were not recorded.
 pub type Refused = Box<dyn Error + Send + Sync>;
 
-/// What a back end of [`StoreFixture`] can do.
+/// Capabilities of a [`StoreFixture`]'s back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreCapabilities {
-    /// Two write transactions can be open at once. SQLite has one writer at a time, which makes late commits impossible.
+    /// Whether two write transactions can be open at once. SQLite has one writer at a time, which makes late commits
+    /// impossible.
     pub overlapping_transactions: bool,
 }
 
@@ -145,18 +147,19 @@ pub struct StoreCapabilities {
 pub struct RowState {
     /// The message's id.
     pub id: MessageId,
-    /// Its aggregate.
+    /// The message's aggregate.
     pub aggregate: Aggregate,
-    /// Its number within the aggregate.
+    /// The message's number within the aggregate.
     pub sequence: Option<u64>,
-    /// Where it stands.
+    /// The message's status.
     pub status: MessageStatus,
     /// Attempts used.
     pub attempts: u32,
 }
 
-/// Makes one test per promise of a store. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a fresh [`StoreFixture`](crate::testing::conformance::store::StoreFixture); `None` skips.
+/// Makes one test per promise of a store. Arguments: the attributes of the tests, and an expression for an `Option` of
+/// a fresh [`StoreFixture`](crate::testing::conformance::store::StoreFixture). The expression may await; `None` skips
+/// the test.
 ///
 /// ```
 /// # #[allow(unused)]

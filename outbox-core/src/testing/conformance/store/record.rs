@@ -1,4 +1,4 @@
-//! Promises on what is recorded: all or nothing, numbered without holes, and distinct.
+//! Promises on recording: all or nothing, numbered without gaps, and distinct.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::message::Events;
 use crate::store::{MessageStatus, WaitingRequest};
 use crate::testing::conformance::probe::{Probe, aggregate, odd_aggregate_ids};
 
-/// Events of a transaction that is rolled back never appear, and their numbers are used by the next.
+/// Events of a rolled-back transaction never appear, and the next transaction uses their numbers.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let discarded = Events::new()
@@ -40,7 +40,7 @@ pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F
     );
 }
 
-/// Writers of the same aggregates at the same time, some of which roll back, get numbers without hole and without repetition.
+/// Concurrent writers of the same aggregates, some of which roll back, get numbers without gaps and without repetition.
 pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     let writers = (0..60_u64).map(|n| async move {
         let events = Events::new().with(Probe::noted(format!("a{}", n % 4), n));
@@ -63,7 +63,7 @@ pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
     }
 }
 
-/// A second message with the same deduplication key is refused, with everything recorded along with it.
+/// A second message with the same deduplication key is refused, together with everything recorded with it.
 pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) {
     let keyed = |key: &str, n| Probe::noted("a", n).with_dedup_key(key);
     commit(fixture, Events::new().with(keyed("k", 1))).await;
@@ -79,7 +79,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     );
     // Keys are compared byte by byte, whatever the database's collation says.
     commit(fixture, Events::new().with(keyed("K", 6)).with(keyed("k ", 7))).await;
-    // A key that was rolled back is free.
+    // A key whose transaction was rolled back is free.
     fixture
         .roll_back(Events::new().with(keyed("m", 8)))
         .await
@@ -94,7 +94,7 @@ pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) 
     );
 }
 
-/// Messages of unsequenced events have no number and use none up.
+/// Messages of unsequenced events have no number and use up none.
 pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
     let events = Events::new()
         .with(Probe::noted("a", 1))
@@ -150,7 +150,8 @@ pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetched, MESSAGES);
 }
 
-/// Aggregate ids that look alike to a collation, or mean something to a broker, are different aggregates, byte for byte.
+/// Aggregate ids that a collation treats as equal, or that mean something to a broker, are different aggregates, byte
+/// for byte.
 pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     let ids = odd_aggregate_ids();
     for round in 1..=2 {
@@ -167,7 +168,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(rows.len(), expected.len());
     assert_eq!(keys(&rows).into_iter().collect::<BTreeSet<_>>(), expected);
 
-    // Holding one aggregate, leaving it out, or halting it, concerns nobody who looks like it.
+    // Blocking, excluding or halting one aggregate does not affect aggregates with similar ids.
     let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
     let first: Vec<_> = rows
         .iter()
@@ -195,7 +196,8 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
     assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
 }
 
-/// What could never be stored or published is refused when it is recorded, together with everything in the same call.
+/// An event that could never be stored or published is refused when it is recorded, together with everything in the
+/// same call.
 pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture: &F) {
     let impossible = [
         Probe::noted("", 1),

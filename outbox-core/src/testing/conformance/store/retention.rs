@@ -1,4 +1,4 @@
-//! Promises on what is published: kept as long as asked for, readable, and replayable.
+//! Promises on published messages: kept as long as requested, readable, and replayable.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -47,7 +47,7 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
     rows
 }
 
-/// Purging deletes what was published long enough ago, and never what is pending, waiting or dead.
+/// Purging deletes messages that were published long enough ago, and never pending, waiting or dead ones.
 pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -72,13 +72,13 @@ pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture:
     );
 }
 
-/// A message that waited long before it was published is kept for its time all the same.
+/// A message that waited long before it was published is still kept for the full retention.
 pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
     const KEPT: Duration = Duration::from_secs(2);
     for _ in 0..5 {
         commit_each(fixture, &["a"]).await;
         tokio::time::sleep(KEPT + Duration::from_millis(1100)).await;
-        // What an earlier round published is old by now.
+        // Messages that an earlier round published are old by now.
         purge(fixture, older_than(Duration::ZERO)).await;
         let (owner, leases) = lease_all(fixture).await;
         let rows = fetch(fixture, &leases, ALL).await;
@@ -86,7 +86,7 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
         settled(fixture, &leases, &rows, published()).await;
         let purged = purge(fixture, older_than(KEPT)).await;
         fixture.store().leave(owner).await.expect("leave answers");
-        // On a machine that was busy for longer than that it may be old already; look again then.
+        // If the machine was busy for longer than that, the message may be old already; then the loop tries again.
         if start.elapsed() < KEPT / 4 {
             assert_eq!(purged.deleted, 0);
             assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Published);
@@ -141,7 +141,7 @@ async fn page<F: StoreFixture>(
         .expect("published answers")
 }
 
-/// Published messages can be read in pages, each once, as they were; others are not among them.
+/// Published messages can be read in pages, each once and unchanged; other messages are left out.
 pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     let rows = with_published(fixture, 10).await;
     fixture.corrupt(id_of(&rows[3])).await;
@@ -169,7 +169,8 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
     assert_eq!(page(fixture, (from - LONG, from), None).await, []);
 }
 
-/// A replayed message is a new message with the old event: published behind everything recorded so far, in the order of its aggregate.
+/// A replayed copy is a new message with the old event. It is published behind everything recorded so far, in the order
+/// of its aggregate.
 pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
     commit(
         fixture,
@@ -208,7 +209,7 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     assert_eq!(after[..before.len()], before, "the originals stay as they are");
 }
 
-/// Copies are made of the selected messages alone, by aggregate, type and time, in the order in which those were recorded.
+/// Only the selected messages are copied, by aggregate, type and time, in the order of their recording.
 pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
     let early = Events::new()
         .with(Probe::noted("a", 1))
@@ -270,7 +271,7 @@ fn readable(row: &FetchedRow) -> &Message {
     row.message.as_ref().expect("the row is readable")
 }
 
-/// A copy starts afresh, can be settled and replayed like any other, and names the event that it carries.
+/// A copy starts with no attempts, can be settled and replayed like any message, and names the event that it carries.
 pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;

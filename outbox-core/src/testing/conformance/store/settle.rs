@@ -28,7 +28,7 @@ fn each_verdict() -> [Verdict; 7] {
     ]
 }
 
-/// A relay that was paused until somebody else took over can record nothing.
+/// A relay that was paused until another one took over can record nothing.
 pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b"]).await;
     let (_, stale) = lease_all(fixture).await;
@@ -53,7 +53,7 @@ pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
 }
 
-/// A lease that was given back counts as stale, although nobody has taken the partition over yet.
+/// A released lease counts as stale, even before another relay acquires the partition.
 pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
@@ -69,7 +69,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
 }
 
-/// Verdicts are refused partition by partition: one that went to somebody else does not hold up the others.
+/// Verdicts are refused partition by partition: a partition that went to another relay does not hold up the others.
 pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
     let mut events = Events::new();
     for n in 0..100 {
@@ -106,7 +106,7 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
     assert_eq!(nothing, 0);
 }
 
-/// A published message is kept as such if that is asked for, and else deleted.
+/// A published message is kept as published if the verdict says so, and deleted otherwise.
 pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -122,7 +122,7 @@ pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
 }
 
-/// After an answer was lost the relay sends its verdicts again, and is told that they hold.
+/// A relay whose answer was lost sends its verdicts again, and is told that they hold.
 pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
@@ -153,7 +153,8 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
-/// A late verdict on a message that was settled before changes nothing, and halts nobody whom an operator has set free.
+/// A late verdict on a message that was settled before changes nothing. In particular it does not halt an aggregate
+/// that an operator has released.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c"]).await;
     let (_, leases) = lease_all(fixture).await;
@@ -170,7 +171,8 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(blocked(fixture).await, []);
 }
 
-/// Whatever an error says, it can be recorded: too long, with NUL, in any script. Else the failure path would fail itself.
+/// Every error text can be recorded: too long, with NUL, in any script. Otherwise recording a failure would itself
+/// fail.
 pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,4 @@
-//! What the promises of the store have in common.
+//! Helpers that the promises of the store share.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -12,23 +12,23 @@ use crate::store::{
 };
 use crate::testing::conformance::probe::Probe;
 
-/// Longer than any promise takes, so that leases run out only when the fixture makes them.
+/// Longer than any promise takes, so that leases run out only when the fixture expires them.
 pub(super) const TTL: Duration = Duration::from_secs(300);
 
-/// More than any promise but the one on large batches records.
+/// More rows than any promise records, except the one on large batches.
 pub(super) const ALL: u32 = 1_000;
 
-/// Longer than any promise takes: a block that does not end.
+/// Longer than any promise takes: the length of a block that does not end.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
-/// A block that ends while a promise waits for it.
+/// The length of a block that ends while a promise waits for it.
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
-/// Leases of all partitions, taken by a fresh owner.
+/// Acquires all partitions for a fresh owner.
 pub(super) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
     let owner = OwnerId::fresh();
     let mut leases = Vec::new();
-    // A store may give less than asked for at a time, but must come to an end.
+    // A store may grant fewer leases than requested at a time, but must come to an end.
     for _ in 0..PARTITIONS {
         leases.extend(acquire(fixture, owner).await);
         if leases.len() == usize::from(PARTITIONS) {
@@ -41,7 +41,7 @@ pub(super) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lea
     );
 }
 
-/// What a relay gets when it asks for all partitions.
+/// Asks once for all partitions and returns the leases granted.
 pub(super) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec<Lease> {
     fixture
         .store()
@@ -50,7 +50,7 @@ pub(super) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec
         .expect("acquire answers")
 }
 
-/// A request for everything that is pending.
+/// A request for all pending messages.
 pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     FetchRequest {
         leases,
@@ -60,7 +60,7 @@ pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     }
 }
 
-/// A request for everything whose block has ended.
+/// A request for all waiting messages whose block has ended.
 pub(super) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     WaitingRequest {
         leases,
@@ -76,12 +76,12 @@ pub(super) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
-/// Fetches, and settles nothing.
+/// Fetches pending messages without settling anything.
 pub(super) async fn look<F: StoreFixture>(fixture: &F, request: FetchRequest<'_>) -> Fetched {
     fixture.store().fetch(request).await.expect("fetch answers")
 }
 
-/// Fetches what is blocked, and settles nothing.
+/// Fetches waiting messages without settling anything.
 pub(super) async fn look_waiting<F: StoreFixture>(fixture: &F, request: WaitingRequest<'_>) -> Fetched {
     fixture
         .store()
@@ -90,7 +90,7 @@ pub(super) async fn look_waiting<F: StoreFixture>(fixture: &F, request: WaitingR
         .expect("fetch_waiting answers")
 }
 
-/// Fetches up to `limit` pending rows and settles those that have to wait, as a relay does; returns those that are due.
+/// Fetches up to `rows` pending rows and, as a relay does, settles those that have to wait. Returns those that are due.
 pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
@@ -101,14 +101,15 @@ pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: 
     fetched.due
 }
 
-/// Fetches what is blocked, and settles what has to wait on; returns what is due.
+/// Fetches waiting messages and settles those that have to wait longer. Returns those that are due.
 pub(super) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
     let fetched = look_waiting(fixture, waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
 
-/// As [`fetch_waiting`], until there is something: some clocks tick in whole seconds, so a moment is awaited rather than computed.
+/// As [`fetch_waiting`], repeated until something is due. Some clocks tick in whole seconds, so the time is awaited
+/// rather than computed.
 pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -123,7 +124,7 @@ pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
     panic!("no block ended");
 }
 
-/// Settles what a fetch said.
+/// Settles the settlements that a fetch returned.
 pub(super) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settlements: &[Settlement]) {
     if settlements.is_empty() {
         return;
@@ -163,7 +164,7 @@ pub(super) async fn settle<F: StoreFixture>(
         .expect("settle answers")
 }
 
-/// As [`settle`] where all must be accepted.
+/// As [`settle`], and checks that all verdicts were accepted.
 pub(super) async fn settled<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
@@ -178,7 +179,7 @@ pub(super) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
-/// A failure that was the message's own fault and may be tried again after `delay`.
+/// A failure that is the message's own fault and may be tried again after `delay`.
 pub(super) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -187,7 +188,7 @@ pub(super) fn failed(delay: Duration) -> Verdict {
     }
 }
 
-/// A failure that was not the message's fault.
+/// A failure that is not the message's fault.
 pub(super) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
@@ -203,7 +204,7 @@ pub(super) fn dead(halt: bool) -> Verdict {
     }
 }
 
-/// Commits one transaction per aggregate id, each with one event, in this order; `n` counts from 1.
+/// Commits one transaction with one event for each aggregate id, in this order; `n` counts from 1.
 pub(super) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit(fixture, Events::new().with(Probe::noted(*id, n))).await;
@@ -214,7 +215,7 @@ pub(super) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
 }
 
-/// Commits an event that is delayed.
+/// Commits a delayed event.
 pub(super) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, delay: Duration) {
     let message = NewMessage::from_event(&event)
         .expect("the probe can be encoded")
@@ -222,7 +223,7 @@ pub(super) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, d
     commit(fixture, Events::new().with(message)).await;
 }
 
-/// Aggregate ids and sequences, in the order of the rows.
+/// Aggregate ids and sequences, in row order.
 pub(super) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
     rows.iter()
         .map(|row| {
@@ -246,7 +247,7 @@ pub(super) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
     rows.iter().filter(|row| row.aggregate.id == id).collect()
 }
 
-/// The only row of an aggregate among those fetched.
+/// The row of an aggregate that must have exactly one among those fetched.
 pub(super) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows: Vec<FetchedRow> = of(rows, id).into_iter().cloned().collect();
     assert_eq!(
@@ -264,7 +265,7 @@ pub(super) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {:?}", keys(rows)))]
 }
 
-/// Rows without what passes by itself: their ages.
+/// The rows with their ages zeroed, because ages change with time.
 pub(super) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     let ageless = |row: &FetchedRow| FetchedRow {
         age: Duration::ZERO,
@@ -277,12 +278,12 @@ pub(super) fn id_of(row: &FetchedRow) -> MessageId {
     row.message.as_ref().expect("the row is readable").id
 }
 
-/// Where a message stands; `None` if it is gone.
+/// The state of a message; `None` if the row is gone.
 pub(super) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
     fixture.rows().await.into_iter().find(|row| row.id == id)
 }
 
-/// Where a message that must be there stands.
+/// The status of a message that must exist.
 pub(super) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
     let state = state_of(fixture, id_of(row)).await;
     state.expect("the row is still there").status
@@ -292,7 +293,7 @@ pub(super) async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
     fixture.store().backlog().await.expect("backlog answers")
 }
 
-/// The backlog without what passes by itself: the age of the oldest message.
+/// The backlog without the age of the oldest message, because ages change with time.
 pub(super) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
         oldest_pending: None,
@@ -327,8 +328,8 @@ pub(super) async fn resume<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) 
     fixture.store().resume(aggregate).await.expect("resume answers")
 }
 
-/// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. Returns the leases; what follows
-/// in `a` waits as well.
+/// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. The other
+/// messages of `a` wait as well. Returns the leases.
 pub(super) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
@@ -338,7 +339,8 @@ pub(super) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
     leases
 }
 
-/// Commits `ids`, leases everything, and dead-letters the first message of `a`; returns it with the leases. Nothing that follows it waits yet.
+/// Commits `ids`, leases everything, and dead-letters the first message of `a`. Returns that message and the leases.
+/// The messages behind it are not waiting yet.
 pub(super) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
@@ -352,7 +354,8 @@ pub(super) async fn with_dead<F: StoreFixture>(
     (leases, row)
 }
 
-/// Commits `ids`, leases everything and blocks each of their aggregates for `delay`; everything waits then.
+/// Commits `ids`, leases everything, and blocks each of their aggregates for `delay`, so that all messages wait.
+/// Returns the leases.
 pub(super) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;

@@ -1,4 +1,5 @@
-//! What a deploy relies on: processes that stop keep nothing from others, and versions of a consumer leave each other's event types alone.
+//! Promises that deploys rely on: a process that stops keeps nothing from others, and versions of a consumer leave each
+//! other's event types alone.
 
 use std::time::Duration;
 
@@ -10,14 +11,15 @@ use super::{
 };
 use crate::subscriber::{ConsumerSpec, Delivery, Subscription};
 
-/// The next delivery, of whatever type.
+/// The next delivery, of any event type.
 async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
     next_within(subscription, &[NOTED, OBSERVED], SOON)
         .await
         .expect("a delivery arrives")
 }
 
-/// A subscription that stops hands out what it has fetched; given back, all of it comes to the next one at once and in order.
+/// A subscription that stops returns its fetched deliveries. Once given back, they all come to the next subscription at
+/// once and in order.
 pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -50,16 +52,17 @@ pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberF
     }
 }
 
-/// A subscription that has stopped is sent nothing: what is published then comes to others, for the first time.
+/// The broker sends nothing to a subscription that has stopped: messages published after that come to others, as first
+/// deliveries.
 pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], NEVER);
     let mut stopped = subscribe(fixture, &spec).await;
-    // So that it waits at the broker for what comes.
+    // So that a request of the subscription waits at the broker for new messages.
     assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
     let early = stopped.stop().await;
     assert_eq!(early.len(), 0, "nothing was published");
     let expected = publish(fixture, NOTED, "a", 10).await;
-    // Time to be sent what it must not be sent.
+    // Leaves time for a wrong delivery.
     sleep(fixture.ack_wait() / 5).await;
     let mut subscription = subscribe(fixture, &spec).await;
     for expected in expected {
@@ -70,7 +73,7 @@ pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixtur
     drop(stopped);
 }
 
-/// After a flush the broker has all answers.
+/// After a flush the broker has received all answers.
 pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 20).await;
     let spec = consumer("c", &[NOTED], NEVER);
@@ -84,14 +87,14 @@ pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
 }
 
-/// What one version of a consumer has asked for stays for it while another one runs that does not know it: nothing takes it off the stream but
-/// an answer, and whoever is given it can find out that it is not his to skip.
+/// Two versions of a consumer run under one name. Messages that one version asked for stay on the stream until they are
+/// answered, even while only the other version runs. That version can find out that it may not skip them.
 pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let (old, new) = (
         consumer("c", &[NOTED], NEVER),
         consumer("c", &[NOTED, OBSERVED], NEVER),
     );
-    // Deployed beside the old version, and rolled back.
+    // The new version is deployed beside the old one, and then rolled back.
     let running = subscribe(fixture, &old).await;
     drop(subscribe(fixture, &new).await);
     for version in [running, subscribe(fixture, &old).await] {
@@ -122,7 +125,7 @@ pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixtu
     }
 }
 
-/// What a consumer is sent although nobody has asked for it says so.
+/// A delivery that nobody has asked for says so.
 pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
     let spec = ConsumerSpec {
         whole_aggregates: true,

@@ -1,7 +1,7 @@
-//! What every [`Subscriber`] promises the inbox.
+//! The promises of every [`Subscriber`] to the inbox.
 //!
-//! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not hold. Servers run
-//! these promises in real time, so the waits are small multiples of [`SubscriberFixture::ack_wait`].
+//! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
+//! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod deploys;
 
@@ -25,7 +25,7 @@ pub use deploys::{
     what_nobody_asked_for_is_known,
 };
 
-/// Brings one broker into the states that the promises talk about.
+/// Brings one broker into the states that the promises need.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
 pub trait SubscriberFixture: Send + Sync + 'static {
@@ -38,14 +38,15 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// Puts a message onto the stream, encoded by [`crate::codec`], and waits until it is stored.
     fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
 
-    /// The shortest time for redelivery that the broker keeps reliably: about 500 ms for a server, anything for a paused clock.
+    /// The shortest redelivery time that the broker keeps reliably: about 500 ms for a server, any time for a paused
+    /// clock.
     fn ack_wait(&self) -> Duration;
 }
 
-/// For what must happen: generous, since a server has to do it in real time.
+/// Time limit for events that must happen. Generous, because a server works in real time.
 const SOON: Duration = Duration::from_secs(10);
 
-/// An `ack_wait` that does not pass during a promise.
+/// An `ack_wait` that does not pass while a promise runs.
 const NEVER: Duration = Duration::from_secs(60);
 
 type SubscriptionOf<F> = <<F as SubscriberFixture>::Subscriber as Subscriber>::Subscription;
@@ -86,7 +87,7 @@ async fn publish<F: SubscriberFixture>(
     messages
 }
 
-/// The next delivery of a wanted type within `time`; others are acknowledged and passed over, as the inbox does.
+/// The next delivery of a wanted type within `time`. Other deliveries are acknowledged and skipped, as in the inbox.
 async fn next_within<S: Subscription>(
     subscription: &mut S,
     events: &[&EventDescriptor],
@@ -168,7 +169,7 @@ pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) 
     }
 }
 
-/// What was acknowledged does not come again.
+/// Acknowledged messages do not come again.
 pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 3).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
@@ -178,7 +179,7 @@ pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixtu
     assert_quiet(&mut subscription, fixture.ack_wait() * 3).await;
 }
 
-/// What nobody answered comes again after `ack_wait`, and says how often it came.
+/// Unanswered messages come again after `ack_wait`, with their delivery count.
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
@@ -198,12 +199,12 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
                 "came again after {waited:?}, before its time"
             );
         }
-        // Half are kept, half are dropped: neither is an answer.
+        // Half of the deliveries are kept, half are dropped: neither is an answer.
         drop((expected_count == 2).then_some(delivery));
     }
 }
 
-/// `retry_after` brings a message again when it says, sooner or later than `ack_wait`.
+/// After `retry_after`, a message comes again after the given delay, be it shorter or longer than `ack_wait`.
 pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -232,7 +233,8 @@ pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) 
     assert_eq!(read(&next(&mut subscription).await), expected[1]);
 }
 
-/// A consumer that comes back goes on where it stopped: nothing acknowledged comes again, and nothing else is left out.
+/// A consumer that comes back goes on where it stopped: acknowledged messages do not come again, and no other message
+/// is left out.
 pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
     let spec = consumer("c", &[NOTED], fixture.ack_wait());
@@ -240,7 +242,7 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
     }
-    // This one was delivered and never answered: the process died.
+    // This message was delivered and never answered, as when the process dies.
     drop(next(&mut subscription).await);
     drop(subscription);
 
@@ -268,7 +270,8 @@ pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Several processes under one name share the work: each message goes to one of them, and what one leaves behind the other gets.
+/// Several processes under one name share the work: each message goes to one of them, and messages that one leaves
+/// behind go to the other.
 pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: &F) {
     let spec = consumer("c", &[NOTED], fixture.ack_wait() * 4);
     let mut one = subscribe(fixture, &spec).await;
@@ -307,7 +310,7 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     );
 }
 
-/// `in_flight_max` bounds what is unacknowledged at a time.
+/// `in_flight_max` bounds the unacknowledged messages at a time.
 pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 10).await;
     let spec = ConsumerSpec {
@@ -329,7 +332,7 @@ pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
     assert_quiet(&mut subscription, fixture.ack_wait()).await;
 }
 
-/// Messages that a consumer does not want, however many, do not keep it from those it wants.
+/// Unwanted messages, however many, do not keep a consumer from wanted ones.
 pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, OBSERVED, "a", 50).await;
     let expected = publish(fixture, NOTED, "a", 1).await;
@@ -341,7 +344,7 @@ pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(read(&next(&mut subscription).await), expected[0]);
 }
 
-/// Saying that work goes on postpones the redelivery; when it stops being said, the message comes again.
+/// Reporting progress postpones the redelivery. When the reports stop, the message comes again.
 pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
@@ -353,7 +356,7 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(count(&next(&mut subscription).await), 2);
 }
 
-/// The backlog counts what is not acknowledged yet, delivered or not, and ends at zero.
+/// The backlog counts messages that are not acknowledged yet, delivered or not, and ends at zero.
 pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 5).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
@@ -368,7 +371,7 @@ pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
     }
 }
 
-/// Reads the backlog until it shows `expected`, because answers are on their way for a moment; returns the last reading.
+/// Reads the backlog until it shows `expected`, because answers take a moment to arrive. Returns the last reading.
 async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) -> u64 {
     let deadline = Instant::now() + SOON;
     loop {
@@ -380,7 +383,7 @@ async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64
     }
 }
 
-/// Giving up a wait loses nothing.
+/// Dropping a wait loses nothing.
 pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
     let mut received = BTreeSet::new();
@@ -389,7 +392,7 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
         publish(fixture, NOTED, "a", 20).await
     };
     let receive = async {
-        // Waits of many lengths, so that some are given up in the middle of whatever a subscription does.
+        // Waits of many lengths, so that some are dropped in the middle of any step of a subscription.
         for milliseconds in (1..=20).cycle() {
             if received.len() == 20 {
                 break;
@@ -410,7 +413,8 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// The facts are those of the stream as it is: its messages and their stream sequences, whoever has acknowledged them.
+/// The facts describe the stream as it is: its messages and their stream sequences, whether or not anybody has
+/// acknowledged them.
 pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
     let facts = async || -> StreamFacts {
         loop {
@@ -455,8 +459,9 @@ pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F)
     );
 }
 
-/// Makes one test per promise of a subscriber. Takes the attributes of the tests, and an expression, which may await, for an
-/// `Option` of a fresh [`SubscriberFixture`](crate::testing::conformance::subscriber::SubscriberFixture); `None` skips.
+/// Makes one test per promise of a subscriber. Arguments: the attributes of the tests, and an expression for an
+/// `Option` of a fresh [`SubscriberFixture`](crate::testing::conformance::subscriber::SubscriberFixture). The
+/// expression may await; `None` skips the test.
 #[macro_export]
 macro_rules! subscriber_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {

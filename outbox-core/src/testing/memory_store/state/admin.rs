@@ -1,4 +1,4 @@
-//! What operators see and do, and what is purged.
+//! The operations of operators, and the purge.
 
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -49,7 +49,7 @@ impl State {
             .filter(|row| matches(selection, row))
     }
 
-    /// Keys of selected rows that are dead.
+    /// Row ids of selected dead letters.
     fn selected_dead(&self, selection: &Selection) -> Vec<i64> {
         self.selected(selection)
             .filter(|row| row.status == MessageStatus::Dead)
@@ -61,7 +61,7 @@ impl State {
         let dead = self.selected_dead(selection);
         for row_id in &dead {
             self.lift_halt(*row_id);
-            // Where later messages of the aggregate wait, it waits with them, as the first of them.
+            // If later messages of the aggregate wait, a retried message waits with them, as the first of them.
             let is_blocked = self.rows.get(row_id).is_some_and(|row| {
                 row.is_sequenced() && self.index.blocks.contains_key(&row.message.aggregate)
             });
@@ -85,7 +85,7 @@ impl State {
         dead.len() as u64
     }
 
-    /// Lets an aggregate go on that a dead letter halts.
+    /// Lifts the halt by which a dead letter blocks its aggregate.
     fn lift_halt(&mut self, row_id: i64) {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
@@ -204,7 +204,7 @@ fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == value)
 }
 
-/// The time between; zero if `later` is earlier.
+/// The time from `earlier` to `later`; zero if `later` comes first.
 fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
     (later - earlier).try_into().unwrap_or_default()
 }

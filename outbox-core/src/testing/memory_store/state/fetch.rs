@@ -1,6 +1,7 @@
-//! What a relay is handed.
+//! Fetching of pending and waiting messages.
 //!
-//! Invariant: fetching changes nothing. What has to wait is said in the answer, and set aside when that is settled.
+//! Invariant: fetching changes nothing. The answer names the messages that have to wait, and settling it sets them
+//! aside.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,7 @@ use super::{Row, State};
 use crate::message::{Aggregate, PARTITIONS};
 use crate::store::{FetchRequest, Fetched, Lease, Settlement, Verdict, WaitingRequest};
 
-/// An answer that is being put together, and the bounds on it.
+/// An answer under construction, with its bounds.
 struct Answer {
     fetched: Fetched,
     rows_left: usize,
@@ -29,7 +30,7 @@ impl Answer {
         }
     }
 
-    /// Whether a bound has ended the fetch; says so in the answer.
+    /// Whether a bound has ended the fetch; the answer shows it as `more`.
     fn is_full(&self) -> bool {
         self.fetched.more
     }
@@ -58,7 +59,7 @@ impl Answer {
     }
 }
 
-/// Something whose time has come.
+/// A due aggregate or a due unsequenced message.
 enum Candidate<'a> {
     Aggregate(&'a Aggregate, &'a Block),
     Alone(&'a Row),
@@ -117,7 +118,7 @@ impl State {
         answer.fetched
     }
 
-    /// Everything of the leased partitions whose time has come, by that time.
+    /// All due candidates of the leased partitions, in the order of their times.
     fn due_candidates(&self, request: &WaitingRequest<'_>, now: OffsetDateTime) -> Vec<Candidate<'_>> {
         let leased = leased(request.leases);
         let excluded: HashSet<&Aggregate> = request.excluding.iter().collect();
@@ -152,7 +153,7 @@ impl State {
         in_flight: &HashSet<i64>,
         answer: &mut Answer,
     ) {
-        // A retried message may be pending although later ones wait; it becomes waiting as soon as `fetch` has met it.
+        // A retried message may be pending although later ones wait. It becomes waiting as soon as `fetch` has met it.
         let barrier = self
             .index
             .pending_of(aggregate)
@@ -171,7 +172,7 @@ impl State {
                 continue;
             }
             if row.delayed_at(answer.now).is_some() {
-                // Only the oldest prolongs the block; a later one will be the oldest in its turn.
+                // Only the oldest message prolongs the block. A later one does so when it becomes the oldest.
                 if is_first {
                     answer.waits(row);
                 }

@@ -1,7 +1,7 @@
-//! Which rows are pending, waiting and dead, and which aggregates are blocked.
+//! The index: pending, waiting and dead rows, and blocked aggregates.
 //!
-//! Invariants: a block lists exactly the sequenced rows of its aggregate that wait and the dead one that halts it, and exists only while there are
-//! any; an unsequenced row that waits is in `alone`.
+//! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row that halts it, and
+//! exists only while there is one of them. A waiting unsequenced row is in `alone`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,18 +16,18 @@ pub(super) struct Index {
     pub(super) pending: BTreeSet<i64>,
     pub(super) dead: BTreeSet<i64>,
     pub(super) blocks: HashMap<Aggregate, Block>,
-    /// Unsequenced rows that wait, by the end of their time.
+    /// Waiting unsequenced rows, by the end of their wait.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
-    /// Sequenced rows that are pending.
+    /// Pending sequenced rows.
     pending_of: HashMap<Aggregate, BTreeSet<i64>>,
 }
 
 /// The block on an aggregate.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Due from then on, unless it is halted.
+    /// End of the block, unless the aggregate is halted.
     pub(super) until: OffsetDateTime,
-    /// The dead row that halts it.
+    /// The dead row that halts the aggregate.
     pub(super) halted_by: Option<i64>,
     pub(super) waiting: BTreeSet<i64>,
 }
@@ -97,14 +97,14 @@ impl Index {
         }
     }
 
-    /// The block of an aggregate; a new one ends at `until`.
+    /// The block of an aggregate. If there is none, creates one that ends at `until`.
     pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
         self.blocks
             .entry(aggregate.clone())
             .or_insert_with(|| Block::new(until))
     }
 
-    /// Removes the block of an aggregate, unless something waits under it or halts it.
+    /// Removes the block of an aggregate, unless it has waiting rows or is a halt.
     pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
         if let Some(block) = self.blocks.get(aggregate)
             && block.waiting.is_empty()
@@ -114,12 +114,12 @@ impl Index {
         }
     }
 
-    /// Sequenced rows of an aggregate that are pending, in their order.
+    /// Pending sequenced rows of an aggregate, in order.
     pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = i64> {
         self.pending_of.get(aggregate).into_iter().flatten().copied()
     }
 
-    /// Rows that wait, sequenced or not.
+    /// Number of waiting rows, sequenced or not.
     pub(super) fn waiting(&self) -> usize {
         let blocked: usize = self.blocks.values().map(|block| block.waiting.len()).sum();
         blocked + self.alone.len()

@@ -11,7 +11,7 @@ use crate::store::{Fitness, Lease, OwnerId, Relays};
 #[derive(Debug)]
 pub(in super::super) struct Leases {
     rows: Vec<LeaseRow>,
-    /// Relays that announced themselves, until when that counts, and how they said they are.
+    /// Announced relays, each with the end and the fitness of its announcement.
     announced: HashMap<OwnerId, (Instant, Fitness)>,
 }
 
@@ -107,7 +107,7 @@ impl Leases {
                 .is_some_and(|(holder, _)| holder == owner)
     }
 
-    /// Whether the lease is live and nobody took the partition over.
+    /// Whether the lease is live and no other relay has acquired the partition since.
     pub(super) fn is_current(&self, lease: &Lease) -> bool {
         self.rows
             .get(usize::from(lease.partition))
@@ -121,7 +121,7 @@ impl Leases {
         }
     }
 
-    /// How many live leases each owner has.
+    /// Number of live leases of each owner.
     pub(in super::super) fn owners(&self) -> HashMap<OwnerId, usize> {
         let mut owners = HashMap::new();
         for (owner, _) in self

@@ -1,7 +1,7 @@
-//! What the in-memory outbox holds, and how it is recorded.
+//! The state of the in-memory outbox, and recording.
 //!
-//! Invariants: of one aggregate's recorded messages, row ids rise with sequences, so that row id order is the order to publish in; the
-//! index says of each row what the row says of itself, because rows change through [`State::change`] alone.
+//! Invariants: within an aggregate, row ids rise with sequences, so the order of the row ids is the order of
+//! publishing. The index agrees with the rows, because rows change only through [`State::change`].
 
 mod admin;
 mod fetch;
@@ -36,7 +36,7 @@ pub(super) struct State {
     started: (Instant, OffsetDateTime),
 }
 
-/// Faults that a test asked for.
+/// Faults that a test has planned.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) fail_next: usize,
@@ -57,7 +57,7 @@ pub(super) struct Row {
     unreadable: bool,
     dedup_key: Option<String>,
     available_at: Option<OffsetDateTime>,
-    /// Until when it waits, if it is unsequenced and waits by itself.
+    /// End of the wait of an unsequenced message that waits alone.
     waits_until: OffsetDateTime,
     published_at: Option<OffsetDateTime>,
 }
@@ -87,7 +87,7 @@ impl State {
 
     pub(super) fn now(&self) -> OffsetDateTime {
         let (instant, time) = self.started;
-        // Databases keep whole microseconds.
+        // Databases store whole microseconds.
         time + Duration::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
@@ -114,7 +114,7 @@ impl State {
     fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
-        // A database would have made this writer wait for the other one, and its row would have come later.
+        // In a database this writer would have waited for the other one and then got a larger row id.
         let row_id = if row_id > head.row_id { row_id } else { fresh };
         head.row_id = row_id;
         let sequence = message.is_sequenced().then(|| {
@@ -137,7 +137,7 @@ impl State {
         self.rows.insert(row.row_id, row);
     }
 
-    /// Changes a row, and what the index says of it. Removes the block of its aggregate if nothing waits any more.
+    /// Changes a row and its entry in the index. Removes the block of its aggregate if nothing waits any more.
     fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
         let Some(row) = self.rows.get_mut(&row_id) else {
             return;
@@ -197,7 +197,7 @@ impl Row {
         self.message.sequence.is_some()
     }
 
-    /// The time it is delayed until, if that has not come.
+    /// The time until which the message is delayed, unless that time has come.
     fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.available_at.filter(|at| *at > now)
     }

@@ -1,4 +1,4 @@
-//! What becomes of messages.
+//! Settlement: records verdicts on messages.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ impl State {
         accepted.len()
     }
 
-    /// Records a verdict. On a row that is neither pending nor waiting it does nothing: an earlier call has settled it.
+    /// Records a verdict. A row that is neither pending nor waiting stays unchanged, because an earlier call has
+    /// settled it.
     fn settle_one(&mut self, settlement: &Settlement) {
         let Some(row) = self.rows.get(&settlement.row_id) else {
             return;
@@ -51,7 +52,7 @@ impl State {
         }
     }
 
-    /// [`Verdict::Dead`].
+    /// Records [`Verdict::Dead`].
     fn dead_letter(&mut self, row_id: i64, error: &str, halt: bool) {
         let Some(row) = self.rows.get(&row_id) else {
             return;
@@ -72,7 +73,7 @@ impl State {
         });
     }
 
-    /// [`Verdict::Waits`].
+    /// Records [`Verdict::Waits`].
     fn set_aside(&mut self, row_id: i64) {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id) else {
@@ -99,7 +100,7 @@ impl State {
         self.change(row_id, |row| row.status = MessageStatus::Waiting);
     }
 
-    /// [`Verdict::Blocked`].
+    /// Records [`Verdict::Blocked`].
     fn block(&mut self, row_id: i64, delay: Duration, error: Option<&str>, attempt: bool) {
         let until = self.now() + delay;
         let Some(row) = self.rows.get(&row_id) else {

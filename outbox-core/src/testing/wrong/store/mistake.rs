@@ -1,73 +1,73 @@
-//! The list of mistakes of stores.
+//! The planted mistakes of stores.
 
 /// The mistake of a [`WrongStore`](super::WrongStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreMistake {
     /// Warns about a healthy store.
     AlwaysComplains,
-    /// Counts relays that fell silent.
+    /// Counts relays whose announcement has run out.
     AnnouncesForEver,
     /// Keeps reporting the first fitness that a relay announced.
     KeepsTheFirstFitness,
     /// Keeps the leases of a relay that has left.
     LeavesWithoutGivingBack,
-    /// Grants partitions that somebody owns.
+    /// Grants partitions that another relay owns.
     GrantsOwnedLeases,
-    /// Grants more partitions than asked for.
+    /// Grants more partitions than requested.
     IgnoresMax,
-    /// Grants partitions again under the epoch they had before.
+    /// Grants a partition again under its old epoch.
     ReusesEpochs,
-    /// Grants nothing until the holder gives something back.
+    /// Grants nothing until the owner releases something.
     LeasesForEver,
-    /// Renews whatever it is asked to.
+    /// Renews every lease, owned or not.
     RenewsBlindly,
-    /// Keeps released partitions until they run out.
+    /// Keeps released partitions until their leases run out.
     ForgetsReleases,
-    /// Frees released partitions, whoever owns them now.
+    /// Frees partitions on a stale release, whoever owns them now.
     ReleasesForOthers,
-    /// Remembers a cursor and fetches what comes after it, so that late commits are skipped.
+    /// Remembers a cursor and fetches only rows behind it, so that late commits are skipped.
     FetchesByCursor,
-    /// Picks rows in no particular order, as `SKIP LOCKED` on rows does.
+    /// Fetches rows in no particular order, as `SKIP LOCKED` on rows does.
     FetchesOutOfOrder,
-    /// Hands out messages that are already published.
+    /// Returns messages that are already published.
     FetchesPublished,
-    /// Hands out messages of all partitions.
+    /// Returns messages of all partitions.
     IgnoresPartitions,
-    /// Hands out more than asked for.
+    /// Returns more rows than the limit.
     IgnoresLimit,
-    /// Hands out as many bytes as there are.
+    /// Returns more bytes than the bound.
     IgnoresBytes,
-    /// Hands out messages again that the relay has in flight.
+    /// Returns messages that the relay has in flight.
     IgnoresRowsInFlight,
-    /// Leaves the application's headers behind.
+    /// Drops the application's headers.
     DropsHeaders,
-    /// Leaves unreadable rows out, so that nobody hears of them.
+    /// Leaves unreadable rows out, so that nobody notices them.
     HidesUnreadable,
     /// Fails the fetch because of one unreadable row.
     FailsOnUnreadable,
     /// Compares aggregate ids as a case-insensitive collation does.
     FoldsCase,
-    /// Hands out messages of blocked aggregates.
+    /// Returns messages of blocked aggregates.
     HandsOutBlocked,
-    /// Scans on behind rows that have to wait until it finds something due.
+    /// Scans beyond its limit, past rows that have to wait, until it finds a due one.
     LooksPastItsLimit,
-    /// Does not set waiting messages aside, so that each fetch meets them again.
+    /// Does not set messages aside, so that each fetch meets them again.
     ForgetsWhatWaits,
     /// Sets messages aside although nothing blocks their aggregate any more.
     SetsAsideBlindly,
-    /// Blocks for no time.
+    /// Blocks with no delay.
     IgnoresBackoff,
-    /// Blocks for an hour at least.
+    /// Blocks for at least an hour.
     BlocksTooLong,
-    /// Does not prolong a block.
+    /// Does not prolong an existing block.
     KeepsTheFirstBlock,
-    /// Hands out blocked messages in no particular order.
+    /// Returns waiting messages in no particular order.
     FetchesWaitingOutOfOrder,
-    /// Hands out more blocked messages than asked for.
+    /// Returns more waiting messages than the bounds allow.
     IgnoresWaitingBounds,
-    /// Hands out messages of aggregates that the relay has enough of.
+    /// Returns messages of aggregates that the relay has excluded.
     IgnoresExclusions,
-    /// Hands out blocked messages by the name of their aggregate.
+    /// Returns waiting messages in the order of their aggregates' names.
     StarvesLateNames,
     /// Never removes a block.
     BlocksForEver,
@@ -75,21 +75,21 @@ pub enum StoreMistake {
     BlocksUnsequenced,
     /// Blocks the aggregate of an unsequenced message that failed.
     UnsequencedBlocks,
-    /// Takes each failure for the message's own fault.
+    /// Treats each failure as the message's own fault.
     CountsEveryFailure,
     /// Does not count failures.
     ForgetsFailures,
-    /// Sets a halted aggregate free because another message of it has to wait.
+    /// Lifts a halt because another message of the aggregate has to wait.
     BlockEndsHalt,
-    /// Hands out the messages behind a delayed one.
+    /// Returns the messages behind a delayed one.
     OvertakesDelayed,
-    /// Hands out waiting messages while an older one is still pending.
+    /// Returns waiting messages while an older one is still pending.
     OvertakesPending,
     /// Forgets delayed messages once it has set them aside.
     ForgetsDelayed,
-    /// Heeds only the delay that began a block.
+    /// Considers only the delay that began a block.
     HeedsOneDelay,
-    /// Lets a block last until the latest of the times that it is made for.
+    /// Lets a block last until the latest of its messages' times.
     WaitsForTheLatest,
     /// Blocks the aggregate of a delayed unsequenced message.
     DelayedUnsequencedBlocks,
@@ -107,7 +107,7 @@ pub enum StoreMistake {
     CountsChangedRows,
     /// Records verdicts on messages that were dead letters long ago.
     SettlesDeadLetters,
-    /// Fails on error texts that a column cannot hold, as PostgreSQL does on NUL.
+    /// Fails on error texts that a column cannot store, as PostgreSQL does on NUL.
     RefusesOddErrors,
     /// Halts no aggregate.
     NeverHalts,
@@ -115,9 +115,9 @@ pub enum StoreMistake {
     KeepsTheFirstHalt,
     /// Halts the aggregate of every dead letter.
     AlwaysHalts,
-    /// Hands out no more messages of a block once one of them became a dead letter.
+    /// Returns no more messages of a block once one of them became a dead letter.
     DeadLettersEndTheDrain,
-    /// Reports a retry, and does nothing.
+    /// Reports a retry without doing anything.
     RetryDoesNothing,
     /// Makes the message pending and leaves its aggregate halted.
     RetryKeepsHalt,
@@ -125,11 +125,11 @@ pub enum StoreMistake {
     RetryGoesLast,
     /// Ends the back-off of an aggregate when one of its messages is retried.
     RetryEndsBackoff,
-    /// Retries everything, whatever was selected.
+    /// Retries all dead letters, not only the selected ones.
     RetriesEverything,
     /// Reports messages as retried that were not dead.
     RetriesAnything,
-    /// Reports a skip, and does nothing.
+    /// Reports a skip without doing anything.
     SkipDoesNothing,
     /// Leaves the block of a skipped message behind.
     SkipKeepsBlock,
@@ -145,22 +145,22 @@ pub enum StoreMistake {
     IgnoresEventType,
     /// Lists blocked aggregates by name.
     ListsBlockedByName,
-    /// Reports a resume, and does nothing.
+    /// Reports a resume without doing anything.
     ResumeDoesNothing,
-    /// Resumes an aggregate that waits for an operator's decision.
+    /// Resumes a halted aggregate.
     ResumeEndsHalts,
-    /// Purges messages however young they are.
+    /// Purges messages of any age.
     PurgeIgnoresAge,
     /// Purges by the time of recording alone.
     PurgesByRecording,
-    /// Says after each purge that there is more.
+    /// Reports after each purge that there is more.
     PurgeNeverEnds,
-    /// Starts from the beginning with each page of published messages.
+    /// Starts each page of published messages from the beginning.
     RepeatsPages,
     /// Copies all messages that can be copied, not only the selected ones.
     ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.
     ReplayKeepsMessageId,
-    /// Takes a replayed copy for a new event.
+    /// Treats a replayed copy as a new event.
     ReplayForgetsEvent,
 }

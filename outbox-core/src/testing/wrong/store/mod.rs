@@ -1,7 +1,7 @@
 //! Stores with one mistake each.
 //!
-//! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Mistakes in recording are not here, because a store does not
-//! record: see [`WrongWriter`](super::WrongWriter).
+//! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
+//! because a store does not record; see [`WrongWriter`](super::WrongWriter).
 
 mod mistake;
 mod operate;
@@ -31,14 +31,14 @@ pub struct WrongStore {
     memory: Mutex<Memory>,
 }
 
-/// The memory of some mistakes.
+/// Data that some mistakes remember between calls.
 #[derive(Debug, Default)]
 struct Memory {
     cursor: i64,
     leased: bool,
     /// The first fitness that each relay announced.
     fitness: HashMap<OwnerId, Fitness>,
-    /// Aggregates whose messages are no longer handed out.
+    /// Aggregates whose messages are no longer returned.
     stuck: HashSet<Aggregate>,
     retried: HashSet<MessageId>,
 }

@@ -1,4 +1,4 @@
-//! Changes of the operations of operators and of the purge.
+//! Mistakes in the operations of operators and in the purge.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

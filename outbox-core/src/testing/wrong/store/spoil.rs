@@ -1,4 +1,4 @@
-//! Changes of the fetches and settlements of relays.
+//! Mistakes in fetches and settlements.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::testing::StoredRow;
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl WrongStore {
-    /// Changes the fetched messages.
+    /// Applies the mistake to fetched messages.
     pub(super) fn spoil(&self, fetched: &mut Fetched) -> Result<(), StoreError> {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -73,7 +73,7 @@ impl WrongStore {
         }
     }
 
-    /// Reports messages as due that have to wait.
+    /// Adds messages that have to wait to the due ones.
     fn hand_out(&self, fetched: &mut Fetched, is_wanted: impl Fn(&StoredRow) -> bool) {
         let waits: HashSet<i64> = fetched.waits.iter().map(|waits| waits.row_id).collect();
         let found = self.find(|row| waits.contains(&row.row_id) && is_wanted(row));
@@ -88,7 +88,7 @@ impl WrongStore {
         rows.map(|row| row.message.aggregate).collect()
     }
 
-    /// Changes the fetched messages of blocked aggregates.
+    /// Applies the mistake to fetched waiting messages.
     pub(super) fn spoil_waiting(&self, fetched: &mut Fetched, request: &WaitingRequest<'_>) {
         let rows = &mut fetched.due;
         match self.mistake {
@@ -134,7 +134,7 @@ impl WrongStore {
         }
     }
 
-    /// Changes the settlements.
+    /// Applies the mistake to settlements.
     pub(super) async fn spoil_settlements(
         &self,
         settlements: &[Settlement],
@@ -209,7 +209,7 @@ impl WrongStore {
         }
     }
 
-    /// Applies the mistakes that come after the verdicts are recorded.
+    /// Applies the mistakes that take effect after the verdicts are recorded.
     pub(super) async fn after_settling(&self, settlements: &[Settlement]) -> Result<(), StoreError> {
         for settlement in settlements {
             let rows = self.find(|row| row.row_id == settlement.row_id);

@@ -1,4 +1,4 @@
-//! The speed at which an inbox handles the messages of a stream, compared to the same transactions without it.
+//! The speed at which an inbox handles the messages of a stream, compared to the same transactions without an inbox.
 
 use outbox_inbox::InboxConfig;
 
@@ -9,7 +9,7 @@ use crate::figure::{Figure, Target};
 use crate::servers::Servers;
 use crate::{Options, Result, check};
 
-/// Transactions at a time, with and without an inbox.
+/// Concurrent transactions, with and without an inbox.
 const TRANSACTIONS: usize = 32;
 
 /// Measures this group.
@@ -32,14 +32,15 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// As many handlers at a time as the baseline has transactions, and twice as many messages fetched ahead.
+/// As many concurrent handlers as the baseline has transactions, and twice as many messages fetched ahead.
 pub(super) fn config() -> InboxConfig {
     InboxConfig::default()
         .concurrency(TRANSACTIONS)
         .in_flight_max(2 * TRANSACTIONS)
 }
 
-/// Messages per second while the handler runs for each message, and then of the same messages when all have been handled before.
+/// Two rates in messages per second: while the handler runs for each message, and for the same messages once all have
+/// been handled.
 async fn twice(servers: &Servers, messages: u64) -> Result<(f64, f64)> {
     let world = World::make(servers, messages).await?;
     let (handled, report) = world.consume::<one>(config()).await?;

@@ -1,4 +1,4 @@
-//! The work of the measured handlers: one small statement for each message.
+//! The handlers that are measured: each executes one small statement per message.
 //!
 //! Invariant: each effect adds one to a balance, so that effects can be counted.
 
@@ -8,11 +8,11 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 
 use crate::load::{AGGREGATES, Moved, Stuck, account_id};
 
-/// Free room in the pages, so that an update stays on the page of the row.
+/// The table of accounts. Free room in its pages keeps an updated row on its page.
 pub(super) const ACCOUNTS: &str =
     "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)";
 
-/// The account of each aggregate.
+/// Inserts an account for each aggregate.
 pub(super) const FILL_ACCOUNTS: &str =
     "INSERT INTO accounts SELECT 1000000 + n, 0 FROM generate_series(0, 999) n";
 
@@ -28,7 +28,7 @@ pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Resul
     Ok(())
 }
 
-/// The effect of one message, provided that all messages before it in its aggregate, and no others, took effect.
+/// The effect of one message, provided that exactly the messages before it in its aggregate took effect.
 async fn credit_in_turn<C: ConnectionTrait>(
     db: &C,
     event: &Moved,
@@ -64,14 +64,14 @@ pub(super) async fn several(events: Vec<Event<Moved>>, tx: Tx<'_>) -> Result<(),
     Ok(())
 }
 
-/// A hundred messages per transaction, one after the other.
+/// A hundred messages per transaction, handled one after the other.
 #[idempotent_handler(consumer = "together", batch = 100)]
 pub(super) async fn together(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
     Ok(())
 }
 
-/// Without a record of handled messages. The effect must not happen twice, but nothing here repeats it.
+/// Without a record of handled messages. The effect must not happen twice, but nothing in the benchmark repeats it.
 #[idempotent_handler(consumer = "natural", strategy = natural)]
 pub(super) async fn natural(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     credit(&tx, event.account_id).await?;
@@ -85,7 +85,7 @@ pub(super) async fn sequence(event: Event<Moved>, tx: Tx<'_>) -> Result<(), Hand
     Ok(())
 }
 
-/// One message per transaction; those of other aggregates than the usual ones always fail.
+/// One message per transaction. Messages of aggregates other than the usual ones always fail.
 #[idempotent_handler(consumer = "picky")]
 pub(super) async fn picky(event: Event<Moved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     if event.account_id >= account_id(AGGREGATES) {
@@ -114,7 +114,7 @@ pub(super) async fn in_turn(event: Event<Moved>, about: Metadata, tx: Tx<'_>) ->
     credit_in_turn(&tx, &event, &about).await
 }
 
-/// The same, but some messages fail at their first attempt.
+/// As [`in_turn`], but some messages fail at their first attempt.
 #[idempotent_handler(consumer = "stumbling")]
 pub(super) async fn stumbling(event: Event<Moved>, about: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     if about.attempt() == 1 && stumbles(event.account_id, about.sequence().unwrap_or_default()) {
@@ -123,12 +123,12 @@ pub(super) async fn stumbling(event: Event<Moved>, about: Metadata, tx: Tx<'_>) 
     credit_in_turn(&tx, &event, &about).await
 }
 
-/// One message in a hundred, at different places in each aggregate.
+/// Selects one message in a hundred, at different places in each aggregate.
 pub(super) fn stumbles(account_id: i64, number: u64) -> bool {
     (account_id.unsigned_abs() * 7 + number).is_multiple_of(100)
 }
 
-/// One message per transaction, in order, also across processes.
+/// One message per transaction, in order, even across processes.
 #[idempotent_handler(consumer = "sequence_in_turn", strategy = sequence)]
 pub(super) async fn sequence_in_turn(
     event: Event<Moved>,

@@ -1,7 +1,8 @@
-//! What failing messages cost the others, and what order across processes costs: each is compared to the same work without.
+//! The cost of failing messages for the others, and of order across processes. Each is compared to the same work
+//! without it.
 //!
-//! Invariant: failing messages have failed before the clock starts, and are retried while it runs. Where order is promised, a message out of turn never
-//! takes effect, so that the count of effects shows it.
+//! Invariant: failing messages have failed before the clock starts, and are retried while it runs. Where order is
+//! promised, a message out of turn never takes effect, so the count of effects reveals it.
 
 use std::time::{Duration, Instant};
 
@@ -19,23 +20,23 @@ use crate::{Options, Result, check};
 
 /// Aggregates with many messages each.
 const HOT: u64 = 26;
-/// Messages of each of them, where processes share them.
+/// Messages of each hot aggregate, in measurements with several processes.
 const SHARED_LENGTH: u64 = 800;
-/// So many that nothing is dead-lettered while the clock runs.
+/// Large enough that no message is dead-lettered while the clock runs.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 /// The interval between two counts of the failed messages.
 const FAILED_LOOK: Duration = Duration::from_millis(50);
 
-/// Messages that fail again and again, each of an aggregate of its own.
+/// Messages that fail again and again, each of its own aggregate.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     messages: u64,
-    /// The number of them that have failed before the clock starts.
+    /// Number of failing messages that must have failed before the clock starts.
     first: u64,
     make: fn(&World, u64) -> Result<Messages>,
 }
 
-/// Measurements of a figure, and those of its baseline, one element per run.
+/// Rates of a figure and of its baseline, one element per run.
 #[derive(Debug, Default)]
 struct Rates {
     values: Vec<f64>,
@@ -63,7 +64,7 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     };
     let timeouts = Trouble {
         messages: options.size(1_000, 200),
-        // As many as run at a time: after them the inbox knows that the handler fails.
+        // As many as run concurrently: once these have failed, the inbox knows that the handler fails.
         first: config().concurrency as u64,
         make: |world, messages| Messages::of(&world.stream, AGGREGATES..AGGREGATES + messages, Stuck::new),
     };
@@ -102,12 +103,13 @@ fn config() -> InboxConfig {
     InboxConfig::default()
 }
 
-/// The connections of a pool for the default settings: two more than handlers, so that the inbox's own statements wait for none of them.
+/// Pool size for the default settings: two more connections than handlers, so that the inbox's own statements wait for
+/// no handler.
 pub(super) fn connections() -> usize {
     config().concurrency + 2
 }
 
-/// Messages per second of the healthy ones alone.
+/// Messages per second of healthy messages alone.
 async fn alone(servers: &Servers, router: &Router, healthy: u64) -> Result<f64> {
     let nothing = Trouble {
         messages: 0,
@@ -117,7 +119,7 @@ async fn alone(servers: &Servers, router: &Router, healthy: u64) -> Result<f64> 
     beside(servers, router, healthy, nothing).await
 }
 
-/// Messages per second of the healthy ones, which are published when the others have failed.
+/// Messages per second of healthy messages, which are published once the others have failed.
 async fn beside(servers: &Servers, router: &Router, healthy: u64, trouble: Trouble) -> Result<f64> {
     let mut world = World::empty(servers).await?;
     world
@@ -187,7 +189,8 @@ async fn in_order<H: Handler>(servers: &Servers, length: u64, failures: u64) -> 
     Ok(per_second(messages, elapsed))
 }
 
-/// Messages per second of the hot aggregates, shared by this many processes, from their start to the last acknowledgement.
+/// Messages per second of the hot aggregates, shared by this many processes, from the start of the processes to the
+/// last acknowledgement.
 async fn processes(servers: &Servers, processes: usize) -> Result<f64> {
     let world = hot_world(servers, SHARED_LENGTH).await?;
     let start = Instant::now();

@@ -1,8 +1,8 @@
 //! The time from publishing a message to its effect, and the cost of an idle inbox.
 //!
-//! Publisher and observer are this process, so that one clock measures; the inbox is another process. The clock starts when the message is handed
-//! to the driver, and stops when the inbox's acknowledgement, which follows the commit, has gone through the server. Both ends make the
-//! figure a little larger than the true time.
+//! Publisher and observer are this process, so that one clock measures; the inbox is another process. The clock starts
+//! when the message is handed to the driver. It stops when the inbox's acknowledgement, which follows the commit, has
+//! passed through the server. Both ends make the figure slightly larger than the true time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,13 +41,13 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
-/// Publishes at a fixed pace to an inbox that waits for it.
+/// Publishes at a fixed pace to a running inbox.
 async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     let mut world = World::make(servers, 0).await?;
     let inbox = world.start()?;
     sleep(SETTLING).await;
     let client = async_nats::connect(world.stream.nats_url.as_str()).await?;
-    // Acknowledgements are ordinary messages of the server, so a subscription sees them too.
+    // Acknowledgements are ordinary messages of the server, so a subscription receives them too.
     let answers = client
         .subscribe(format!("$JS.ACK.{}.one.>", world.stream.name))
         .await?;
@@ -70,7 +70,8 @@ async fn measure(servers: &Servers, seconds: u64) -> Result<Latency> {
     Ok(Latency::of(millis))
 }
 
-/// Publishes at a fixed pace; returns when each message was handed to the driver. Stream sequences follow that order.
+/// Publishes at a fixed pace. Returns the time at which each message was handed to the driver, in the order of the
+/// stream sequences.
 async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Instant>> {
     let messages = Messages::new(&world.stream)?;
     let context = context(client.clone());
@@ -95,7 +96,7 @@ async fn publish(world: &World, client: &async_nats::Client) -> Result<Vec<Insta
     Ok(published)
 }
 
-/// When each message was acknowledged for the first time, by its stream sequence.
+/// The time of each message's first acknowledgement, by stream sequence.
 async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<Instant>>> {
     let mut answered = vec![None; usize::try_from(messages)?];
     let mut left = messages;
@@ -105,7 +106,7 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
             .map_err(|_| "messages were not acknowledged in time")?
             .ok_or("the observer's subscription ended")?;
         let at = Instant::now();
-        // A progress report or a refusal is no effect.
+        // A progress report or a negative acknowledgement is not an effect.
         if !answer.payload.is_empty() && !answer.payload.starts_with(b"+ACK") {
             continue;
         }
@@ -121,8 +122,8 @@ async fn answered(mut answers: Subscriber, messages: u64) -> Result<Vec<Option<I
     Ok(answered)
 }
 
-/// `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`; newer servers put two tokens in front of the stream and
-/// one at the end.
+/// Parses `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<number>.<time>.<pending>`. Newer servers put two
+/// tokens before the stream and one at the end.
 fn stream_sequence(subject: &str) -> Option<usize> {
     let tokens: Vec<&str> = subject.split('.').collect();
     let token = if tokens.len() == 9 { 5 } else { 7 };

@@ -1,7 +1,7 @@
-//! What an inbox adds to the transactions of its handlers, and the cost of an idle one.
+//! The cost that an inbox adds to its handlers' transactions, and the cost of an idle inbox.
 //!
-//! The driver publishes the messages with the headers and payloads that a relay would send. Invariant: as for all figures, effects and messages are
-//! counted afterwards.
+//! The driver publishes messages with the headers and payloads that a relay would send. Invariant: as for all figures,
+//! effects and messages are counted afterwards.
 
 mod consume;
 mod duties;
@@ -80,7 +80,7 @@ impl World {
         Ok(world)
     }
 
-    /// With nothing on the stream.
+    /// A world whose stream is empty.
     async fn empty(servers: &Servers) -> Result<Self> {
         Ok(Self {
             schema: tables(servers).await?,
@@ -89,14 +89,14 @@ impl World {
         })
     }
 
-    /// Publishes messages.
+    /// Publishes messages to the stream.
     async fn fill(&mut self, maker: &Messages, messages: u64) -> Result<()> {
         raw::fill(&self.stream, maker, messages).await?;
         self.messages += messages;
         Ok(())
     }
 
-    /// Lets an inbox with this handler alone handle everything that is on the stream, and returns messages per second.
+    /// Runs an inbox with only this handler until it has handled everything on the stream. Returns messages per second.
     async fn consume<H: Handler>(&self, config: InboxConfig) -> Result<(f64, InboxReport)> {
         let connections = config.concurrency;
         let router = Router::new().handler::<H>();
@@ -109,7 +109,7 @@ impl World {
         Ok((per_second(self.messages, elapsed), report))
     }
 
-    /// Runs an inbox for as long as something else takes.
+    /// Runs an inbox for as long as another future takes.
     async fn during<T>(
         &self,
         router: Router,
@@ -148,7 +148,7 @@ impl World {
             .map_err(|_| "the inbox did not handle everything in time")?
     }
 
-    /// Starts an inbox with the default settings in a process of its own; its consumer is that of [`one`].
+    /// Starts an inbox with the default settings in a process of its own. Its consumer is that of [`one`].
     fn start(&self) -> Result<Child> {
         Child::start("inbox-child", &self.schema, &self.stream, &[])
     }
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-/// Makes the tables that handlers write to: those of the inbox, and an account for each aggregate.
+/// Creates the tables that handlers write to: those of the inbox, and an account for each aggregate.
 async fn tables(servers: &Servers) -> Result<Schema> {
     use sea_orm::ConnectionTrait as _;
     let schema = servers.schema().await?;
@@ -173,22 +173,22 @@ async fn tables(servers: &Servers) -> Result<Schema> {
         count(&schema.db, "SELECT count(*) AS n FROM accounts").await?,
         AGGREGATES,
     )?;
-    // Only superusers may do this. Without it the figures are a little worse.
+    // Only superusers may do this. Without it the figures are slightly worse.
     let _ = schema.db.execute_unprepared("CHECKPOINT").await;
     Ok(schema)
 }
 
-/// Each effect adds one to a balance.
+/// Number of effects: each adds one to a balance.
 async fn effects(schema: &Schema) -> Result<u64> {
     count(&schema.db, "SELECT sum(balance)::int8 AS n FROM accounts").await
 }
 
-/// The inbox of a process of its own.
+/// Runs the inbox of a child process.
 pub(crate) async fn child(place: &Place) -> Result<()> {
     serve_inbox::<one>(place, InboxConfig::default().concurrency).await
 }
 
-/// The inbox of one process of several; its consumer is that of [`sequence_in_turn`].
+/// Runs one of several inboxes, each in its own child process. Its consumer is that of [`sequence_in_turn`].
 pub(crate) async fn sequence_child(place: &Place) -> Result<()> {
     serve_inbox::<sequence_in_turn>(place, failing::connections()).await
 }

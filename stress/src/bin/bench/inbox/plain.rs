@@ -1,4 +1,4 @@
-//! The same transactions without inbox and broker: the baseline of an inbox.
+//! The handlers' transactions without inbox and broker: the baseline of an inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

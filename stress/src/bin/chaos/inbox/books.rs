@@ -18,7 +18,7 @@ struct Traces {
     dead: bool,
 }
 
-/// The database's record of each event.
+/// The database's record of all events.
 #[derive(Debug)]
 pub(super) struct Found {
     events: Vec<Traces>,
@@ -27,7 +27,7 @@ pub(super) struct Found {
     misbehaved: bool,
 }
 
-/// The balance.
+/// The balance of a plan.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Books {
     /// Events published.
@@ -36,7 +36,8 @@ pub(super) struct Books {
     pub(super) handled: u64,
     /// Events with a dead letter.
     pub(super) dead_letters: u64,
-    /// Of those, events whose handler does not misbehave each time: their attempts were used up by chance, or by crashes of their process.
+    /// Of those, events whose handler does not always misbehave: chance, or crashes of their process, used up their
+    /// attempts.
     pub(super) unlucky: u64,
     /// Events with an effect although their handler never succeeds.
     pub(super) torn: u64,
@@ -53,7 +54,7 @@ pub(super) struct Books {
 }
 
 impl Found {
-    /// Nothing yet.
+    /// An empty record.
     pub(super) fn new(events: u32, misbehaved: bool) -> Self {
         Self {
             events: vec![Traces::default(); events as usize],
@@ -73,7 +74,7 @@ impl Found {
         });
     }
 
-    /// `None`: the dead letter of something that is no message.
+    /// Counts a dead letter. `None` stands for a dead letter that is not a message.
     pub(super) fn dead_letter(&mut self, number: Option<u128>) {
         self.note(number, |traces| traces.dead_letters += 1);
     }
@@ -129,7 +130,8 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Event 1 was dead-lettered, and so was event 99, which is doomed; the others took effect.
+    /// The books of a run in which event 1 and event 99, which is doomed, were dead-lettered and the others took
+    /// effect.
     fn books(change: impl FnOnce(&mut Found)) -> Books {
         let mut found = Found::new(100, true);
         for number in 0..100 {

@@ -1,6 +1,7 @@
 //! One consumer process, and the handler that all of them run.
 //!
-//! The handler writes its effect first and fails or aborts afterwards, so that a transaction that is not rolled back is seen.
+//! The handler writes its effect first, and fails or aborts afterwards. So a transaction that is not rolled back
+//! becomes visible.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::servers::{connect, names};
 /// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
 
-/// Short, so that messages in flight of a killed process come again soon.
+/// Short, so that the in-flight messages of a killed process come again soon.
 pub(super) const ACK_WAIT: Duration = Duration::from_millis(1500);
 
 /// The consumed event.
@@ -30,17 +31,17 @@ pub(super) struct Deposited {
     pub(super) number: u32,
 }
 
-/// Whether a handler that misbehaves does so each time with this event.
+/// Whether a misbehaving handler fails or aborts each time on this event.
 pub(super) fn is_doomed(number: u32) -> bool {
     is_poison(number) || is_deadly(number)
 }
 
-/// The handler fails each time.
+/// Whether the handler fails each time on this event.
 fn is_poison(number: u32) -> bool {
     number % 100 == 99
 }
 
-/// The handler aborts its process each time.
+/// Whether the handler aborts its process each time on this event.
 fn is_deadly(number: u32) -> bool {
     number % 1000 == 250
 }
@@ -92,7 +93,7 @@ async fn credit(
     Ok(())
 }
 
-/// One consumer, until it is told to stop, killed, or aborts.
+/// Runs one consumer until it is told to stop, is killed, or aborts.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
     let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;

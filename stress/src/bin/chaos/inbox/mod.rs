@@ -1,9 +1,14 @@
 //! Consumers of one stream, in several processes, under every kind of fault.
 //!
-//! Three plans run one after the other. *Copies*: each event is on the stream many times. *Kills*: processes are killed and paused while they
-//! work. *Failures*: handlers fail now and then, abort their process now and then, and some messages do so each time. When the consumer has
-//! nothing left to do, the books are balanced. Invariant: balanced means that each event has had one effect, or none and one
-//! dead letter, which only the last plan may have.
+//! Three plans run one after the other:
+//!
+//! * *Copies*: each event is on the stream many times.
+//! * *Kills*: processes are killed and paused while they work.
+//! * *Failures*: handlers sometimes fail or abort their process, and on some messages they do so each time.
+//!
+//! When the consumer has no work left, the books are balanced. Invariant: balanced means that each event has either
+//! exactly one effect and no dead letter, or no effect and exactly one dead letter. Only the last plan may have dead
+//! letters.
 
 mod books;
 mod consumer;
@@ -23,39 +28,40 @@ use world::World;
 /// The options of the program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB, where tables with a prefix of their own are made and removed if all is well; or `sqlite`, for a file of its own.
+    /// PostgreSQL or MariaDB, where tables with a prefix of their own are made, and removed if all is well; or
+    /// `sqlite`, which makes a file of its own.
     #[arg(long)]
     database_url: String,
     /// A nats-server with JetStream.
     #[arg(long)]
     nats_url: String,
-    /// Only these of the plans `copies`, `kills` and `failures`.
+    /// Run only these of the plans `copies`, `kills` and `failures`.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Plan>,
-    /// Sizes of a test: seconds instead of minutes.
+    /// Use the sizes of a test: seconds instead of minutes.
     #[arg(long)]
     small: bool,
     /// Events of each plan.
     #[arg(long)]
     events: Option<u32>,
-    /// How often each event is on the stream in the plan `copies`.
+    /// How often each event is on the stream, in the plan `copies`.
     #[arg(long)]
     copies: Option<u32>,
     /// Processes killed in the plans `kills` and `failures`; half as many are paused.
     #[arg(long)]
     kills: Option<u32>,
-    /// Processes at a time.
+    /// Concurrent processes.
     #[arg(long, default_value_t = 4)]
     processes: usize,
-    /// Handlers at a time, in each process.
+    /// Concurrent handlers in each process.
     #[arg(long, default_value_t = 8)]
     workers: usize,
-    /// Repeats the choice of victims and the order of copies.
+    /// Seed for the choice of target processes and the order of copies.
     #[arg(long)]
     seed: Option<u64>,
 }
 
-/// A plan; the module says what it does.
+/// A plan; the module's documentation describes each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Plan {
@@ -107,7 +113,7 @@ struct Report {
     balanced: bool,
 }
 
-/// A bound that no plan should reach.
+/// A time limit that no plan should reach.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// The interval between two looks at the consumer, and between two kills.
 const LOOK: Duration = Duration::from_millis(20);
@@ -144,7 +150,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;
     let mut told = Instant::now();
     let mut quiet = 0;
-    // Twice, because a server that has just counted may be about to count again.
+    // Two looks, because a server that has just counted may be about to count again.
     while quiet < 2 {
         tokio::time::sleep(LOOK).await;
         consumers.look_after()?;
@@ -171,7 +177,7 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let torments = consumers.stop().await?;
     let books = world.balance(sizes.events, misbehave).await?;
-    // Only in the last plan do handlers have a reason to fail, and processes one to end.
+    // Only in the last plan do handlers have a reason to fail, and processes a reason to end.
     let balanced = books.is_balanced() && (misbehave || (books.dead_letters == 0 && torments.ends == 0));
     let deliveries = world.deliveries().await?;
     let report = Report {

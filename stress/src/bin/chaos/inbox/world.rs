@@ -1,7 +1,7 @@
-//! Database and stream of a plan.
+//! The database and the stream of a plan.
 //!
-//! The driver publishes the messages, encoded as our publisher encodes them, because recording a million of them in an outbox would take longer than
-//! the plan itself. They carry no id for the broker, so it keeps every copy.
+//! The driver publishes the messages, encoded as our publisher encodes them, because recording a million of them in an
+//! outbox would take longer than the plan itself. They carry no message id for the broker, so it keeps every copy.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
@@ -30,7 +30,7 @@ use crate::servers::{connect, names, new_name};
 const AGGREGATES: u32 = 500;
 /// The largest number of unacknowledged messages while publishing.
 const WINDOW: usize = 1024;
-/// The id of event 0; others follow.
+/// The id of event 0; the ids of the other events follow.
 const FIRST_ID: u128 = 0x0199_0000_0000_7000_8000_0000_0000_0000;
 
 /// The table of effects of a run.
@@ -38,7 +38,7 @@ pub(super) fn effects(name: &str) -> String {
     format!("{name}_effects")
 }
 
-/// Database and stream of a plan.
+/// The database and the stream of a plan.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) name: String,
@@ -48,12 +48,12 @@ pub(super) struct World {
     names: TableNames,
     context: Context,
     stream: Stream,
-    /// SQLite's file.
+    /// The folder of SQLite's file.
     _folder: Option<TempDir>,
 }
 
 impl World {
-    /// Makes empty tables and an empty stream. The URL `sqlite` makes a file as well.
+    /// Makes empty tables and an empty stream. For the URL `sqlite` it also makes a file.
     pub(super) async fn make(database_url: &str, nats_url: &str) -> Result<Self> {
         let name = new_name();
         let (url, folder) = if database_url == "sqlite" {
@@ -65,12 +65,12 @@ impl World {
         };
         let db = connect(&url, 2).await?;
         if folder.is_some() {
-            // This setting stays with the file.
+            // SQLite stores this setting in the file.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
         let names = names(&name)?;
         outbox_inbox::migration::migrate_with(&db, &names).await?;
-        // No unique key: a second effect must be seen, not refused.
+        // No unique key: a second effect must be counted, not refused.
         db.execute_unprepared(&format!(
             "CREATE TABLE {} (number BIGINT NOT NULL)",
             effects(&name)
@@ -93,7 +93,8 @@ impl World {
         })
     }
 
-    /// Publishes each event this many times. Copies are spread among the others, in an order that the seed repeats.
+    /// Publishes each event this many times. Copies are spread among the other messages; the seed determines their
+    /// order.
     pub(super) async fn publish(&self, events: u32, copies: u32, seed: u64) -> Result<()> {
         let mut numbers: Vec<u32> = (0..copies).flat_map(|_| 0..events).collect();
         if copies > 1 {
@@ -194,7 +195,7 @@ impl World {
     }
 }
 
-/// The number of an event; a wild one for ids that were never published.
+/// The number of an event. Ids that were never published give a number that no event has.
 fn number(id: Uuid) -> u128 {
     id.as_u128().wrapping_sub(FIRST_ID)
 }

@@ -14,7 +14,7 @@ pub(crate) struct Committed {
     pub(crate) settled: bool,
 }
 
-/// The balance.
+/// The balance of a run.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Books {
     /// Messages committed.
@@ -25,11 +25,11 @@ pub(crate) struct Books {
     pub(crate) ghosts: u64,
     /// Messages whose first appearance does not follow that of their predecessor.
     pub(crate) inversions: u64,
-    /// Messages whose sequence is not the number of committed ones before.
+    /// Over all aggregates, the sum of the differences between the last sequence and the number of committed messages.
     pub(crate) holes: u64,
     /// Messages not settled as published.
     pub(crate) unsettled: u64,
-    /// Messages on the stream beyond the first of each; consumers drop them.
+    /// Messages on the stream, not counting the first copy of each; consumers drop these.
     pub(crate) copies: u64,
 }
 

@@ -1,7 +1,8 @@
-//! Several relays over one outbox, one of which is killed or paused every second.
+//! Several relays over one outbox. At a fixed interval one of them is killed or paused.
 //!
-//! Half of the messages are recorded before the relays start, the other half while they are killed. When everything is settled the books
-//! are balanced: the committed messages against the stream. Invariant: balanced means that nothing is lost, invented, out of order or unsettled.
+//! Half of the messages are recorded before the relays start, the other half while relays are killed. When everything
+//! is settled, the committed messages are balanced against the stream. Invariant: balanced means that no message is
+//! lost, invented, out of order or unsettled.
 
 mod books;
 mod world;
@@ -23,7 +24,7 @@ use world::World;
 /// The options of the program.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// PostgreSQL or MariaDB; tables with a prefix of their own are made in it, and removed if all is well.
+    /// PostgreSQL or MariaDB, in which tables with a prefix of their own are made, and removed if all is well.
     #[arg(long)]
     database_url: String,
     /// A nats-server with JetStream.
@@ -32,16 +33,16 @@ pub(crate) struct Options {
     /// The total number of messages.
     #[arg(long, default_value_t = 200_000)]
     messages: u32,
-    /// Aggregates that they belong to.
+    /// Number of aggregates that the messages belong to.
     #[arg(long, default_value_t = 500)]
     aggregates: u32,
-    /// Relays at a time.
+    /// Concurrent relays.
     #[arg(long, default_value_t = 4)]
     relays: usize,
-    /// Milliseconds between two torments.
+    /// Milliseconds between two faults.
     #[arg(long, default_value_t = 1000)]
     every_ms: u64,
-    /// Repeats the choice of victims.
+    /// Seed for the choice of target processes.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -57,7 +58,7 @@ struct Report {
     books: Books,
 }
 
-/// A bound that no run should reach.
+/// A time limit that no run should reach.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Short, so that leases are lost often.
@@ -133,7 +134,7 @@ pub(crate) struct Child {
     name: String,
 }
 
-/// One relay, until it is told to stop or killed.
+/// Runs one relay until it is told to stop or is killed.
 pub(crate) async fn child(options: &Child) -> Result<()> {
     let db = connect(&options.database_url, 4).await?;
     let store = SqlStore::new(db).with_names(&names(&options.name)?)?;

@@ -1,4 +1,4 @@
-//! Database and stream of a run.
+//! The database and the stream of a run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::servers::{connect, names, new_name};
 /// Messages per transaction.
 const TOGETHER: u32 = 20;
 
-/// The event that is recorded.
+/// The recorded event.
 #[derive(Debug, DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "account", name = "credited")]
 pub(crate) struct Credited {
@@ -28,7 +28,7 @@ pub(crate) struct Credited {
     number: u32,
 }
 
-/// Database and stream of a run. Clones share them.
+/// The database and the stream of a run. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ impl World {
         })
     }
 
-    /// Records messages with these numbers, a few per transaction, each for the next aggregate.
+    /// Records messages with these numbers, [`TOGETHER`] per transaction, going through the aggregates in turns.
     pub(crate) async fn record(&self, numbers: Range<u32>) -> Result<()> {
         let config = OutboxConfig::default().with_names(self.names.clone());
         let outbox = OutboxConnection::new(self.db.clone(), config);
