@@ -1,7 +1,7 @@
-//! Deduplication: what makes a handler take effect once per message.
+//! Deduplication: lets a handler take effect once per message.
 //!
-//! Two questions, kept apart: may it take effect ([`claim`], by strategy, in the handler's transaction), and how often has it failed ([`attempts`], the same for
-//! all strategies, outside of it). With the default strategy both are answered by one row:
+//! It answers two separate questions. May the message take effect: [`claim`], by strategy, in the handler's transaction. How often has it failed:
+//! [`attempts`], the same for all strategies, outside that transaction. With the default strategy one row answers both:
 //!
 //! ```text
 //!                 claim (insert)                    the row's states:
@@ -14,8 +14,9 @@
 //!     └──► dead      attempts used up, or a fatal error
 //! ```
 //!
-//! With the other strategies the row is only that of the attempts. Before one is counted the strategy is asked (`key` and `sequence` in a transaction that is
-//! rolled back, the store by a claim that is released), so what is done, early or running elsewhere leaves no row. Who counts also ends the row:
+//! With the other strategies the row only counts attempts. Before an attempt is counted, the strategy is asked: `key` and `sequence` in a transaction
+//! that is rolled back, an external store by a claim that is released. So a message that is done, early or running elsewhere leaves no row. Whoever
+//! counts an attempt also ends the row:
 //!
 //! | how a counted delivery ends | row |
 //! |---|---|
@@ -29,12 +30,14 @@
 //! | dead-lettered or discarded meanwhile | dead |
 //! | its process ends | as it was; the next delivery finds out and ends it |
 //!
-//! So a failed row always has a delivery that nobody has acknowledged. One case is left: a slow first delivery, which has written no row, is acknowledged while
-//! the process that got it again has counted it and is killed; that row stays failed until it expires, and means nothing.
+//! So every failed row has a delivery that is not acknowledged, with one exception. A slow first delivery has written no row and is acknowledged;
+//! meanwhile another process received the message again, counted an attempt, and was killed. That row stays failed until it expires, and has no
+//! effect.
 //!
-//! Invariant: `handled` is written in the transaction of the effect, or later by who knows of the effect; everything else only outside of it. A row becomes
-//! `dead` only after the strategy was asked, in the transaction that passes the message's sequence: that is how a retry of strategy `sequence` tells a
-//! number that was dead-lettered from one that took effect. Absent here: running handlers.
+//! Invariant: `handled` is written in the transaction of the effect, or later by a process that knows of the effect. Every other status is written
+//! outside that transaction. A row becomes `dead` only after the strategy was asked, in the transaction that passes the message's sequence. A retry
+//! under strategy `sequence` uses that to tell a number that was dead-lettered from one that took effect. Not here: running handlers, see
+//! [`crate::runtime`].
 
 pub(crate) mod attempts;
 pub(crate) mod claim;
