@@ -1,4 +1,4 @@
-//! The guide: its Rust code is code of the examples, and its links lead somewhere.
+//! Checks the guide: its Rust code is quoted from the examples, and its links lead to existing targets.
 //!
 //! A ```` ```rust ```` block of `docs/guide/*.md` stands below a line `<!-- examples/examples/NAME.rs -->` and occurs in that file, line by line. A
 //! line `// …` in the block stands for any number of lines. Indentation that all lines between two such lines share does not count.
@@ -89,7 +89,7 @@ struct Block<'a> {
     lines: Vec<&'a str>,
 }
 
-/// The fenced blocks of a page. The error is the number of the line that opens a block without an end.
+/// The fenced blocks of a page. The error is the number of the line that opens an unclosed block.
 fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -252,7 +252,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
                     rest = behind;
                 }
             } else {
-                // A code span ends with as many backticks as it begins with. Without an end they are text.
+                // A code span ends with as many backticks as it begins with. Backticks without such an end are text.
                 let after = &found[fence.len()..];
                 rest = after.split_once(fence).map_or(after, |(_, behind)| behind);
             }
@@ -294,7 +294,7 @@ fn link_problem(
     ))
 }
 
-/// The path that a page names by a relative one.
+/// The path from the root that a page names by a relative path.
 fn beside(page: &str, path: &str) -> String {
     let mut folders: Vec<&str> = page.split('/').collect();
     folders.pop();
