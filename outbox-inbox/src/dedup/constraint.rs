@@ -56,7 +56,7 @@ fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error>
     }
 }
 
-/// What a database reports as violated.
+/// A violation as a database reports it.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[derive(Debug, PartialEq, Eq)]
 enum Violation<'a> {

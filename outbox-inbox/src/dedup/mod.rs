@@ -15,8 +15,8 @@
 //! ```
 //!
 //! With the other strategies the row only counts attempts. Before an attempt is counted, the strategy is asked: `key` and `sequence` in a transaction
-//! that is rolled back, an external store by a claim that is released. So a message that is done, early or running elsewhere leaves no row. Whoever
-//! counts an attempt also ends the row:
+//! that is rolled back, an external store by a claim that is released. So a message that is done, early or running elsewhere leaves no row. The
+//! process that counts an attempt also ends the row:
 //!
 //! | how a counted delivery ends | row |
 //! |---|---|

@@ -101,13 +101,13 @@ impl IdempotencyLayer {
         self.set(|settings| settings.omitted.push(name))
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+    /// Sets the names of the inbox tables. Default: `TableNames::default()`.
     #[must_use]
     pub fn with_names(self, names: TableNames) -> Self {
         self.set(|settings| settings.names = names)
     }
 
-    /// Sets the outbox tables and limits with which handlers record events. Default: [`OutboxConfig::default`].
+    /// Sets the outbox tables and limits with which handlers record events. Default: `OutboxConfig::default()`.
     #[must_use]
     pub fn with_outbox(self, config: OutboxConfig) -> Self {
         self.set(|settings| settings.outbox = Arc::new(config))

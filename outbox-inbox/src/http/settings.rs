@@ -53,7 +53,7 @@ pub(super) struct Settings {
     checked: OnceCell<Checked>,
 }
 
-/// What the database has answered about itself.
+/// Facts about the database, asked once.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub(super) database: Database,
@@ -80,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// What the database has answered about itself. It is asked on the first call with valid settings, and again if it could not answer.
+    /// The facts about the database, which is asked on the first call with valid settings, and again if it could not answer.
     pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
         self.checked
             .get_or_try_init(|| async {
