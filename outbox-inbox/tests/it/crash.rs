@@ -139,7 +139,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         .with_state(Orders::default());
     let (shutdown, run) = spawn(beside);
     for _ in 0..4 {
-        // The broker loses the acknowledgements of its commits.
+        // The broker loses the next acknowledgements, so the process commits without an answer.
         broker.lose_consumer_acks(8);
         let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
         crash_after(move || async move {

@@ -132,14 +132,14 @@ async fn a_subscription_that_ended_is_told_until_the_next_one_is_open() {
     run.await.unwrap();
 }
 
-/// Observations of a handler that blocks for longer than it may.
+/// The health that a handler saw after it had run for longer than its limit.
 #[derive(Debug, Default)]
 struct Seen {
     health: OnceLock<InboxHealthCheck>,
     now: OnceLock<(Health, ConsumerHealth)>,
 }
 
-/// The handler blocks its thread, so nothing can cancel it. Meanwhile the clock passes its time limit.
+/// The handler moves the clock past its time limit while it is polled, so nothing can cancel it, as if it blocked its thread.
 #[idempotent_handler(consumer = "hangs", timeout = "800ms")]
 async fn hang(_event: Event<OrderPlaced>, seen: HandlerState<&'static Seen>) -> Result<(), HandlerError> {
     tokio::time::pause();

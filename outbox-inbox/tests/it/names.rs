@@ -19,7 +19,7 @@ fn types_of_relay_and_inbox_have_names_of_their_own() {
     // The state of a handler. Web frameworks have a `State` of their own.
     let HandlerState(state) = HandlerState(std::sync::Arc::new(7));
     assert_eq!(*state, 7);
-    // The configurations of relay and inbox, and their reports.
+    // The configurations of relay, inbox and outbox.
     assert_ne!(RelayConfig::default().retention, Retention::Keep);
     assert!(!InboxConfig::default().retention.is_zero());
     assert!(OutboxConfig::default().names == TableNames::default());

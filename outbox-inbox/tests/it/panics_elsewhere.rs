@@ -1,4 +1,5 @@
-//! Panics outside the handlers, in the application's subscriber of traces. Such a panic ends the inbox or costs a delay, and never a slot for good.
+//! Panics outside the handlers, in the application's subscriber of traces. The message ends as a dead letter, or the panic costs a delay; no slot is
+//! lost for good.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

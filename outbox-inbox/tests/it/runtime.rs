@@ -252,7 +252,7 @@ mod outage {
                 .await;
             }
             _ => {
-                // `innodb_trx` is not used, because it shows a slightly older state. Idle sessions are replaced anyway.
+                // `innodb_trx` is not used, because it shows a slightly older state. The pool replaces idle sessions that are killed too.
                 let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 let statement = Statement::from_string(test.sql_backend(), sql);
