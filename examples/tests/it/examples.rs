@@ -1,4 +1,4 @@
-//! Runs the numbered examples and compares what they print with `expected/NAME.txt`.
+//! Runs the numbered examples and compares their output with `expected/NAME.txt`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -6,13 +6,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Stands for lines that an excerpt leaves out.
+/// Marks omitted lines in an excerpt.
 const SKIP: &str = "// …";
 
-/// Languages of blocks that are not compared with anything.
+/// Languages of blocks that are not checked.
 const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
 
-/// Pages outside of the guide whose links are checked too.
+/// Pages outside the guide whose links are checked too.
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
 
 fn root() -> PathBuf {
@@ -23,7 +23,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// A page, with its path from the root of the repository.
+/// A page, with its path relative to the root of the repository.
 struct Page {
     path: String,
     text: String,
@@ -119,7 +119,7 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     open.map_or(Ok(blocks), |block| Err(block.line))
 }
 
-/// The problem of a block, and its line.
+/// The problem of a block, with its line number; `None` if the block is right.
 fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Option<(usize, String)> {
     let language = block.info.split([',', ' ']).next().unwrap_or_default();
     if FREE.contains(&language) {
@@ -184,7 +184,7 @@ fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     Ok(())
 }
 
-/// The parts between the lines `// …`, without blank lines around them, each with the index of its first line.
+/// The parts between the lines `// …`, without surrounding blank lines, each with the index of its first line.
 fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -200,7 +200,7 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// The place at which the lines of a part stand one after the other. A part has at least one line.
+/// The index at which the lines of a part occur in sequence. A part has at least one line.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -208,7 +208,7 @@ fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
         .position(|window| dedented(window) == wanted)
 }
 
-/// The lines without the indentation that all of them share.
+/// The lines without their common indentation.
 fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let indentation = lines
         .iter()

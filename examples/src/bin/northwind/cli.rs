@@ -9,7 +9,7 @@ use crate::setup::{DatabaseKind, Part};
 /// The flag that ties a process to the one that started it.
 pub(crate) const UNTIL_STDIN_CLOSES: &str = "--until-stdin-closes";
 
-/// Runs a small shop over a transactional outbox, and shows that nothing is lost, invented or done twice.
+/// Runs a small shop over a transactional outbox, and shows that no message is lost, invented or handled twice.
 #[derive(Debug, Parser)]
 #[command(name = "northwind")]
 pub(crate) struct Cli {
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Saves the orders with their events.
     #[command(hide = true)]
     Service(ProgramArgs),
-    /// Publishes what a part recorded.
+    /// Publishes the messages that a part recorded.
     #[command(hide = true)]
     Relay {
         /// The part whose outbox is relayed.
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What `run` takes.
+/// The arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Which database.
@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     /// Their lines as CSV: orderID, productID, unitPrice, quantity, discount.
     #[arg(long, requires = "orders")]
     pub(crate) lines: Option<PathBuf>,
-    /// Makes up so many orders instead.
+    /// Generates this many orders instead of reading files.
     #[arg(long, default_value_t = 200)]
     pub(crate) generate: u32,
     /// Writes inventory.csv, billing.csv and shipments.csv into this folder.
@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-/// What the processes of a run take.
+/// The arguments of the processes of a run.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
     /// The file that `run` wrote.
