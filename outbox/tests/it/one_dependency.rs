@@ -1,4 +1,4 @@
-//! The macros in crates of users: with this crate alone, with this crate under another name, and with the single crates.
+//! The macros in users' crates: with this crate alone, with this crate under another name, and with the single crates.
 //!
 //! The tests of this package cannot show that, because they depend on the single crates. So the test writes a workspace of three crates into the
 //! target folder and checks it there, with the dependency versions of this workspace.

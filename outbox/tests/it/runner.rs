@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::end_to_end;
 
-/// Longer than anything here takes; a test that waits this long has failed.
+/// Longer than any step of a test takes. A test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Fails a run that does not end, which would otherwise hang the test.
