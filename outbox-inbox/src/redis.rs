@@ -60,7 +60,7 @@ pub struct RedisDedupStore {
 
 impl std::fmt::Debug for RedisDedupStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The client knows the password.
+        // The client is left out, because it contains the password.
         f.debug_struct("RedisDedupStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()

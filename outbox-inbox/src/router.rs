@@ -27,7 +27,7 @@ const CONSUMER_BYTES_MAX: usize = 64;
 ///
 /// // All handlers of all linked crates (the default of an `Inbox`) …
 /// assert_eq!(Router::registered().consumers(), ["inventory"]);
-/// // … or only those named.
+/// // … or only the named handlers.
 /// assert_eq!(Router::new().handler::<reserve_stock>().consumers(), ["inventory"]);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -151,7 +151,7 @@ fn is_consumer_name(name: &str) -> bool {
 /// Links handler crates that nothing else names, so that [`Router::registered`] sees their handlers.
 ///
 /// ```
-/// // `outbox_core` stands for a crate of yours that holds handlers.
+/// // `outbox_core` stands for your crate with handlers.
 /// outbox_inbox::link_handlers!(outbox_core);
 /// ```
 #[macro_export]

@@ -41,7 +41,7 @@ type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, cents: i64, currency: String }
 ///
 /// let upcasters = Upcasters::new()
-///     // Version 1 has no type any more. It had whole euros.
+///     // Version 1 no longer has a type. Its payload counted whole euros.
 ///     .json("order.placed", 1, |mut payload| {
 ///         let euros = payload["euros"].as_i64().ok_or("no euros")?;
 ///         payload["cents"] = (euros * 100).into();

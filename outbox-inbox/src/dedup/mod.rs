@@ -21,14 +21,14 @@
 //! | how a counted delivery ends | row |
 //! |---|---|
 //! | handled in a transaction | handled, by its commit |
-//! | handled without one (`natural`, `external`) | handled, by a statement after the run, before the acknowledgement |
-//! | a duplicate: the claim, the store or the handler's constraint says so; another process was first | handled, by a statement after the rollback |
+//! | handled without a transaction (`natural`, `external`) | handled, by a statement after the run and before the acknowledgement |
+//! | a duplicate, according to the claim, the store, the handler's constraint or another process | handled, by a statement after the rollback |
 //! | failed, panicked, timed out | failed, with the attempt and its error; the message comes again |
 //! | attempts used up, or fatal | dead, with the dead letter, unless the strategy knows of an effect: then handled |
 //! | interrupted, blocked, runs elsewhere | failed, still counted for this delivery; the message comes again |
-//! | shutdown, given back unrun | failed, the attempt taken back; the message comes again |
+//! | sent back unrun by a shutdown | failed, the attempt taken back; the message comes again |
 //! | dead-lettered or discarded meanwhile | dead |
-//! | its process ends | as it was; the next delivery finds out and ends it |
+//! | its process crashes | unchanged; the next delivery ends the row |
 //!
 //! So every failed row has a delivery that is not acknowledged, with one exception. A slow first delivery has written no row and is acknowledged;
 //! meanwhile another process received the message again, counted an attempt, and was killed. That row stays failed until it expires, and has no

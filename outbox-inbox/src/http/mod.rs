@@ -40,7 +40,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
-//! options.max_connections(1); // A database in memory lives as long as its one connection.
+//! options.max_connections(1); // A database in memory lasts as long as its single connection.
 //! let db = Database::connect(options).await?;
 //! outbox_sea_orm::migrate(&db).await?;
 //! outbox_inbox::migrate(&db).await?;
@@ -83,7 +83,7 @@
 //! | new key, handler answers 5xx, or 408, 425 or 429 | its response; rolled back, and a retry runs |
 //! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
 //! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
-//! | database away, or in conflict; outcome of the commit unknown | 503 with `Retry-After`; a retry finds out |
+//! | database unreachable or in conflict, or outcome of the commit unknown | 503 with `Retry-After`; a retry gives the result |
 //!
 //! The layer's own answers are `application/problem+json` and are never stored.
 //!
@@ -97,8 +97,8 @@
 //!
 //! **Two requests with one key at once.** Within one process, a list of running keys answers the second with 409 immediately. Between processes:
 //!
-//! - PostgreSQL answers it with 409 immediately (an advisory lock per key).
-//! - MySQL and MariaDB do the same (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
+//! - On PostgreSQL the second gets 409 immediately (an advisory lock per key).
+//! - On MySQL and MariaDB it does too (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
 //!   `innodb_lock_wait_timeout`, and gets its response.
 //! - On SQLite one transaction writes at a time, so every second request waits, at most `busy_timeout`, and is then answered with 503.
 //!

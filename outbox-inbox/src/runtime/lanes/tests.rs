@@ -395,7 +395,7 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
     assert_eq!((lanes.set_aside(), lanes.suspects()), (2, 1));
 }
 
-/// An item whose handler recovers while it waits.
+/// The handler of an item recovers while the item waits.
 #[derive(Debug)]
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 
