@@ -86,7 +86,7 @@ async fn drain<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders
     within(inbox::<H>(test, broker, orders).drain()).await.unwrap()
 }
 
-/// Lines 1 to `lines` of orders 0 to `orders`, line by line.
+/// Publishes lines 1 to `lines` of orders 0 to `orders`, line by line.
 async fn publish(broker: &MemoryBroker, orders: u64, lines: u32) {
     for line in 1..=lines {
         for order_id in 0..orders {

@@ -19,7 +19,7 @@ struct OrderPlacedV2 {
     order_id: u64,
 }
 
-/// A type that the consumer does not handle.
+/// An event type that the consumer does not handle.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "cancelled")]
 struct OrderCancelled {

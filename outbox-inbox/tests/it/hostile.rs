@@ -27,7 +27,7 @@ async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<
     Ok(())
 }
 
-/// Headers and values that no outbox records.
+/// Headers with values that no outbox records.
 fn hostile() -> Vec<(&'static str, String)> {
     let long = |length| "x".repeat(length);
     let mut cases: Vec<(&str, String)> = Vec::new();

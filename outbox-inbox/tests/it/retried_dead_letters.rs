@@ -166,7 +166,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
-/// Otherwise every start of the program would end it again.
+/// A dead letter that kills the process must not be retried again at every start of the program.
 async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";

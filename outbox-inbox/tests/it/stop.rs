@@ -74,7 +74,7 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     assert_eq!(next(&mut other).await, (1, 2));
 }
 
-/// Jobs that wait for a connection cannot be rolled back before they have one.
+/// A job that waits for a connection cannot roll back before it has one.
 #[tokio::test]
 async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
