@@ -110,7 +110,7 @@ macro_rules! handler {
     };
 }
 
-/// The programs of each case: its versions, and two that share its work.
+/// The programs of each case: two versions, and two programs that share a consumer name.
 macro_rules! cases {
     ($($case:ident: $kind:ident [$($option:tt)*];)*) => {
         $(mod $case {
@@ -225,7 +225,7 @@ impl Program {
 impl Place {
     async fn new(client: &Client) -> Self {
         let mut options = ConnectOptions::new("sqlite::memory:");
-        options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+        options.max_connections(1); // Each connection to `:memory:` opens a separate database.
         let db = Database::connect(options).await.unwrap();
         db.execute_unprepared("CREATE TABLE effects (effect TEXT NOT NULL UNIQUE)")
             .await

@@ -25,10 +25,10 @@ pub(crate) struct Evidence {
     pub(crate) shipped: u64,
     /// The messages in both outboxes.
     pub(crate) committed: Vec<Committed>,
-    /// The stream, in its order.
+    /// The entries of the stream, in stream order.
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// The message behind each effect in a consumer's database, as often as it took effect.
+    /// The message ids of the effects in each consumer's database, repeated if a message took effect repeatedly.
     pub(crate) effects: BTreeMap<Part, Vec<MessageId>>,
     /// The lines of the file of notices.
     pub(crate) notices: Vec<Notice>,

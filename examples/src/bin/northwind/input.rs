@@ -13,7 +13,7 @@ use crate::events::OrderPlaced;
 use crate::order::{Line, Order};
 use crate::values::{Day, QUANTITY_MAX, cents};
 
-/// How the files write a missing value.
+/// The text of a missing value in the files.
 const MISSING: &str = "NULL";
 
 /// Longest customer id, in characters: the width of the column it is stored in.

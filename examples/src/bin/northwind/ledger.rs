@@ -24,9 +24,9 @@ pub(crate) struct Ledger {
     pub(crate) orders: u64,
     /// Messages in both outboxes.
     pub(crate) messages_committed: u64,
-    /// Different messages on the stream.
+    /// Distinct messages on the stream.
     pub(crate) messages_on_stream: u64,
-    /// Further copies of them.
+    /// Further copies of messages on the stream.
     pub(crate) stream_duplicates: u64,
     /// The number of deliveries to consumers.
     pub(crate) deliveries: u64,

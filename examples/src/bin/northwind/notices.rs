@@ -50,7 +50,7 @@ impl FromStr for Notice {
     }
 }
 
-/// The receiving side of the file.
+/// The receiver that writes the file.
 #[derive(Debug, Clone)]
 pub(crate) struct NoticeFile(Arc<Mutex<Receiver>>);
 

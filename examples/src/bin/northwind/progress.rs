@@ -65,7 +65,7 @@ impl Progress {
         });
     }
 
-    /// Leaves the bars as they stand.
+    /// Ends the bars at their current values.
     pub(crate) fn finish(&self) {
         for bar in [&self.orders, &self.published].into_iter().chain(&self.effects) {
             bar.abandon();

@@ -20,7 +20,7 @@ use crate::setup::{Part, Setup};
 use crate::tables::orders;
 use crate::values::Day;
 
-/// Orders that are saved at a time.
+/// Maximum number of orders saved at the same time.
 const CONCURRENCY: usize = 8;
 
 /// Attempts to save when the database refuses for now, for example a deadlock victim.
