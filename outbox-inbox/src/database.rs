@@ -1,8 +1,7 @@
-//! What the inbox needs to know about a database: how a transaction begins, and whose fault an error is.
+//! Begins transactions as the inbox needs them, and tells whose fault a database error is.
 //!
-//! Invariants: our transactions read what is committed, also where the default is a snapshot (a snapshot would hide the row that
-//! made an insert fail); on SQLite they take the write lock at once, because a lock that is taken later fails without waiting.
-//! Absent here: statements.
+//! Invariants: the inbox's transactions read committed data, even where the default is a snapshot, because a snapshot would hide the row that made an
+//! insert fail. On SQLite they take the write lock at their beginning, because a lock taken later fails without waiting.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use sea_orm::{
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
 };
 
-/// The feature of this crate that a database needs, unless it is enabled. Without it the driver's errors have no type here, and an outage
-/// would be taken for a failing handler.
+/// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
+/// would look like a failing handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     let (feature, enabled) = match backend {
         DbBackend::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -27,7 +26,7 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     (!enabled).then_some(feature)
 }
 
-/// A pool with what was learnt about its server.
+/// A connection pool, and the isolation level that its transactions must set.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: DatabaseConnection,
@@ -35,11 +34,11 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Asks the server for its defaults.
+    /// Asks the server for its default isolation level.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
         let isolation_level = match pool.get_database_backend() {
-            // Two round trips per transaction less than to set what is the default anyway. Should the default change while we
-            // run, a duplicate is reported as a serialization failure and tried again.
+            // Setting the level that is the default anyway would cost two round trips per transaction. If the default changes while the process runs,
+            // a duplicate is reported as a serialization failure and tried again.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok";
                 let row = pool
@@ -51,7 +50,7 @@ impl Database {
                     .unwrap_or(false);
                 (!is_default).then_some(IsolationLevel::ReadCommitted)
             }
-            // Repeatable read by default.
+            // The default is repeatable read.
             DbBackend::MySql => Some(IsolationLevel::ReadCommitted),
             _ => None,
         };
@@ -65,8 +64,8 @@ impl Database {
         &self.pool
     }
 
-    /// Begins a transaction. **Never drop this future** (sqlx 0.9.0 returns the connection to its pool inside the open
-    /// transaction): call it from tasks that nobody aborts only.
+    /// Begins a transaction. **Never drop this future**: sqlx 0.9.0 would return the connection to its pool inside the open transaction. Call it only
+    /// from tasks that are never aborted.
     pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
         let sqlite = self.pool.get_database_backend() == DbBackend::Sqlite;
         self.pool
@@ -79,12 +78,12 @@ impl Database {
     }
 }
 
-/// Longest answer of a database that is fine.
+/// How long a healthy database may take to answer.
 const RESPONSE_MAX: Duration = Duration::from_secs(2);
 
 impl Database {
-    /// Limits how long the statements that follow in a transaction wait for others' row locks. MySQL and SQLite have a limit of their own:
-    /// `innodb_lock_wait_timeout` (50 s unless set otherwise) and `busy_timeout`.
+    /// Limits how long the following statements of a transaction wait for row locks of others. It applies to PostgreSQL only. MySQL and SQLite have
+    /// limits of their own: `innodb_lock_wait_timeout` (50 s by default) and `busy_timeout`.
     pub(crate) async fn limit_lock_wait(
         &self,
         tx: &DatabaseTransaction,
@@ -97,7 +96,7 @@ impl Database {
         Ok(())
     }
 
-    /// Takes the limit back: what a handler waits for is its own affair.
+    /// Restores the default limit, because a handler decides for itself how long its statements wait.
     pub(crate) async fn reset_lock_wait(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         if tx.get_database_backend() == DbBackend::Postgres {
             tx.execute_unprepared("SET LOCAL lock_timeout TO DEFAULT").await?;
@@ -105,15 +104,15 @@ impl Database {
         Ok(())
     }
 
-    /// Whether the database answers at all. One that does not is to blame for a handler that took too long.
+    /// Whether the database answers within [`RESPONSE_MAX`]. If it does not, a handler that timed out is not at fault.
     pub(crate) async fn responds(&self) -> bool {
         let ping = self.pool.execute_unprepared("SELECT 1");
         matches!(tokio::time::timeout(RESPONSE_MAX, ping).await, Ok(Ok(_)))
     }
 }
 
-/// Rolls back and waits for it, so that the row locks are gone before anything else is written. Returns whether the connection was
-/// still there to do it; if not, the server rolls back by itself.
+/// Rolls back and waits for the result, so that the row locks are gone before anything else is written. Returns whether the connection was still
+/// there; if it was not, the server rolls back by itself.
 pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
     let outcome = transaction.rollback().await;
     if let Err(error) = &outcome {
@@ -125,7 +124,7 @@ pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
 /// Whose fault a database error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Two transactions were in each other's way: the same work can succeed at once.
+    /// Two transactions collided: the same work can succeed at once.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
         expect(dead_code, reason = "only drivers report it")
@@ -133,11 +132,11 @@ pub(crate) enum Trouble {
     Conflict,
     /// The database cannot be reached or refuses everybody.
     Unavailable,
-    /// The statement's.
+    /// The statement or its data is at fault.
     Statement,
 }
 
-/// Looks for a database error among an error and its causes.
+/// Finds the first database error among an error and its causes.
 pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
     let mut error = Some(error);
     while let Some(current) = error {
@@ -148,7 +147,7 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
         if let Some(error) = current.downcast_ref::<sqlx::Error>() {
             return Some(trouble_of_driver(error));
         }
-        // What is left of SeaORM's error behind a `#[error(transparent)]`.
+        // Behind a `#[error(transparent)]`, only this inner part of SeaORM's error is visible.
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(RuntimeErr::SqlxError(error)) = current.downcast_ref::<RuntimeErr>() {
             return Some(trouble_of_driver(error));
@@ -170,13 +169,13 @@ pub(crate) fn trouble(error: &DbErr) -> Trouble {
     }
 }
 
-/// Whether a statement was ended for taking too long, or because somebody cancelled it.
+/// Whether the server ended a statement because of a time limit or a cancellation.
 pub(crate) fn timed_out(error: &DbErr) -> bool {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
         && let sqlx::Error::Database(error) = &**error
     {
-        // PostgreSQL; MySQL's and MariaDB's time limits, and `KILL QUERY`.
+        // PostgreSQL's code; then the time limits of MySQL and MariaDB, and `KILL QUERY`.
         return error.code().is_some_and(|code| code == "57014")
             || matches!(mysql_number(&error.to_string()), Some(1317 | 1969 | 3024));
     }
@@ -184,7 +183,7 @@ pub(crate) fn timed_out(error: &DbErr) -> bool {
     false
 }
 
-/// MySQL's own number of an error, with which its text begins.
+/// MySQL's own error number, with which the text of its errors begins.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {
     text.split(' ').next()?.parse().ok()
@@ -207,19 +206,19 @@ fn trouble_of_driver(error: &sqlx::Error) -> Trouble {
     }
 }
 
-/// `code` is an SQLSTATE of five characters, or SQLite's result code as a decimal number. MySQL puts what interests us here
-/// into its own number, which stands at the start of the text: `1205 (HY000): …`.
+/// `code` is an SQLSTATE of five characters, or SQLite's result code as a decimal number. For MySQL the decisive part is its own error number at the
+/// start of the text: `1205 (HY000): …`.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn trouble_of_code(code: &str, text: &str) -> Trouble {
     match code.as_bytes() {
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => Trouble::Conflict,
-        // Connection; resources (disk full, too many connections); shutdown; read-only after a failover.
+        // Connection lost; resources (disk full, too many connections); shutdown; read-only after a failover.
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             Trouble::Unavailable
         }
         b"HY000" => match mysql_number(text) {
-            // Lock wait timeout, also MariaDB's answer to NOWAIT; MySQL's; a Galera node that does not accept the write set.
+            // Lock wait timeout, which MariaDB also reports for NOWAIT; NOWAIT on MySQL; a Galera node that does not accept the write set.
             Some(1205 | 3572 | 1020) => Trouble::Conflict,
             // Too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => Trouble::Unavailable,

@@ -1,7 +1,7 @@
 //! Middleware: code around every run of a handler.
 //!
-//! Invariant: a middleware sees what a handler sees, inside the transaction, and decides how the run ends; the first one given is the outermost.
-//! Not here: deduplication, which comes before ([`crate::dedup`]).
+//! Invariant: a middleware sees what the handler sees, inside the transaction, and decides how the run ends. The first middleware added is the
+//! outermost. Not here: deduplication, which comes before every middleware ([`crate::dedup`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 
-/// Code around every run of a handler: for tracing, metrics, limits, tenants.
+/// Code around every run of a handler, for example for tracing, metrics, limits or tenants.
 ///
-/// Implemented for functions of the same shape:
+/// The trait is implemented for functions of this shape:
 ///
 /// ```
 /// use outbox_inbox::{BoxFuture, Effect, HandlerContext, HandlerError, Next};
@@ -32,9 +32,10 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 /// # }
 /// ```
 ///
-/// An error of a middleware is an error of the handler, and so is a panic: it rolls back and uses an attempt.
+/// An error or a panic of a middleware counts as one of the handler: the run is rolled back and uses an attempt.
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs what is inside, or not.
+    /// Runs the inner middleware and the handler with `next.run(context)`, or ends the run without them. The result decides between commit and
+    /// rollback.
     fn call<'a>(
         &'a self,
         context: HandlerContext<'a>,
@@ -58,7 +59,7 @@ where
     }
 }
 
-/// The rest of the way to the handler.
+/// The inner middleware and the handler.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
     layers: &'a [Arc<dyn Middleware>],
@@ -70,7 +71,7 @@ impl<'a> Next<'a> {
         Self { layers, handler }
     }
 
-    /// Runs it.
+    /// Runs the next middleware, or the handler after the last one.
     pub fn run(self, context: HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>> {
         match self.layers.split_first() {
             Some((layer, layers)) => layer.call(context, Self { layers, ..self }),
@@ -87,11 +88,11 @@ impl fmt::Debug for Next<'_> {
     }
 }
 
-/// Ends a run that takes too long. The runtime puts one around each handler.
+/// Cancels a run that takes longer than the limit. The runtime puts one around each handler.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeout(pub(crate) Duration);
 
-/// A handler took too long.
+/// A handler exceeded its time limit.
 #[derive(Debug, thiserror::Error)]
 #[error("handler did not finish within {0:?} and was cancelled")]
 pub(crate) struct TimedOut(Duration);

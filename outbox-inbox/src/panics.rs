@@ -1,8 +1,8 @@
-//! Panics of the application's code, wherever it is called from here.
+//! Turns panics of the application's code into errors.
 //!
-//! Invariant: what panics is a failure like any other and says what it was; nothing of it is used afterwards, which is why unwinding through it is safe. A
-//! program that is built with `panic = "abort"` ends instead. Absent here: handlers, whose panics are caught where they are called
-//! ([`crate::runtime`]).
+//! Invariant: a panic becomes a failure like any other, with the panic's message. No value of the panicking code is used afterwards, so unwinding
+//! through it is safe. A program built with `panic = "abort"` ends instead. Not here: panics of handlers, which [`crate::runtime`] catches where it
+//! calls them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,12 +24,12 @@ impl Panicked {
     }
 }
 
-/// Calls code of the application. `what` it is stands in the error.
+/// Calls code of the application. `what` names that code in the error.
 pub(crate) fn guard<T>(what: &'static str, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// As [`guard`], for code that waits. What makes the future may panic as well.
+/// As [`guard`], for asynchronous code. It also catches a panic of the closure that makes the future.
 pub(crate) async fn guard_async<F: Future>(
     what: &'static str,
     code: impl FnOnce() -> F,
@@ -40,7 +40,7 @@ pub(crate) async fn guard_async<F: Future>(
         .map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))

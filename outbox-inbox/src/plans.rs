@@ -1,7 +1,7 @@
-//! Checks that a purge reads what has expired and nothing else, whatever the statistics say.
+//! Checks that a purge reads expired rows and no others, with and without table statistics.
 //!
-//! Each table has many rows that have not expired, written before and after those few that have. These tests are here and not in `tests/`, because they
-//! look at the statements themselves.
+//! Each table holds a few expired rows between many that have not expired. These tests are not in `tests/`, because they examine the statements
+//! themselves.
 
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, Statement};
 use serde_json::Value;
@@ -11,17 +11,17 @@ use crate::test_db::TestDb;
 const LIVING: u32 = 50_000;
 const EXPIRED: u32 = 50;
 
-/// A table that is purged, and the statement that looks for what has expired.
+/// A table that is purged, and the statement that finds its expired rows.
 struct Purge {
     table: String,
     index: &'static str,
-    /// Columns but `expires_at`, and their values, made from a number `n` and a text that is in no other insert.
+    /// All columns except `expires_at`, and their values. The values are made from a number `n` and a text that differs per insert.
     columns: &'static str,
     values: fn(DbBackend, &str) -> String,
     expired: Statement,
 }
 
-/// A key of the text and `n`.
+/// SQL for a key made from the text and `n`.
 fn key(backend: DbBackend, text: &str) -> String {
     match backend {
         DbBackend::Postgres => format!("md5('{text}' || n)"),
@@ -77,7 +77,7 @@ async fn a_purge_reads_what_has_expired_only() {
             }
             tx.commit().await.unwrap();
             for statistics in ["none", "fresh"] {
-                // One connection, so that what is measured is this session's.
+                // One connection, so that the counters are those of this session.
                 let tx = test.begin().await;
                 if statistics == "fresh" {
                     let analyze = match backend {
@@ -116,7 +116,7 @@ async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
         find(&plan, &|node| node.get("Rows Removed by Filter").is_some()).is_none(),
         "rows are read in vain: {plan:#}"
     );
-    // Locking writes to each row that is found. Rows of the three inserts lie together.
+    // Locking writes to each row found. The rows of one insert lie together.
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| plan[0]["Plan"][key].as_i64().unwrap());
     let pages: i64 = pages.iter().sum();
     assert!(

@@ -1,12 +1,11 @@
-//! Deduplication in Redis, for handlers whose effects live outside their database.
+//! A deduplication store in Redis, for handlers whose effects live outside the database.
 //!
-//! One string per (consumer, event): `c:<token>` with the lease as its time to live, or `d:<token>` with the time it is remembered. Each
-//! operation is one script over one key, which the server runs alone; that is the claim's exclusiveness, and the token is its fence.
-//! Invariant: every key has a time to live. Absent here: clusters (a script has one key, but this client speaks to one server) and what
-//! Redis loses.
+//! Redis holds one string per (consumer, event): `c:<token>` for a claim, with its lease as time to live, or `d:<token>` for a recorded effect, with
+//! its retention as time to live. Each operation is one script over one key. The server runs a script alone, so a claim is exclusive; the token
+//! fences it. Invariant: every key has a time to live. Not here: clusters; a script uses one key, but this client speaks to one server.
 //!
-//! What is lost takes effect again. Redis loses what it has not yet written (`appendonly`), what was not yet copied to a replica that takes
-//! over, and keys that it evicts (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
+//! An event whose key Redis loses takes effect again. Redis loses writes that have not reached its disk (`appendonly`), writes that were not
+//! replicated before a failover, and keys that it evicts (`maxmemory-policy`). [`DedupStore::preflight`] warns about the first and the last.
 
 use std::time::Duration;
 
@@ -19,16 +18,16 @@ use uuid::Uuid;
 /// The client of the crate `redis`, in the version that this crate was built with.
 pub use redis::Client as RedisClient;
 
-/// Bound on every method, reconnecting included.
+/// Time limit of every method, including reconnecting.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers 0 for a new claim, 1 if it is done, 2 if it is in progress.
+/// Returns 0 for a new claim, 1 if the effect is recorded, 2 if another claim is in progress.
 const CLAIM: &str = "
 if redis.call('SET', KEYS[1], 'c:' .. ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
 if string.sub(redis.call('GET', KEYS[1]), 1, 2) == 'd:' then return 1 end
 return 2";
 
-/// Answers whether it is recorded, and by this token.
+/// Records the effect. Returns 1 if the effect is now recorded under this token, 0 if another token has recorded it or holds the claim.
 const COMPLETE: &str = "
 local value = redis.call('GET', KEYS[1])
 if value == 'd:' .. ARGV[1] then return 1 end
@@ -40,9 +39,9 @@ const RELEASE: &str = "
 if redis.call('GET', KEYS[1]) == 'c:' .. ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0";
 
-/// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`; `redis-tls` for `rediss://`.
+/// A [`DedupStore`] in Redis, tested with version 7. Needs the feature `redis`, or `redis-tls` for `rediss://`.
 ///
-/// A method is one round trip, and ends within 5 s. The connection is made by the first use and again whenever it breaks. Clones share it.
+/// Each method is one round trip and ends within 5 s. The first use connects, and a broken connection is reopened. Clones share the connection.
 ///
 /// ```no_run
 /// use outbox_inbox::RedisDedupStore;
@@ -61,7 +60,7 @@ pub struct RedisDedupStore {
 
 impl std::fmt::Debug for RedisDedupStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The client knows the password.
+        // The client is left out, because it contains the password.
         f.debug_struct("RedisDedupStore")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -69,11 +68,11 @@ impl std::fmt::Debug for RedisDedupStore {
 }
 
 impl RedisDedupStore {
-    /// A store at `redis://[user:password@]host[:port][/database]`. Connects later.
+    /// A store at `redis://[user:password@]host[:port][/database]`. The first use connects.
     ///
     /// # Errors
     ///
-    /// [`DedupStoreError::Configuration`] if that is no such address.
+    /// [`DedupStoreError::Configuration`] if the address is malformed.
     pub fn new(url: &str) -> Result<Self, DedupStoreError> {
         let client = Client::open(url).map_err(|error| {
             DedupStoreError::configuration("the address of redis is malformed", Some(error.into()))
@@ -81,7 +80,7 @@ impl RedisDedupStore {
         Ok(Self::with_client(client))
     }
 
-    /// A store over a client with other options, certificates for example.
+    /// A store over a client with other options, for example certificates.
     #[must_use]
     pub fn with_client(client: Client) -> Self {
         Self {
@@ -91,7 +90,7 @@ impl RedisDedupStore {
         }
     }
 
-    /// Sets what stands before each key, so that services can share a server: `<prefix>:<consumer>:<event id>`. Default `outbox-dedup`.
+    /// Sets the prefix of each key, so that services can share a server: `<prefix>:<consumer>:<event id>`. Default: `outbox-dedup`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -120,7 +119,7 @@ impl RedisDedupStore {
         let script = Script::new(script);
         let mut call = script.key(key);
         call.arg(format!("{token:x}")).arg(millis(time));
-        // A crash or an error from here on: the script may have run.
+        // After a crash or an error from here on, the script may have run.
         self.bounded(async { call.invoke_async(&mut self.connection().await?).await })
             .await
     }
@@ -183,7 +182,7 @@ impl DedupStore for RedisDedupStore {
         })
     }
 
-    /// Redis keeps each key for as long as it is told, so `retention` needs no check.
+    /// Redis keeps a key for its full time to live, so `retention` needs no check.
     fn preflight(&self, _: Duration) -> DedupFuture<'_, Vec<String>> {
         Box::pin(self.info())
     }
@@ -203,7 +202,7 @@ fn failure(error: RedisError) -> DedupStoreError {
     DedupStoreError::unavailable("redis did not answer as it should", Some(error.into()))
 }
 
-/// A time to live that Redis takes: it refuses zero, and what overflows with the time of day added.
+/// Clamps a time to live to the range that Redis accepts: it refuses zero, and values that overflow when added to the time of day.
 fn millis(time: Duration) -> u64 {
     const YEARS: u64 = 100 * 366 * 24 * 3600 * 1000;
     u64::try_from(time.as_millis())
@@ -211,7 +210,7 @@ fn millis(time: Duration) -> u64 {
         .clamp(1, YEARS)
 }
 
-/// What the server says about itself that makes it forget.
+/// Warnings about server settings that let Redis forget keys.
 fn warnings(info: &str) -> Vec<String> {
     let value = |name: &str| {
         info.lines()
@@ -267,7 +266,7 @@ mod tests {
         DedupKey::new("billing", outbox_core::MessageId::fresh().into())
     }
 
-    /// What no suite can check on every store: that nothing stays for ever.
+    /// The conformance suite cannot check on every store that no key stays for ever.
     #[tokio::test]
     async fn every_key_has_a_time_to_live() {
         let Some(Fixture([store, other])) = Fixture::new() else {
@@ -305,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unreachable_server_is_unavailable() {
-        // Nothing listens on a port that was just given back.
+        // Nothing listens on a port that was just released.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -353,7 +352,7 @@ mod tests {
         assert!(info("1000", "noeviction", 1).is_empty());
         assert!(info("1000", "volatile-ttl", 1)[0].contains("volatile-ttl"));
         assert!(info("0", "noeviction", 0)[0].contains("appendonly"));
-        // A managed server that does not say.
+        // A managed server may not report these settings.
         assert!(warnings("").is_empty());
     }
 

@@ -1,7 +1,7 @@
-//! Which handlers there are.
+//! The set of handlers of an inbox.
 //!
-//! Handlers register themselves by being linked, or are named one by one. Invariant: one (consumer, event type, version) has one
-//! handler, and every handler has what it needs; [`Router::check`] finds all violations at once. Absent here: running them.
+//! Linked handlers register themselves; a program can also name them one by one. Invariant: one (consumer, event type, version) has one handler, and
+//! every handler has its state; [`Router::check`] finds all violations at once. Not here: running handlers, see [`crate::runtime`].
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const CONSUMER_BYTES_MAX: usize = 64;
 ///
 /// // All handlers of all linked crates (the default of an `Inbox`) …
 /// assert_eq!(Router::registered().consumers(), ["inventory"]);
-/// // … or only those named.
+/// // … or only the named handlers.
 /// assert_eq!(Router::new().handler::<reserve_stock>().consumers(), ["inventory"]);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -42,17 +42,17 @@ impl Router {
         Self::default()
     }
 
-    /// All handlers that are linked into this program. A crate that nothing names is not linked, and its handlers are silently
-    /// absent: name it with [`link_handlers!`](crate::link_handlers).
+    /// All handlers that are linked into this program. The linker drops a crate that nothing names, and its handlers are then missing without an
+    /// error: name the crate with [`link_handlers!`](crate::link_handlers).
     #[must_use]
     pub fn registered() -> Self {
         let mut handlers: Vec<_> = inventory::iter::<Registration>.into_iter().copied().collect();
-        // The linker's order is no order.
+        // The linker's order is arbitrary.
         handlers.sort_by_key(|handler| (handler.consumer, handler.file, handler.line, handler.handler));
         handlers.into_iter().fold(Self::new(), Self::with)
     }
 
-    /// Adds a handler. Adding the same one twice changes nothing.
+    /// Adds a handler. Adding a handler twice changes nothing.
     #[must_use]
     pub fn handler<H: Handler>(self) -> Self {
         self.with(H::REGISTRATION)
@@ -80,7 +80,7 @@ impl Router {
         names
     }
 
-    /// Keeps the handlers of the given consumers only.
+    /// The handlers of the given consumers.
     pub(crate) fn only(&self, consumers: &[String]) -> Self {
         let wanted = |handler: &&Registration| consumers.iter().any(|name| name == handler.consumer);
         Self {
@@ -88,12 +88,12 @@ impl Router {
         }
     }
 
-    /// Checks that the handlers fit together and that `state` has what they need. [`Inbox::run`](crate::Inbox::run) does this
-    /// first; a unit test can do it earlier.
+    /// Checks that the handlers fit together and that `state` holds the state they need. [`Inbox::run`](crate::Inbox::run) makes this check first; a
+    /// unit test can make it earlier.
     ///
     /// # Errors
     ///
-    /// [`StartError`] with all problems.
+    /// [`StartError`] with all problems found.
     pub fn check(&self, state: &StateMap) -> Result<(), StartError> {
         StartError::unless_empty(self.problems(state))
     }
@@ -111,7 +111,7 @@ impl Router {
             for event in handler.events {
                 let key = (handler.consumer, event.event_type(), event.version);
                 if let Some(first) = by_event.insert(key, handler) {
-                    // In one stable order, whatever the linker's order was.
+                    // Reported in source order, which does not depend on the linker.
                     let place = |handler: &Registration| (handler.file, handler.line);
                     let (first, second) = if place(first) <= place(handler) {
                         (first, handler)
@@ -140,7 +140,7 @@ impl Router {
     }
 }
 
-/// Names become part of broker names and of stored keys, so only characters that need no escaping anywhere.
+/// Whether a name needs no escaping in broker names and in stored keys.
 fn is_consumer_name(name: &str) -> bool {
     (1..=CONSUMER_BYTES_MAX).contains(&name.len())
         && name
@@ -151,7 +151,7 @@ fn is_consumer_name(name: &str) -> bool {
 /// Links handler crates that nothing else names, so that [`Router::registered`] sees their handlers.
 ///
 /// ```
-/// // `outbox_core` stands for a crate of yours that holds handlers.
+/// // `outbox_core` stands for your crate with handlers.
 /// outbox_inbox::link_handlers!(outbox_core);
 /// ```
 #[macro_export]

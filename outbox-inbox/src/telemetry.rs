@@ -1,14 +1,14 @@
-//! What an inbox reports: metrics, through the `metrics` facade (feature `metrics`; empty without it), and spans that are linked to the traces
-//! that recorded the messages.
+//! Metrics of an inbox through the `metrics` facade (feature `metrics`; without it nothing is reported), and spans linked to the traces that recorded
+//! the messages.
 //!
-//! Invariant: names, units and labels are part of the public interface, and listed in [`METRICS`]; no label has unbounded values: event types
-//! are those that have a handler, in this process or another one. Absent here: an exporter and a tracer, which the application chooses.
+//! Invariant: names, units and labels are part of the public interface and listed in [`METRICS`]. No label has unbounded values: event types are only
+//! those that have a handler, in this process or another. Not here: an exporter and a tracer, which the application chooses.
 //!
 //! # Traces
 //!
-//! Each run of a handler has a span `handle` (level info), a batch one `handle_batch`. Both are linked to the trace contexts that the
-//! messages carry, by the function that the application gave to [`link_spans`]; the span's name tells it which kind of span it links.
-//! Follow-up events carry the context of the message that caused them.
+//! Each run of a handler has a span `handle` at level info, each run for a batch a span `handle_batch`. The function that the application gave to
+//! [`link_spans`] links both to the trace contexts of their messages; the name of the span tells the two kinds apart. Follow-up events carry the
+//! context of the message that caused them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use time::OffsetDateTime;
 /// A metric of the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
+    /// Name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// Its labels.
+    /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Meaning, in one phrase.
     pub description: &'static str,
 }
 
@@ -59,12 +59,12 @@ metrics! {
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
 }
 
-/// Label of what is no message of an outbox.
+/// Event type label for deliveries that are no message of an outbox.
 pub(crate) const UNREADABLE: &str = "unreadable";
-/// Label of messages whose event type is handled, but not in their version. Their own type would do, but an alert wants to tell them apart.
+/// Event type label for messages whose type has a handler here, but not for their version. A label of its own lets an alert tell them apart.
 pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 
-/// Label of messages whose event type nobody has asked for: whoever may publish chooses it.
+/// Event type label for messages that no consumer has asked for. Their own type would be unbounded, because any publisher can choose it.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
 /// How one run of a handler ended.
@@ -72,7 +72,7 @@ pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 pub(crate) enum Ran {
     Handled,
     Failed,
-    /// The database was in trouble.
+    /// A conflict or an outage of the database ended it.
     Interrupted,
     /// A shutdown cancelled it.
     Stopped,
@@ -90,7 +90,7 @@ impl Ran {
     }
 }
 
-/// The span in which one message is handled; `None`: it is no message.
+/// The span in which one delivery is handled. `None`: the delivery is no message of an outbox.
 pub(crate) fn handle_span(consumer: &'static str, message: Option<&Message>) -> tracing::Span {
     let Some(message) = message else {
         return tracing::info_span!("handle", otel.kind = "consumer", consumer);
@@ -121,7 +121,7 @@ pub(crate) fn batch_span(consumer: &'static str, messages: &[Arc<Message>]) -> t
     span
 }
 
-/// From recording a message until now; zero if the clocks disagree.
+/// Time from recording a message until now; zero if the clocks disagree.
 pub(crate) fn lag(message: &Message) -> Duration {
     let lag = OffsetDateTime::now_utc() - message.created_at;
     lag.try_into().unwrap_or_default()
@@ -143,7 +143,7 @@ mod facade {
         metrics::gauge!(name, "consumer" => consumer).set(value as f64);
     }
 
-    /// At the start of an inbox.
+    /// Describes all metrics to the recorder. Called at the start of an inbox.
     pub(crate) fn describe() {
         for metric in METRICS {
             let unit = if metric.name.ends_with("_seconds") {
@@ -159,12 +159,12 @@ mod facade {
         }
     }
 
-    /// A delivery came.
+    /// A delivery arrived.
     pub(crate) fn received(consumer: &'static str) {
         metrics::counter!(RECEIVED, "consumer" => consumer).increment(1);
     }
 
-    /// A message took effect, so long after it was recorded ([`super::lag`] after the commit).
+    /// A message took effect. `lag` is [`super::lag`], taken after the commit.
     pub(crate) fn handled(consumer: &'static str, event_type: &str, lag: Duration) {
         count(HANDLED, consumer, event_type);
         metrics::histogram!(LAG, "consumer" => consumer, "event_type" => event_type.to_owned())
@@ -191,24 +191,24 @@ mod facade {
         count(SKIPPED, consumer, event_type);
     }
 
-    /// A message went back, for another version of the program.
+    /// A delivery was sent back to the broker, for another version of the program.
     pub(crate) fn sent_back(consumer: &'static str, event_type: &str) {
         count(SENT_BACK, consumer, event_type);
     }
 
-    /// Missing numbers were not waited for any longer.
+    /// The consumer stopped waiting for a gap.
     pub(crate) fn gap(consumer: &'static str, event_type: &str) {
         count(GAPS, consumer, event_type);
     }
 
-    /// A handler ran, for one message or a batch of one event type.
+    /// A handler ran, for one message or for a batch of one event type.
     pub(crate) fn ran(consumer: &'static str, event_type: &str, ran: Ran, took: Duration) {
         let event_type = event_type.to_owned();
         metrics::histogram!(HANDLER, "consumer" => consumer, "event_type" => event_type, "outcome" => ran.as_str())
             .record(took.as_secs_f64());
     }
 
-    /// So many deliveries are in memory, and so many of them blocked.
+    /// Sets the number of deliveries in memory, and how many of them are blocked.
     pub(crate) fn in_memory(consumer: &'static str, in_flight: usize, blocked: usize) {
         gauge(IN_FLIGHT, consumer, in_flight);
         gauge(BLOCKED, consumer, blocked);
@@ -339,7 +339,7 @@ mod tests {
             let name = span.metadata().unwrap().name().to_owned();
             LINKS.lock().unwrap().push((name, traceparent.to_owned()));
         });
-        // For all tests of this program: the subscriber of one thread is not seen reliably by spans that others use as well.
+        // A global subscriber, because spans shared with other tests do not reliably reach the subscriber of one thread.
         let _ = tracing_subscriber::fmt().with_writer(std::io::sink).try_init();
         let now = OffsetDateTime::now_utc();
         let (first, second) = (message(Some(FIRST), now), message(Some(SECOND), now));

@@ -1,7 +1,7 @@
-//! Older versions of events: payloads are brought to the version that a handler handles, one step at a time.
+//! Upcasters: convert the payload of an older event version to a version that has a handler, one step at a time.
 //!
-//! Invariant: only payload and version of a message change, never what identifies it; what cannot be brought up is a fatal error, and the dead letter
-//! keeps the original. Gaps and doubles among the steps are known before the start. Absent here: choosing the handler.
+//! Invariant: a step changes only the payload and the version of a message, never its ids. A failed conversion is a fatal error, and the dead letter
+//! keeps the original message. Missing and duplicate steps are reported at the start. Not here: the choice of the handler, see [`crate::router`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -22,11 +22,10 @@ use crate::start::Problem;
 type BoxError = Box<dyn Error + Send + Sync>;
 type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
-/// Steps from version n of an event to version n + 1. Give them to [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
+/// Conversion steps from version n of an event type to version n + 1. Give them to [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
-/// A message whose version has no handler in a consumer is brought, step by step, to the lowest later version that has one. Handlers then see one
-/// version; the message on the stream and a dead letter stay as they were. A step that is missing, doubled or used by nobody is an error at the
-/// start.
+/// If a consumer has no handler for the version of a message, the steps convert the message to the lowest later version that has one. Handlers then
+/// see one version; the message on the stream and a dead letter keep the old one. A missing, duplicate or unused step is an error at the start.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -42,7 +41,7 @@ type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 /// struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64, cents: i64, currency: String }
 ///
 /// let upcasters = Upcasters::new()
-///     // Version 1 has no type any more. It had whole euros.
+///     // Version 1 no longer has a type. Its payload counted whole euros.
 ///     .json("order.placed", 1, |mut payload| {
 ///         let euros = payload["euros"].as_i64().ok_or("no euros")?;
 ///         payload["cents"] = (euros * 100).into();
@@ -53,14 +52,14 @@ type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 #[derive(Clone, Default)]
 pub struct Upcasters {
     steps: Vec<Step>,
-    /// Of types that are no step.
+    /// Problems of pairs of types that form no step.
     mismatches: Vec<Problem>,
 }
 
 #[derive(Clone)]
 struct Step {
     event_type: String,
-    /// It leads to the next version.
+    /// The step converts this version to the next one.
     from: u32,
     place: &'static Location<'static>,
     apply: Arc<Apply>,
@@ -80,8 +79,8 @@ impl Upcasters {
         Self::default()
     }
 
-    /// Adds a step between two types that describe one event type, in versions n and n + 1; anything else is a problem at the start. For enums use
-    /// [`Self::json`], once per variant.
+    /// Adds a step between two types that describe one event type in versions n and n + 1. Any other pair is reported as a problem at the start. For
+    /// enums, use [`Self::json`] once per variant.
     #[must_use]
     #[track_caller]
     pub fn step<Old, New>(self, convert: impl Fn(Old) -> New + Send + Sync + 'static) -> Self
@@ -92,7 +91,7 @@ impl Upcasters {
         self.try_step(move |old| Ok::<New, BoxError>(convert(old)))
     }
 
-    /// As [`Self::step`], for what may fail. An error is fatal: the message becomes a dead letter.
+    /// As [`Self::step`], for a conversion that can fail. An error is fatal: the message becomes a dead letter.
     #[must_use]
     #[track_caller]
     pub fn try_step<Old, New, E>(
@@ -126,8 +125,8 @@ impl Upcasters {
         }
     }
 
-    /// Adds a step from version `from` to the next one that works on JSON, for versions that have no type any more. An error is fatal: the message
-    /// becomes a dead letter. Integers beyond 64 bits lose digits on this way.
+    /// Adds a step on JSON from version `from` to the next one, for versions that have no Rust type any more. An error is fatal: the message becomes
+    /// a dead letter. Integers beyond 64 bits lose digits.
     #[must_use]
     #[track_caller]
     pub fn json<E: Into<BoxError>>(
@@ -155,7 +154,7 @@ impl Upcasters {
         let apply = move |payload: &[u8]| {
             let old = serde_json::from_slice(payload)
                 .map_err(|error| failed("read by its upcaster", json_reason(&error)))?;
-            // Indexing JSON panics where its shape is another one. Nothing of the step is used afterwards.
+            // Indexing JSON of an unexpected shape panics. No value of the step is used after a panic.
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
@@ -176,7 +175,7 @@ impl Upcasters {
             .find(|step| step.from == from && step.event_type == event_type)
     }
 
-    /// What is wrong with the steps, given the handlers that run here.
+    /// The problems of the steps, given the handlers that run here.
     pub(crate) fn problems(&self, handlers: &[Registration]) -> Vec<Problem> {
         let mut problems = self.mismatches.clone();
         for (index, step) in self.steps.iter().enumerate() {
@@ -191,7 +190,7 @@ impl Upcasters {
                 });
             }
         }
-        // By consumer, because each has versions of its own.
+        // Per consumer, because each has handlers for its own versions.
         let mut handled: BTreeMap<(&str, String), BTreeMap<u32, Registration>> = BTreeMap::new();
         for handler in handlers {
             for event in handler.events {
@@ -232,7 +231,7 @@ impl Upcasters {
         problems
     }
 
-    /// Goes up from a version until one is handled or no step leads on; returns where that is.
+    /// Follows the steps from a version until a handled version or the end of the chain, and returns that version.
     fn follow<T>(&self, event_type: &str, mut version: u32, handled: &BTreeMap<u32, T>) -> u32 {
         while !handled.contains_key(&version)
             && self.find(event_type, version).is_some()
@@ -243,7 +242,8 @@ impl Upcasters {
         version
     }
 
-    /// The handled version that a message of this one is brought to: itself, or the first one above that the steps lead to. `None`: none.
+    /// The handled version to which a message of this version is converted: the same version, or the first later one that the steps reach. `None` if
+    /// there is none.
     pub(crate) fn reaches<T>(
         &self,
         event_type: &str,
@@ -253,7 +253,7 @@ impl Upcasters {
         Some(self.follow(event_type, version, handled)).filter(|version| handled.contains_key(version))
     }
 
-    /// The message as of a later version that [`Self::reaches`] gave. Errors are fatal; keep the original for the dead letter.
+    /// Converts a message to a later version that [`Self::reaches`] returned. Errors are fatal; keep the original for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
         if upcast.event_version < to && !is_json(&message.content_type) {

@@ -1,24 +1,24 @@
-//! How the relays and inboxes of a process are doing, as one answer.
+//! The health of all relays and inboxes of a process, as one answer.
 //!
-//! Not here: how each of them finds its own verdict, see [`HealthCheck`] and [`InboxHealthCheck`].
+//! Not here: how a relay or an inbox rates its own health, see [`HealthCheck`] and [`InboxHealthCheck`].
 
 use outbox_core::{Health, HealthCheck};
 use outbox_inbox::InboxHealthCheck;
 
-/// Answers for the relays and inboxes of a [`Runner`](crate::Runner), without waiting for them. Clones are alike; see
-/// [`Runner::health`](crate::Runner::health).
+/// The health of the relays and inboxes of a [`Runner`](crate::Runner), from [`Runner::health`](crate::Runner::health). Reading it never waits. All
+/// clones give the same answer.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RunnerHealth {
-    /// Of each relay, in the order in which they were added.
+    /// One per relay, in the order in which the relays were added.
     pub relays: Vec<HealthCheck>,
-    /// Of each inbox, in the order in which they were added.
+    /// One per inbox, in the order in which the inboxes were added.
     pub inboxes: Vec<InboxHealthCheck>,
 }
 
 impl RunnerHealth {
-    /// How they are doing now: [`Health::Stuck`] if one of them is, otherwise [`Health::Degraded`] if one of them is. Each reason names its relay or inbox, by number
-    /// from 1 in the order in which they were added.
+    /// The current health of all together: [`Health::Stuck`] if any relay or inbox is stuck, otherwise [`Health::Degraded`] if any is degraded. Each
+    /// reason names its relay or inbox by number, counted from 1 in the order in which they were added.
     #[must_use]
     pub fn now(&self) -> Health {
         let relays = self.relays.iter().map(HealthCheck::now);

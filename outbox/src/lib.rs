@@ -1,7 +1,7 @@
-//! Stores the events of a service in the transaction of the change they report, publishes them in order, and has each take effect once.
+//! Records the events of a service in the transaction of the change they report, publishes them in order, and lets each event take effect once.
 //!
-//! This crate is the one to depend on. It re-exports the crates that do the work, and sets their features together. [`prelude`] has what most programs
-//! import; [`migrate`] makes all tables.
+//! Depend on this crate. It re-exports the crates that do the work and sets their features together. [`prelude`] holds the names that most programs
+//! import; [`migrate`] creates all tables.
 //!
 //! ```no_run
 //! use outbox::nats;
@@ -42,7 +42,7 @@
 //!     units: i32,
 //! }
 //!
-//! // The consumer. What goes through `tx` commits with the record that the event was handled.
+//! // The consumer. Writes through `tx` commit together with the record that the event was handled.
 //! #[idempotent_handler(consumer = "inventory")]
 //! async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
 //!     stock::Entity::update_many()
@@ -68,8 +68,8 @@
 //!         })
 //!         .await?;
 //!
-//!     // The relay publishes what was committed. The inbox runs the handlers that are linked into the program.
-//!     // Both end with Ctrl-C, SIGTERM, or the error of one.
+//!     // The relay publishes committed events. The inbox runs the handlers that are linked into the program.
+//!     // Both end with Ctrl-C, SIGTERM, or the first error of either.
 //!     let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));
 //!     let inbox = Inbox::new(db, stream.subscriber(client));
 //!     Runner::new().with_relay(relay).with_inbox(inbox).run().await?;
@@ -86,15 +86,15 @@
 //! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
 //! | `testing` | a database in a file, a broker in memory, and a harness for handlers: module `testing` |
 //!
-//! No database is on by default, so that nobody builds a driver without using it. The TLS and runtime of the database are chosen where
-//! you depend on SeaORM, for example with its feature `runtime-tokio-rustls`.
+//! No database is on by default, so that nobody builds an unused driver. Choose TLS and the async runtime of the database where you depend on SeaORM,
+//! for example with its feature `runtime-tokio-rustls`.
 //!
-//! A path of a single crate becomes a path here if its first `_` is replaced by `::`, so `outbox_core::Relay` is `outbox::core::Relay`.
-//! That is how to read the guide and the documentation of the single crates. Import modules by name: `use outbox::*` would bring in a `core` beside
-//! Rust's own.
+//! To turn a path of a single crate into a path of this one, replace its first `_` by `::`: `outbox_core::Relay` is `outbox::core::Relay`. The guide
+//! and the documentation of the single crates show the paths of the single crates. Import modules by name: `use outbox::*` would import a `core` that
+//! collides with Rust's own.
 //!
-//! The macros find this crate also when it is renamed in `Cargo.toml`. If a crate depends on `outbox-core` or `outbox-inbox` as well, they name that one, also if it
-//! is a development dependency or an optional one. Such a crate writes `#[domain_event(crate = outbox::core)]`.
+//! The macros find this crate even if `Cargo.toml` renames it. If a crate also depends on `outbox-core` or `outbox-inbox`, even as a development or
+//! optional dependency, the macros use that crate instead. Such a crate writes `#[domain_event(crate = outbox::core)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

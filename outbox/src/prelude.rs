@@ -1,8 +1,8 @@
-//! What services, relays and consumers import: `use outbox::prelude::*`.
+//! The names that services, relays and consumers import: `use outbox::prelude::*`.
 //!
-//! Here are the macros, the traits that bring methods, and the types that nearly every program names. Not here: free functions with short names,
-//! such as [`nats::connect`](crate::nats::connect), which say more with their module in front. A name that you declare or import yourself takes precedence over one from
-//! here.
+//! The prelude holds the macros, the extension traits, and the types that nearly every program names. Not here: free functions with short names, such
+//! as [`nats::connect`](crate::nats::connect), which read better with their module in front. A name that you declare or import yourself takes
+//! precedence over the prelude's.
 
 pub use crate::runner::Runner;
 pub use outbox_core::shutdown::CancellationToken;

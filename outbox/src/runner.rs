@@ -1,7 +1,7 @@
-//! Runs the relays and inboxes of a process together, until it is asked to stop.
+//! Runs the relays and inboxes of a process together until a shutdown.
 //!
-//! Invariants: each runs in a task of its own, so that none waits for the work of another; when one of them fails, panics or is cancelled, the others are stopped as by
-//! a signal, and the first failure is the result. Not here: how each of them is doing, see [`RunnerHealth`].
+//! Invariants: each relay and each inbox runs in its own task, so none waits for another's work. When one of them fails, panics or is cancelled, the
+//! others shut down as on a signal, and the first failure is the result. Not here: their health, see [`RunnerHealth`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::health::RunnerHealth;
 
 type Running = Pin<Box<dyn Future<Output = Result<Report, RunError>> + Send>>;
 
-/// Relays and inboxes of a process, which start and stop together.
+/// The relays and inboxes of a process, started and stopped together.
 ///
 /// ```no_run
 /// # use outbox::prelude::*;
@@ -43,17 +43,17 @@ impl std::fmt::Debug for Runner {
     }
 }
 
-/// What relays and inboxes did, in the order in which they were added.
+/// The reports of relays and inboxes, each in the order in which they were added.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// Of [`Runner::with_relay`].
+    /// One per [`Runner::with_relay`].
     pub relays: Vec<RelayReport>,
-    /// Of [`Runner::with_inbox`].
+    /// One per [`Runner::with_inbox`].
     pub inboxes: Vec<InboxReport>,
 }
 
-/// Why relays and inboxes ended before they were asked to.
+/// Why a [`Runner`] ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -63,14 +63,15 @@ pub enum RunError {
     /// An inbox could not start, or one of its consumers panicked.
     #[error(transparent)]
     Inbox(#[from] InboxError),
-    /// There was nothing to run.
+    /// The runner has neither a relay nor an inbox.
     #[error("there is nothing to run; add a relay with `with_relay`, or an inbox with `with_inbox`")]
     Empty,
-    /// A relay or an inbox panicked: in code of the application that it calls, or by a mistake of ours. The panic's text is in the standard error.
+    /// A relay or an inbox panicked, in the application's code that it calls or through a bug of this library. The panic message is on standard
+    /// error.
     #[error("a relay or an inbox panicked; its text stands in the standard error")]
     Panicked,
-    /// The Tokio runtime cancelled the task of a relay or an inbox, because it shut down first. That is like a crash: nothing is lost, but leases must run out, and messages
-    /// in flight come again.
+    /// The Tokio runtime shut down first and cancelled the task of a relay or an inbox. The effect is that of a crash: nothing is lost, but leases
+    /// must run out, and messages in flight are delivered again.
     #[error(
         "the runtime ended before its relays and inboxes; wait for `Runner::run` before the runtime is dropped"
     )]
@@ -83,12 +84,12 @@ enum Report {
 }
 
 impl Runner {
-    /// Without anything to run.
+    /// A runner without relays and inboxes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a relay. May be called several times.
+    /// Adds a relay. Call it once per relay.
     pub fn with_relay<S: OutboxStore, P: Publisher>(mut self, relay: Relay<S, P>) -> Self {
         self.health.relays.push(relay.health());
         self.parts.push(Box::new(|shutdown| {
@@ -97,7 +98,7 @@ impl Runner {
         self
     }
 
-    /// Adds an inbox. May be called several times.
+    /// Adds an inbox. Call it once per inbox.
     pub fn with_inbox<S: Subscriber>(mut self, inbox: Inbox<S>) -> Self {
         self.health.inboxes.push(inbox.health());
         self.parts.push(Box::new(|shutdown| {
@@ -106,28 +107,30 @@ impl Runner {
         self
     }
 
-    /// Tells how the relays and inboxes are doing while they run, those that were added so far. Call it before [`Self::run`]; the answer can be asked from anywhere, for
-    /// example by the probes of a web server as in [`Inbox::health`].
+    /// The health of the relays and inboxes added so far. Call it before [`Self::run`], and query the returned value from anywhere while they run,
+    /// for example from the probes of a web server as in [`Inbox::health`].
     #[must_use]
     pub fn health(&self) -> RunnerHealth {
         self.health.clone()
     }
 
-    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then all finish what is in flight, each within its own `shutdown_timeout`. Call it once in a program: the process no
-    /// longer ends by these signals afterwards.
+    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in flight, each within its own `shutdown_timeout`.
+    /// Call it once per program: from then on these signals no longer end the process.
     ///
     /// # Errors
     ///
-    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. The others are stopped then. Their reports are lost, and their own failures are logged.
+    /// The first failure of a relay or an inbox, or [`RunError::Empty`]. After the first failure the others shut down: their reports are lost, and
+    /// their own failures are logged.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future is like a crash: nothing is lost, but leases must run out, and what was in flight comes again.
+    /// Dropping the future is like a crash: nothing is lost, but leases must run out, and messages in flight are delivered again.
     pub async fn run(self) -> Result<RunReport, RunError> {
         self.run_until(shutdown::on_signals()).await
     }
 
-    /// [`Self::run`] until `shutdown` is cancelled. At its end it cancels `shutdown` itself, so that a server beside it ends too:
+    /// Like [`Self::run`], but runs until `shutdown` is cancelled. When it ends for any other reason, it cancels `shutdown` itself, so that a server
+    /// beside it ends too:
     ///
     /// ```no_run
     /// # async fn run(runner: outbox::Runner, server: impl Future<Output = std::io::Result<()>>) -> Result<(), Box<dyn std::error::Error>> {
@@ -148,7 +151,7 @@ impl Runner {
     ///
     /// As [`Self::run`].
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RunReport, RunError> {
-        // Also if this is dropped.
+        // The guard cancels `shutdown` even if this future is dropped.
         let _ends = shutdown.clone().drop_guard();
         if self.parts.is_empty() {
             return Err(RunError::Empty);

@@ -1,32 +1,32 @@
-//! The tables of outbox and inbox, made together.
+//! Creates the tables of outbox and inbox together.
 //!
-//! Both crates have the same ways to make their tables; here each way does both. Invariant: the outbox comes first, because handlers may record into it. Not here: SQL
-//! for database administrators, see `docs/sql`, and daily tables, see [`partitioned`](crate::sea_orm::migration::partitioned).
+//! Invariant: the outbox tables come first, because handlers may record events. Not here: SQL for database administrators, see `docs/sql`; daily
+//! tables, see [`partitioned`](crate::sea_orm::migration::partitioned).
 
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};
 use sea_orm_migration::MigrationTrait;
 
-/// Creates or updates the tables of outbox and inbox. Call it at each start: what is there already stays as it is.
+/// Creates the tables of outbox and inbox, or updates them to this version. Call it at each start: what is there already stays as it is.
 ///
-/// Several processes may call it at once. One of them does the work under a lock in the database, and the others wait for it. The tables `outbox_migrations` and
-/// `inbox_migrations` remember what was done; `seaql_migrations` is not touched. A service with a SeaORM migrator can use [`migrations`] instead, but not
-/// both ways in one database.
+/// Several processes may call it at once. One of them migrates under a lock in the database while the others wait. The tables `outbox_migrations` and
+/// `inbox_migrations` record the applied migrations; `seaql_migrations` is not touched. A service with a SeaORM migrator can use [`migrations`]
+/// instead, but not both ways in one database.
 ///
 /// # Errors
 ///
-/// The database's error. Outbox and inbox are migrated one after the other, and the outbox may be done when the inbox fails. Of the part that failed,
-/// PostgreSQL and SQLite change nothing, and MySQL may keep some of its tables. Calling again continues in each case.
+/// The database's error. The outbox is migrated before the inbox, so the outbox may be complete when the inbox fails. On PostgreSQL and SQLite the
+/// failed part changes nothing; on MySQL some of its tables may remain. Calling again continues in every case.
 ///
 /// # Cancellation
 ///
-/// Dropping the future stops nothing that has begun: the part in progress runs to its end in a task of its own. The other part may not begin. Calling again
-/// continues.
+/// Dropping the future stops nothing that has begun: the part in progress runs to its end in its own task. The other part may not begin. Calling
+/// again continues.
 pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
     migrate_with(db, &TableNames::new()).await
 }
 
-/// [`migrate`] with other table names.
+/// Like [`migrate`], with other table names.
 ///
 /// # Errors
 ///
@@ -40,9 +40,9 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
     outbox_inbox::migration::migrate_with(db, names).await
 }
 
-/// The migrations of outbox and inbox, to be mounted into the application's own migrator, which remembers them in `seaql_migrations`.
+/// The migrations of outbox and inbox, for the application's own migrator, which records them in `seaql_migrations`.
 ///
-/// They do not depend on others. Their names start with `outbox_` and `inbox_`.
+/// They depend on no other migrations. Their names start with `outbox_` and `inbox_`.
 ///
 /// ```
 /// use outbox::sea_orm::TableNames;
@@ -52,7 +52,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 ///
 /// impl MigratorTrait for Migrator {
 ///     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-///         // Those of the service are added to these.
+///         // Add the service's own migrations to these.
 ///         outbox::migrations(&TableNames::new())
 ///     }
 /// }

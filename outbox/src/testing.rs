@@ -1,7 +1,7 @@
-//! For the tests and examples of a service: a database of their own, a broker in memory, and a harness for handlers.
+//! Support for the tests and examples of a service: a database per test, a broker in memory, and a harness for handlers.
 //!
-//! What is recorded, published and handled can be read back and compared. All of it is real but the broker: the same tables, the same statements, the same
-//! relay and inbox. Features that the functions need: `testing`, and `sqlite` for [`TestDatabase`].
+//! Tests can read back and compare recorded, published and handled messages. Only the broker is simulated: tables, statements, relay and inbox are
+//! those of production. Needs the feature `testing`, and `sqlite` for [`TestDatabase`].
 
 pub use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
@@ -15,9 +15,9 @@ mod database {
     use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbErr};
     use tempfile::TempDir;
 
-    /// A SQLite database in a file of its own, with the tables of outbox and inbox. The file is deleted when the value is dropped.
+    /// A SQLite database in its own temporary file, with the tables of outbox and inbox. Dropping the value deletes the file.
     ///
-    /// A file, because each connection to `sqlite::memory:` is a database of its own: a relay with a pool of its own would find no tables there.
+    /// It is a file because each connection to `sqlite::memory:` opens a separate database: a relay with its own pool would find no tables there.
     ///
     /// ```
     /// # use outbox::testing::TestDatabase;
@@ -33,29 +33,29 @@ mod database {
     }
 
     impl TestDatabase {
-        /// Makes the file, in the system's folder for temporary files, and the tables in it.
+        /// Creates the file in the system's temporary folder, and the tables in it.
         ///
         /// # Errors
         ///
-        /// The file or the tables cannot be made.
+        /// The error if the file or the tables cannot be created.
         pub async fn create() -> Result<Self, DbErr> {
             let no_folder = |error| DbErr::Custom(format!("no folder for a test database: {error}"));
             let database = Self {
                 folder: tempfile::tempdir().map_err(no_folder)?,
             };
             let db = database.connect().await?;
-            // The file keeps this setting: readers and the writer do not wait for each other.
+            // The setting persists in the file. With it, readers and the writer do not wait for each other.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
             crate::migrate(&db).await?;
             db.close().await?;
             Ok(database)
         }
 
-        /// Opens a pool of at most ten connections. A service has one, and a relay has one of its own.
+        /// Opens a pool of at most ten connections. Give the service one pool and each relay another.
         ///
         /// # Errors
         ///
-        /// The file cannot be opened, for example because somebody deleted it.
+        /// The error if the file cannot be opened, for example because it was deleted.
         pub async fn connect(&self) -> Result<DatabaseConnection, DbErr> {
             let file = self.folder.path().join("test.db");
             let mut options = ConnectOptions::new(format!("sqlite://{}?mode=rwc", file.display()));

@@ -1,7 +1,7 @@
-//! Runs the demo's program as a person does, and checks the ledger that it prints.
+//! Runs the demo's program as a user does, and checks the ledger that it prints.
 //!
-//! Method: the orders are few and generated. The broker in memory is always tested, each database and NATS server if its address is
-//! in the environment. The program's own unit tests check that the ledger notices mistakes; here it must find none.
+//! Method: the orders are few and generated. The broker in memory is always tested, each database and NATS server only if its address is in the
+//! environment. The program's own unit tests check that the ledger detects mistakes; here it must find none.
 
 #![expect(
     clippy::unwrap_used,
@@ -96,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The report of every run over [`ORDERS`], whatever the servers did.
+/// The expected report of every run over [`ORDERS`], whatever happened to the servers.
 #[track_caller]
 fn check(mut ledger: Value) {
     let copies = ledger
@@ -173,7 +173,7 @@ fn balances_in_one_process_without_any_server() {
         SHIPPED
     );
 
-    // A second run would count the first one's messages as ghosts, so it is refused.
+    // A second run is refused, because it would count the messages of the first as ghosts.
     let again = demo.run();
     assert_eq!(again.status.code(), Some(1));
     assert!(
@@ -209,8 +209,8 @@ fn balances_on_mariadb_and_nats() {
     check_with_nats("OUTBOX_TEST_NATS_URL", "mariadb", Some(&url));
 }
 
-/// Kills a relay, a consumer that writes to a database and one that writes to a file while they work. The orchestrator starts them again,
-/// and the ledger must not change.
+/// Kills three programs while they work: a relay, a consumer that writes to a database, and one that writes to a file. The orchestrator restarts
+/// them, and the ledger must not change.
 #[cfg(unix)]
 #[test]
 fn balances_although_programs_are_killed() {
@@ -227,7 +227,7 @@ fn balances_although_programs_are_killed() {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    // The third consumer in the chain has something to do: all parts are at work.
+    // The last consumer in the chain has its first message, so all parts are at work.
     while fs::metadata(demo.path("work/notices.txt")).map_or(0, |notices| notices.len()) == 0 {
         assert!(Instant::now() < deadline, "nothing happens\n{}", demo.logs());
         std::thread::sleep(Duration::from_millis(20));
@@ -254,7 +254,7 @@ fn balances_although_programs_are_killed() {
     }
 }
 
-/// Finds the process in a line such as `started relay-service pid=17`.
+/// Finds the process id in a line such as `started relay-service pid=17`.
 #[cfg(unix)]
 fn pid(log: &str, program: &str) -> i32 {
     let mark = format!("started {program} pid=");
@@ -276,7 +276,7 @@ const LINE_HEADER: &str = "orderID,productID,unitPrice,quantity,discount";
 const ORDER: &str = "1,ALFKI,5,1996-07-04 00:00:00.000,NULL";
 const LINE: &str = "1,11,14.00,12,0.05";
 
-/// One malformed input: the two files, and the parts of the message that it must lead to.
+/// A malformed input: the two files, and the parts of the error message that it must cause.
 #[derive(Clone)]
 struct Malformed {
     orders: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Runs the numbered examples and compares what they print with `expected/NAME.txt`.
+//! Runs the numbered examples and compares their output with `expected/NAME.txt`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -63,7 +63,7 @@ fn example_03_follow_up_events() {
     check_on_nats("03_follow_up_events");
 }
 
-/// Starts the service, places an order over HTTP, sees its effect, and ends the service as an orchestrator or a person does.
+/// Starts the service, places an order over HTTP, sees its effect, and ends the service as an orchestrator and as a person do.
 #[test]
 fn example_04_axum_service() {
     let Some(url) = backend_url("OUTBOX_TEST_NATS_URL") else {
@@ -94,7 +94,7 @@ fn serve_until(signal: Signal, nats_url: &str) {
     let order = request(&address, "POST /orders/chai/2", "x-request-id: r-1\r\n");
     assert!(order.ends_with("order 1\n"), "{order}");
     printed.push_str(&format!("{}\n", lines.next().expect("the order takes effect")));
-    // The effect is printed inside its transaction; the stock shows it once that has committed.
+    // The handler prints inside its transaction. The stock shows the effect only after the commit.
     while !request(&address, "GET /stock", "").ends_with("chai: 37\n") {
         std::thread::yield_now();
     }
@@ -167,7 +167,7 @@ fn example_16_postgres_jetstream() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };
-    // One after the other: the example's schema and stream have fixed names.
+    // One after the other, because the example's schema and stream have fixed names.
     for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
         if let Some(nats) = backend_url(variable) {
             check(

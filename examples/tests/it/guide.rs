@@ -1,4 +1,4 @@
-//! The guide: its Rust code is code of the examples, and its links lead somewhere.
+//! Checks the guide: its Rust code is quoted from the examples, and its links lead to existing targets.
 //!
 //! A ```` ```rust ```` block of `docs/guide/*.md` stands below a line `<!-- examples/examples/NAME.rs -->` and occurs in that file, line by line. A
 //! line `// …` in the block stands for any number of lines. Indentation that all lines between two such lines share does not count.
@@ -6,13 +6,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Stands for lines that an excerpt leaves out.
+/// Marks omitted lines in an excerpt.
 const SKIP: &str = "// …";
 
-/// Languages of blocks that are not compared with anything.
+/// Languages of blocks that are not checked.
 const FREE: [&str; 5] = ["toml", "sh", "sql", "text", "mermaid"];
 
-/// Pages outside of the guide whose links are checked too.
+/// Pages outside the guide whose links are checked too.
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "docs/operations.md"];
 
 fn root() -> PathBuf {
@@ -23,7 +23,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// A page, with its path from the root of the repository.
+/// A page, with its path relative to the root of the repository.
 struct Page {
     path: String,
     text: String,
@@ -89,7 +89,7 @@ struct Block<'a> {
     lines: Vec<&'a str>,
 }
 
-/// The fenced blocks of a page. The error is the number of the line that opens a block without an end.
+/// The fenced blocks of a page. The error is the number of the line that opens an unclosed block.
 fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
@@ -119,7 +119,7 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>, usize> {
     open.map_or(Ok(blocks), |block| Err(block.line))
 }
 
-/// The problem of a block, and its line.
+/// The problem of a block, with its line number; `None` if the block is right.
 fn block_problem(block: &Block<'_>, read: impl Fn(&str) -> Option<String>) -> Option<(usize, String)> {
     let language = block.info.split([',', ' ']).next().unwrap_or_default();
     if FREE.contains(&language) {
@@ -184,7 +184,7 @@ fn excerpt(lines: &[&str], example: &str) -> Result<(), usize> {
     Ok(())
 }
 
-/// The parts between the lines `// …`, without blank lines around them, each with the index of its first line.
+/// The parts between the lines `// …`, without surrounding blank lines, each with the index of its first line.
 fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -200,7 +200,7 @@ fn parts<'b, 'a>(lines: &'b [&'a str]) -> Vec<(usize, &'b [&'a str])> {
     parts
 }
 
-/// The place at which the lines of a part stand one after the other. A part has at least one line.
+/// The index at which the lines of a part occur in sequence. A part has at least one line.
 fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
     let wanted = dedented(part);
     lines
@@ -208,7 +208,7 @@ fn find_lines(part: &[&str], lines: &[&str]) -> Option<usize> {
         .position(|window| dedented(window) == wanted)
 }
 
-/// The lines without the indentation that all of them share.
+/// The lines without their common indentation.
 fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let indentation = lines
         .iter()
@@ -252,7 +252,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
                     rest = behind;
                 }
             } else {
-                // A code span ends with as many backticks as it begins with. Without an end they are text.
+                // A code span ends with as many backticks as it begins with. Backticks without such an end are text.
                 let after = &found[fence.len()..];
                 rest = after.split_once(fence).map_or(after, |(_, behind)| behind);
             }
@@ -294,7 +294,7 @@ fn link_problem(
     ))
 }
 
-/// The path that a page names by a relative one.
+/// The path from the root that a page names by a relative path.
 fn beside(page: &str, path: &str) -> String {
     let mut folders: Vec<&str> = page.split('/').collect();
     folders.pop();

@@ -1,8 +1,8 @@
-//! A consumer whose acknowledgements the server refuses more often than a message has attempts: nothing becomes a dead letter, and a message that an
-//! operator retries afterwards takes effect once.
+//! A consumer whose acknowledgements the server refuses more often than a message has attempts: no message is dead-lettered for that, and a dead
+//! letter that an operator retries afterwards takes effect once.
 //!
-//! The server is the test's own, in both versions, with a user that may not publish on `$JS.ACK.>`; so progress reports and refusals are lost as well. The
-//! consumers run as that user first, and then as one that may.
+//! The test starts its own server, in both supported versions, with a user that may not publish on `$JS.ACK.>`. So progress reports and negative
+//! acknowledgements are lost as well. The consumers run first as that user, then as a user that may.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const STREAM: &str = "EVENTS";
 const SOON: Duration = Duration::from_secs(60);
 const ACK_WAIT: Duration = Duration::from_millis(1500);
 const ATTEMPTS: u32 = 4;
-/// Parcels that take effect at once. The handler of [`BROKEN`] fails until it is mended.
+/// Parcels that take effect at once. The handler of [`BROKEN`] fails until the test repairs it.
 const PARCELS: [u64; 3] = [1, 2, 3];
 const BROKEN: u64 = 4;
 
@@ -44,7 +44,7 @@ fn number(event: &Sent) -> String {
     event.parcel.to_string()
 }
 
-/// The tables that handlers write to, and whether the broken parcel is mended.
+/// The tables that handlers write to, and whether the broken parcel is repaired.
 #[derive(Debug, Clone)]
 struct Depot {
     db: DatabaseConnection,
@@ -54,7 +54,7 @@ struct Depot {
 }
 
 impl Depot {
-    /// Writes one row per effect, without a key, so that a second one shows.
+    /// Writes one row per effect, without a unique key, so that a second effect shows.
     async fn note<C>(&self, db: &C, consumer: &str, event: &Sent) -> Result<(), HandlerError>
     where
         C: sea_orm::ConnectionTrait,
@@ -110,7 +110,7 @@ async fn by_nature_outside(event: Event<Sent>, depot: HandlerState<Depot>) -> Re
     depot.note(&depot.db, "by_nature_outside", &event).await
 }
 
-/// The bucket holds the record; the database plays the external system.
+/// The bucket holds the record that the message took effect. The database stands for the external system.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 async fn by_external(event: Event<Sent>, depot: HandlerState<Depot>) -> Result<(), HandlerError> {
     depot.note(&depot.db, "by_external", &event).await
@@ -149,7 +149,7 @@ fn router() -> Router {
         .handler::<by_constraint>()
 }
 
-/// A server with a user `free` and a user `mute`, who cannot acknowledge.
+/// A server with a user `free`, and a user `mute` who cannot acknowledge.
 struct Server {
     process: Child,
     port: u16,
@@ -204,7 +204,7 @@ impl Drop for Server {
     }
 }
 
-/// Tables that nobody else uses.
+/// Tables for this test only.
 async fn depot(database_url: &str) -> (Depot, TableNames) {
     let name = format!("t{}", &MessageId::fresh().to_string().replace('-', "")[14..]);
     let db = Database::connect(database_url).await.unwrap();
@@ -267,7 +267,7 @@ async fn publish(client: &Client) {
     }
 }
 
-/// Runs until the server has delivered each message more than `times` times to each consumer, and shuts down.
+/// Runs the inbox until the server has delivered each message more than `times` times to each consumer, then shuts down.
 async fn run_until_delivered(
     inbox: Inbox<JetStreamSubscriber>,
     client: &Client,
@@ -284,7 +284,7 @@ async fn run_until_delivered(
     let delivered = async {
         for consumer in CONSUMERS {
             loop {
-                // The consumer sequence counts repeated deliveries too.
+                // The consumer's sequence counts repeated deliveries too.
                 if let Ok(info) = stream.consumer_info(consumer).await
                     && info.delivered.consumer_sequence > messages * u64::from(times)
                 {
@@ -321,7 +321,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     let mute = server.connect("mute").await;
     let refused = inbox(&depot, &names, mute, config.clone()).await;
     run_until_delivered(refused, &free, attempts + 2, limit).await;
-    // Each consumer dead-letters the broken parcel at once, and nothing else.
+    // Each consumer dead-letters the broken parcel at once, and no other message.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
         dead_letters.iter().all(|letter| letter.error == "no address"),
@@ -351,7 +351,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     run.await.unwrap();
 
     for consumer in CONSUMERS {
-        // A natural handler runs a second time: the first delivery leaves no trace.
+        // A natural handler runs twice, because the first delivery leaves no trace.
         let expected = if consumer.starts_with("by_nature") { 2 } else { 1 };
         assert_eq!(
             depot.effects(consumer).await,

@@ -1,7 +1,7 @@
-//! A JetStream stream that loses confirmed messages, and gets them back from each database.
+//! A JetStream stream loses confirmed messages, and `reconcile` restores them from each database.
 //!
-//! It loses its beginning at once, and single messages here and there, as after a disk error. The server remembers the ids of
-//! lost messages until its duplicate window is over, so a message may come back only at a later attempt.
+//! The stream loses its beginning and single later messages, as after a disk error. The server remembers the ids of lost messages until its duplicate
+//! window has passed, so a message may be restored only at a later attempt.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const TANKS: u32 = 30;
 const LEVELS: u32 = 10;
 /// The stream loses all messages before this one.
 const FIRST_LEFT: u64 = 101;
-/// Of the rest it loses one in this many.
+/// Of the remaining messages it loses one in this many.
 const ONE_IN: u64 = 7;
 const WINDOW: Duration = Duration::from_millis(500);
 
@@ -33,7 +33,7 @@ struct Filled {
     level: u32,
 }
 
-/// Tables and a stream that nobody else uses.
+/// Tables and a stream for this test only.
 struct Place {
     db: DatabaseConnection,
     names: TableNames,

@@ -1,8 +1,8 @@
-//! Two versions of a consumer, of which only one knows some event type: deployed beside each other, rolled back, deployed again;
-//! and two programs with different handlers under one name. Whichever process is given a message, each published message is handled once.
+//! Two versions of a consumer, one of which does not know some event type: deployed side by side, rolled back, deployed again. And two programs with
+//! different handlers under one consumer name. Whichever process receives a message, each published message is handled once.
 //!
-//! Method: each strategy, order and batch has a stream of its own on a real server, and the programs of one case share a database in memory. Each order
-//! gets a `placed`, a `cancelled` and a `reopened`, in this order; the old version handles `placed` and `reopened`.
+//! Method: each strategy, order and batch setting has its own stream on a real server, and the programs of one case share a database in memory. Each
+//! order gets a `placed`, a `cancelled` and a `reopened` event, in this sequence. The old version handles `placed` and `reopened`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 /// Orders of each step of a case.
 const ORDERS: u32 = 4;
 
-/// A bound on everything that must happen.
+/// Time limit for everything that must happen.
 const SOON: Duration = Duration::from_secs(60);
 
 macro_rules! events {
@@ -65,7 +65,7 @@ events! {
     Reopened: "reopened",
 }
 
-/// The events that took effect, by order number, in their order.
+/// The events that took effect, by order number and in sequence.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<BTreeMap<u32, Vec<&'static str>>>>);
 
@@ -110,7 +110,7 @@ macro_rules! handler {
     };
 }
 
-/// The programs of each case: its versions, and two that share its work.
+/// The programs of each case: two versions, and two programs that share a consumer name.
 macro_rules! cases {
     ($($case:ident: $kind:ident [$($option:tt)*];)*) => {
         $(mod $case {
@@ -171,13 +171,13 @@ struct Programs {
 }
 
 impl Programs {
-    /// Whether later events of an order wait for one that nobody here handles.
+    /// Whether later events of an order wait for an event that no handler here handles.
     fn waits(&self) -> bool {
         self.case.contains("sequence") || self.case.contains("strict")
     }
 }
 
-/// A stream and a database that nobody else uses.
+/// A stream and a database for one case only.
 struct Place {
     client: Client,
     stream: EventStream,
@@ -225,7 +225,7 @@ impl Program {
 impl Place {
     async fn new(client: &Client) -> Self {
         let mut options = ConnectOptions::new("sqlite::memory:");
-        options.max_connections(1); // Each connection to `:memory:` is a database of its own.
+        options.max_connections(1); // Each connection to `:memory:` opens a separate database.
         let db = Database::connect(options).await.unwrap();
         db.execute_unprepared("CREATE TABLE effects (effect TEXT NOT NULL UNIQUE)")
             .await
@@ -292,7 +292,7 @@ impl Place {
         self.info().await.unwrap().delivered.consumer_sequence
     }
 
-    /// Publishes three events of each order of a step; numbers the orders behind those of the steps before.
+    /// Publishes three events of each order of a step. The order numbers continue those of the previous steps.
     async fn publish(&self, step: u32) -> Vec<u32> {
         let numbers: Vec<u32> = (0..ORDERS).map(|order| 10 * step + order).collect();
         for number in &numbers {
@@ -315,7 +315,7 @@ impl Place {
             .await;
     }
 
-    /// Checks that each published event took effect once, and that the broker waits for no acknowledgement.
+    /// Checks that each published event took effect once, and that the broker awaits no acknowledgement.
     async fn check(&self, programs: &Programs, numbers: &[u32]) {
         let case = programs.case;
         self.until_handled(case, numbers, 3).await;
@@ -351,7 +351,7 @@ impl Place {
 async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Programs) {
     let mut place = Place::new(client).await;
     if programs.case == "sequence" {
-        // The wait for a gap is twice as long, but an event that is asked for is no gap.
+        // The wait for a gap is twice this long. An event that another version has asked for is no gap.
         place.ack_wait = Duration::from_secs(1);
     }
     let old = place.start(&programs.old).await;
@@ -362,7 +362,7 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     assert_eq!(new.stop().await.skipped, 0);
     let while_rolled_back = place.publish(2).await;
     if programs.waits() {
-        // Each message is sent back for 400 ms at most, and for 200 ms at least in the end, which is longer than the wait for a gap.
+        // Each message is sent back with a delay of at most 400 ms, and in the end of at least 200 ms, which is longer than the wait for a gap.
         let before = place.deliveries().await;
         let sent_back = async {
             while place.deliveries().await < before + 60 {
@@ -371,11 +371,11 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
         };
         tokio::time::timeout(SOON, sent_back).await.unwrap();
     } else {
-        // A version does not wait for events that it does not know.
+        // A version does not wait for event types that it does not know.
         place.until_handled(programs.case, &while_rolled_back, 2).await;
     }
     assert_eq!(old.stop().await.skipped, 0);
-    // A process that starts with the old program is a roll-back too.
+    // A start of the old program is a roll-back too.
     let old = place.start(&programs.old).await;
     numbers.extend(while_rolled_back);
     numbers.extend(place.publish(3).await);
@@ -387,7 +387,7 @@ async fn deployed_rolled_back_and_deployed_again(client: &Client, programs: &Pro
     place.remove().await;
 }
 
-/// Two programs that know nothing of each other, under one name.
+/// Two programs with different handlers, under one consumer name.
 async fn shared(client: &Client, programs: &Programs) {
     let place = Place::new(client).await;
     let one = place.start(&programs.old).await;
@@ -425,7 +425,7 @@ async fn nothing_is_lost_between_programs(nats: &'static str) {
     join_all(cases.iter().map(|programs| shared(&client, programs))).await;
 }
 
-/// Events that nobody wants any more are skipped if the configuration says so, and are counted.
+/// Events that no consumer wants any more are skipped and counted if the configuration says so.
 async fn what_nobody_will_handle_can_be_skipped_or_kept(nats: &'static str) {
     let Some(client) = connected(nats).await else {
         return;

@@ -1,9 +1,9 @@
-//! Counts the attempts at a message, and gives it up at the limit.
+//! Counts the attempts at a message, and dead-letters the message when its last attempt has failed.
 //!
-//! One row per (consumer, event), whatever the strategy, and only once something has gone wrong. It is written outside the handler's transaction, or
-//! it would roll back with it. The good path pays nothing: a first delivery is counted when it has failed, a later one before it
-//! runs, so that a handler that takes the process with it reaches its limit as well (after one run more, since the first was not
-//! written down). Invariant: the dead letter is written in the transaction that makes the row dead. Absent here: when to try again.
+//! There is one row per (consumer, event) for every strategy, and only after something has gone wrong. It is written outside the handler's
+//! transaction, which would roll it back. The good path pays nothing: a first delivery is counted when it has failed, a later delivery before it
+//! runs. So a message whose handler kills the process reaches its limit too, one run late because the first run was not recorded. Invariant: the dead
+//! letter is written in the transaction that makes the row dead. Not here: when the next attempt is due, see [`crate::runtime`].
 
 use std::time::Duration;
 
@@ -27,43 +27,43 @@ pub(crate) struct Attempts<'a> {
     pub(crate) run_max: Duration,
 }
 
-/// Whether a message may be tried again.
+/// Whether a delivery may run as another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Yes, and this is the attempt's number.
+    /// It may, as the attempt with this number.
     Attempt(u32),
-    /// It was handled.
+    /// The message was handled.
     Handled,
-    /// It was dead-lettered.
+    /// The message was dead-lettered.
     Dead,
-    /// All attempts are used up, and the last one left no word: the last error that is known, if any.
+    /// All attempts are used up, and the last one ended without a record. `last_error`: the last recorded error, if any.
     Exhausted {
         attempts: u32,
         last_error: Option<String>,
     },
-    /// All attempts are used up, and the last one may still be running somewhere.
+    /// All attempts are used up, and the last one may still be running in some process.
     Running,
 }
 
-/// What a failure does to the number of attempts.
+/// How a failure changes the number of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// It uses one up.
+    /// It adds one.
     Add,
-    /// [`Attempts::start`] has counted it already, and this is its number. Others may have started meanwhile, so the row may say more.
+    /// [`Attempts::start`] has already counted the attempt, under this number. The row may hold a higher number if other attempts have started since.
     Counted(u32),
-    /// No handler ran.
+    /// It adds nothing, because no handler ran.
     Nothing,
 }
 
-/// What recording a failure came to.
+/// The result of recording a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It may be tried again after so many failed attempts.
+    /// The message may be tried again. `attempts`: failed attempts so far.
     Retry { attempts: u32 },
-    /// It is a dead letter now.
+    /// The message is now a dead letter.
     Buried { attempts: u32 },
-    /// Somebody else handled or dead-lettered it meanwhile.
+    /// Another process has handled or dead-lettered the message meanwhile.
     Done,
 }
 
@@ -75,24 +75,24 @@ impl Attempts<'_> {
         }
     }
 
-    /// Counts an attempt that is about to start. Only a delivery that is not the first pays for this.
+    /// Counts an attempt that is about to start. Only repeated deliveries need this.
     ///
-    /// Call it from tasks that nobody aborts, as everything here that begins a transaction.
+    /// Call it only from tasks that are never aborted, as everything here that begins a transaction.
     pub(crate) async fn start(&self) -> Result<Start, DbErr> {
-        // Several statements without a transaction: each leaves a state that the next delivery understands.
+        // Several statements without a transaction: the next delivery can continue from the state after each of them.
         let (db, key) = (self.database.pool(), self.key());
         loop {
             let counted = self.sql.count(db, key, self.attempts_max).await?
-                // No row, or none that counts: a delivery that ended before it could leave one.
+                // If there is no row, the first delivery ended before it could write one.
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
-            // A crash here costs this attempt: it was counted and did not run.
+            // A crash here costs this attempt: it is counted and did not run.
             return Ok(match self.sql.row(db, key).await? {
                 Some(row) if row.status == Status::Handled => Start::Handled,
                 Some(row) if row.status == Status::Dead => Start::Dead,
                 Some(row) if counted => Start::Attempt(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
-                    // Deliveries of one message that start at the same moment in several processes are each counted. None of them must be
-                    // taken for one that ended with its process.
+                    // Deliveries of one message that start at the same moment in several processes are each counted. A young row means that one of
+                    // them may still run, so it must not count as ended with its process.
                     if self.sql.is_older(db, key, self.run_max).await? {
                         Start::Exhausted {
                             attempts: row.attempts,
@@ -102,24 +102,24 @@ impl Attempts<'_> {
                         Start::Running
                     }
                 }
-                // Somebody else's failure came in between, or the row was purged.
+                // Another process recorded a failure in between, or the row was purged.
                 _ => continue,
             });
         }
     }
 
-    /// Takes back what [`Self::start`] counted, for an attempt that an outage or a shutdown prevented.
+    /// Subtracts the attempt that [`Self::start`] counted, because an outage or a shutdown prevented the run.
     pub(crate) async fn take_back(&self) -> Result<(), DbErr> {
         self.sql.uncount(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Ends a row that was counted for a message which has taken effect. One statement that commits by itself: what is true of the message stays
-    /// true, so a crash before it only leaves the same to be found out again by the next delivery.
+    /// Marks a counted row as handled after its message has taken effect. It is one statement that commits by itself. A crash before it is harmless:
+    /// the next delivery finds the effect again.
     pub(crate) async fn end(&self) -> Result<(), DbErr> {
         self.sql.claim(self.database.pool(), self.key()).await.map(drop)
     }
 
-    /// Records a failed attempt after its transaction was rolled back; at the limit, or if `fatal`, the dead letter goes into the same
+    /// Records a failed attempt after its transaction was rolled back. At the limit, or if `fatal`, it also writes the dead letter in the same
     /// transaction, unless the strategy knows that the message took effect.
     pub(crate) async fn fail(
         &self,
@@ -132,7 +132,7 @@ impl Attempts<'_> {
         let outcome = self.fail_in(&tx, count, fatal, letter, claimant).await;
         match outcome {
             Ok(failure) => {
-                // A crash before this line: the attempt is not counted, or counted without its error.
+                // A crash before the commit leaves the attempt uncounted, or counted without its error.
                 tx.commit().await?;
                 Ok(failure)
             }
@@ -154,7 +154,7 @@ impl Attempts<'_> {
         let (key, add) = (self.key(), count == Count::Add);
         let ran = u32::from(count != Count::Nothing);
         let fail = || self.sql.fail(tx, key, letter.error, add);
-        // A row may appear between the first two, so that neither finds what it needs; it is there the third time.
+        // A row may appear between the first `fail` and the `insert`, so that neither of them changes anything. The second `fail` finds it.
         let recorded = fail().await?
             || self
                 .sql
@@ -164,7 +164,7 @@ impl Attempts<'_> {
         let row = match self.sql.row(tx, key).await? {
             Some(row) if row.status != Status::Failed => return Ok(Failure::Done),
             Some(row) if recorded => row,
-            // The caller tries again: calling it done would acknowledge a message that is not.
+            // The caller tries again. The answer `Done` would acknowledge a message that is not done.
             _ => return Err(DbErr::RecordNotUpdated),
         };
         let attempts = match count {
@@ -177,7 +177,7 @@ impl Attempts<'_> {
             }
             return Ok(Failure::Retry { attempts });
         }
-        // A dead letter may be tried again, so there is none of a message that took effect.
+        // A message that took effect gets no dead letter, because an operator could retry it.
         if let Some(claimant) = claimant
             && !claimant.dead_letter(tx).await?
         {

@@ -1,7 +1,7 @@
-//! How each strategy takes a message for a transaction, and what it asks before the commit.
+//! Claims a message for a transaction, by strategy, and checks the claim before the commit.
 //!
-//! Invariants: what says that a message took effect is written in the transaction of the effect, before it; a transaction that
-//! lost its claim is not committed. Absent here: failures ([`super::attempts`]) and stores outside the database.
+//! Invariants: the record of an effect is written in the effect's transaction, before the effect; a transaction that lost its claim is not committed.
+//! Not here: failures, see [`super::attempts`]; stores outside the database.
 
 use outbox_core::{Message, MessageId};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
@@ -12,22 +12,22 @@ use super::sequence::{Gaps, Place};
 use super::sql::{InboxSql, Key, Row, Status};
 use crate::handler::Strategy;
 
-/// A message that wants to take effect at a consumer.
+/// A message that is about to take effect at a consumer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimant<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) consumer: &'a str,
     pub(crate) message: &'a Message,
     pub(crate) strategy: Strategy,
-    /// Id of the row that says that it took effect, if the strategy keeps one: of the event, or derived from its business key.
+    /// Id of the row that records the effect, if the strategy keeps one: the event id, or an id derived from the business key.
     pub(crate) id: Uuid,
 }
 
-/// Statement that only an intact transaction accepts, on databases that go on without one after an error.
+/// Name of the savepoint that shows whether a transaction is intact, on databases that accept statements outside of one after an error.
 const ALIVE: &str = "outbox_alive";
 
 impl Claimant<'_> {
-    /// Takes the message for the transaction. `counted`: there is a row of a failed attempt.
+    /// Claims the message for the transaction. `counted`: a row of a failed attempt exists.
     pub(crate) async fn claim(
         &self,
         tx: &DatabaseTransaction,
@@ -35,7 +35,7 @@ impl Claimant<'_> {
         gaps: Gaps,
     ) -> Result<Claim, DbErr> {
         if counted {
-            // The row of its attempts becomes that of its effect, or says that it is over.
+            // The row of the attempts becomes the row of the effect, or shows that the message is done.
             let claim = self.claim_counted(tx).await?;
             if claim != Claim::Mine || matches!(self.strategy, Strategy::MessageId) {
                 return Ok(claim);
@@ -71,13 +71,14 @@ impl Claimant<'_> {
             return Ok(Claim::Mine);
         }
         Ok(match self.sql.row(tx, key).await? {
-            // It was counted before an outage so long that the row has expired meanwhile.
+            // The attempt was counted before an outage that lasted until the row expired.
             None if self.sql.insert(tx, key, Status::Handled, 0, None).await? => Claim::Mine,
             row => over(row.as_ref()),
         })
     }
 
-    /// Takes the message of a dead letter for the transaction, after its inbox row was. `was_dead`: that row said so, so it did not take effect.
+    /// Claims the message of a dead letter for the transaction, after the caller has claimed its inbox row. `was_dead`: that row was dead, so the
+    /// message did not take effect.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -94,14 +95,14 @@ impl Claimant<'_> {
         }
     }
 
-    /// Whether the strategy can say that a message took effect, without running its handler.
+    /// Whether the strategy can tell without running the handler that a message took effect.
     pub(crate) fn can_tell(&self) -> bool {
         matches!(self.strategy, Strategy::Key(_) | Strategy::Sequence { .. })
     }
 
-    /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed: PostgreSQL then answers
-    /// `COMMIT` with a rollback that no driver reports, MySQL has rolled back a deadlock's victim already, and the message would be
-    /// acknowledged without its effect. One look-up by primary key; an error of the kind that a broken transaction gives means no.
+    /// Whether the transaction still holds its claim. It loses the claim through a database error that the handler swallowed. PostgreSQL then answers
+    /// `COMMIT` with a rollback that no driver reports, and MySQL has already rolled back the victim of a deadlock; the message would be acknowledged
+    /// without its effect. The check is one look-up by primary key. An error of the kind that a broken transaction gives also means no.
     pub(crate) async fn still_holds(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::MessageId | Strategy::Key(_) => Ok(self
@@ -124,7 +125,7 @@ impl Claimant<'_> {
         }
     }
 
-    /// Stores what the handler returned with its row; returns whether the transaction still holds it, as [`Self::still_holds`].
+    /// Stores the handler's result in its row. Returns whether the transaction still holds the claim, as [`Self::still_holds`].
     pub(crate) async fn store(
         &self,
         tx: &DatabaseTransaction,
@@ -138,12 +139,12 @@ impl Claimant<'_> {
         self.sql.store(tx, self.key(), result, follow_ups).await
     }
 
-    /// The row that says that the message took effect, of strategies that keep one.
+    /// The row that records the effect, for strategies that keep one.
     pub(crate) async fn row<C: ConnectionTrait>(&self, db: &C) -> Result<Option<Row>, DbErr> {
         self.sql.row(db, self.key()).await
     }
 
-    /// The message failed and will be tried again.
+    /// Records that the message failed and will be tried again.
     pub(super) async fn note_failing(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
         match self.place() {
             Some(place) => place.note_failing(tx).await,
@@ -151,21 +152,22 @@ impl Claimant<'_> {
         }
     }
 
-    /// The message is dead-lettered: those behind it need not wait for it. False, and nothing has changed: it took effect, as far as the strategy can
-    /// tell. [`Strategy::MessageId`] has said so with the row that the caller holds; the strategies without rows cannot tell.
+    /// Records that the message is dead-lettered, so that later messages need not wait for it. Returns false and changes nothing if the strategy
+    /// knows that the message took effect. For [`Strategy::MessageId`] the row that the caller holds has already answered this; strategies without
+    /// rows cannot tell.
     pub(super) async fn dead_letter(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         match self.strategy {
             Strategy::Sequence { .. } => match self.place() {
                 Some(place) => place.pass(tx).await,
                 None => Ok(true),
             },
-            // Another copy may take effect beside this; the dead letter that is then written ends without an effect, because it is asked again.
+            // Another copy may take effect at the same time. The dead letter written here then ends without an effect, because its retry asks again.
             Strategy::Key(_) => Ok(self.row(tx).await?.is_none()),
             _ => Ok(true),
         }
     }
 
-    /// Its place in its aggregate, if the strategy keeps sequences.
+    /// The message's place in its aggregate, if the strategy keeps sequences.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         matches!(self.strategy, Strategy::Sequence { .. }).then_some(())?;
         Some(Place {
@@ -191,18 +193,19 @@ impl Claimant<'_> {
     }
 }
 
-/// What the row of a message says that is not ours.
+/// The answer to a claim that found a row, from the status of that row.
 fn over(row: Option<&Row>) -> Claim {
     match row.map(|row| row.status) {
         Some(Status::Handled) => Claim::Done,
         Some(Status::Dead) => Claim::Dead,
-        // Failed before; or purged in between, which counting sorts out.
+        // Failed before, or purged in between: counting the attempt resolves either case.
         Some(Status::Failed) | None => Claim::CountFirst,
     }
 }
 
-/// Takes several messages of strategies that keep rows, none of which failed before, in one statement where the database can. Returns for each whether it
-/// is ours; the others took effect before, or stand twice in the list. `None`: one of them failed before, and they must be taken one by one.
+/// Claims several messages of strategies that keep rows, in one statement where the database can. None of them may have failed before. Returns for
+/// each message whether this transaction has the claim; if not, it took effect before or is a duplicate within the list. `None`: one of them failed
+/// before, and the caller must claim them one by one.
 pub(crate) async fn claim_all(
     tx: &DatabaseTransaction,
     claimants: &[Claimant<'_>],
@@ -211,7 +214,7 @@ pub(crate) async fn claim_all(
         return Ok(Some(Vec::new()));
     };
     let (sql, consumer) = (first.sql, first.consumer);
-    // In one order everywhere: two transactions that take the same rows the other way round would wait for each other.
+    // Sorted, because two transactions that lock the same rows in different orders would deadlock.
     let mut ids: Vec<Uuid> = claimants.iter().map(|claimant| claimant.id).collect();
     ids.sort_unstable();
     ids.dedup();

@@ -1,7 +1,7 @@
-//! Strategy *constraint*: a unique violation of a constraint that the handler named is a duplicate.
+//! Strategy *constraint*: a unique violation of a constraint that the handler named means a duplicate.
 //!
-//! Invariant: only what the database itself calls a unique violation counts, and only by its exact name. What cannot be told is no
-//! duplicate: a failure is seen, a lost effect is not. Absent here: rolling back.
+//! Invariant: only an error that the database itself calls a unique violation counts, and only by the exact name of its constraint. In doubt the
+//! error is no duplicate, because a failure is visible and a lost effect is not. Not here: the rollback, see [`crate::runtime`].
 //!
 //! | database | a violation is reported by | so a name is |
 //! |---|---|---|
@@ -18,7 +18,7 @@ use {
     std::sync::Arc,
 };
 
-/// Whether an error, or one of its causes, is a unique violation of one of these constraints.
+/// Whether an error or one of its causes is a unique violation of one of these constraints.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) fn violated(error: &(dyn Error + 'static), names: &[&str]) -> bool {
     let mut next = Some(error);
@@ -35,13 +35,13 @@ pub(crate) fn violated(error: &(dyn Error + 'static), names: &[&str]) -> bool {
         .is_some_and(|violation| names.iter().any(|name| violation.is_of(name)))
 }
 
-/// Without a driver there is no error to know.
+/// Without a driver there are no database errors to recognize.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 pub(crate) fn violated(_: &(dyn Error + 'static), _: &[&str]) -> bool {
     false
 }
 
-/// The driver's error at this level. SeaORM hides it from `source`, and a transparent wrapper hides SeaORM's outer type.
+/// The driver's error at this level of the chain. SeaORM does not return it from `source`, and a transparent wrapper hides SeaORM's outer type.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
     let runtime = match error.downcast_ref::<DbErr>() {
@@ -56,7 +56,7 @@ fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error>
     }
 }
 
-/// What a database says was violated.
+/// A violation as a database reports it.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[derive(Debug, PartialEq, Eq)]
 enum Violation<'a> {
@@ -77,7 +77,7 @@ fn violation<'a>(constraint: Option<&'a str>, message: &'a str) -> Option<Violat
             .and_then(|name| name.strip_suffix('\''));
         return Some(index.map_or(Violation::Columns(what), Violation::Constraint));
     }
-    // The value stands before it and may hold anything, so the last one counts.
+    // The duplicate value precedes the key name and may contain this text, so the last occurrence counts.
     let (_, key) = message.rsplit_once(" for key '")?;
     key.strip_suffix('\'').map(Violation::Key)
 }
@@ -124,7 +124,7 @@ mod tests {
         let mysql = |message, name, expected| check(None, message, name, expected);
         let old = "Duplicate entry '7' for key 'PRIMARY'";
         mysql(old, "PRIMARY", true);
-        // It may be any table's: a failure that is seen is better than an effect that is lost.
+        // The key may be of any table. A visible failure is better than a lost effect.
         mysql(old, "reservations.PRIMARY", false);
         let new = "Duplicate entry '7' for key 'reservations.PRIMARY'";
         mysql(new, "PRIMARY", true);
@@ -150,7 +150,7 @@ mod tests {
         check(None, "something else", "something else", false);
     }
 
-    /// Reservations with a primary key, a unique key of two columns, and a check that is none of our business.
+    /// Reservations with a primary key, a unique key of two columns, and a check constraint that must not count.
     const TABLE: &str = "CREATE TABLE reservations (id BIGINT PRIMARY KEY, order_id BIGINT NOT NULL CHECK (order_id > 0), \
                          line BIGINT NOT NULL, CONSTRAINT one_per_line UNIQUE (order_id, line))";
 

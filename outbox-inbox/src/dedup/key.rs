@@ -1,11 +1,11 @@
-//! Strategy *key*: the id of an inbox row, derived from a business key instead of the event.
+//! Strategy *key*: derives the id of an inbox row from a business key instead of the event.
 //!
-//! Invariant: one key, one id, in all versions, because ids are stored. The consumer is not part of it; it is the other half of the
-//! row's key. Absent here: computing the key, and its bounds.
+//! Invariant: a key gives the same id in all versions of this crate, because ids are stored. The consumer is not part of the id; it is the other
+//! column of the row's primary key. Not here: how a handler computes the key, and its bounds.
 
 use uuid::Uuid;
 
-/// Namespace of the ids. Stored, so it never changes.
+/// UUID namespace of the ids. It never changes, because the ids are stored.
 const BUSINESS_KEYS: Uuid = Uuid::from_u128(0x1d6f_3a52_8c0b_5e94_a7d3_40e9_6b1c_f825);
 
 /// The id that stands for a business key.
@@ -17,7 +17,7 @@ pub(crate) fn id(business_key: &str) -> Uuid {
 mod tests {
     use super::*;
 
-    /// The values are stored in users' tables: if this test fails, every key takes effect again on upgrade.
+    /// The ids are stored in users' tables. If this test fails, every key takes effect again after an upgrade.
     #[test]
     fn ids_are_frozen() {
         let ids = ["", "4711", "ü"].map(|key| id(key).to_string());

@@ -1,7 +1,7 @@
-//! Strategy *sequence*: one row per (consumer, aggregate) with the last number that took effect, advanced in the handler's transaction.
+//! Strategy *sequence*: one row per (consumer, aggregate) holds the last number that took effect, and the handler's transaction advances it.
 //!
-//! Exactly one effect per number and in the order of the numbers, in all processes together, for as long as the row exists. A concurrent
-//! duplicate waits for the row's lock and then finds out; a number whose turn has not come is told so and waits outside.
+//! Each number takes effect exactly once and in ascending order, across all processes, for as long as the row exists. A concurrent duplicate waits
+//! for the row lock and then sees the new number. A number whose turn has not come is early and waits outside the database.
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
@@ -11,9 +11,9 @@
 //!                        accept: mine, last = 8, missing 5 to 7
 //! ```
 //!
-//! The good path is one statement (two for the first message of an aggregate, where gaps are normal). Transactions must read what is
-//! committed ([`crate::database::Database::begin`]); on MySQL, duplicates of an aggregate's first message can become deadlocks, which
-//! the runtime tries again. Absent here: how long to wait, and what becomes of a message that comes late.
+//! The good path is one statement, or two for the first message of an aggregate where gaps are normal. Transactions must read committed data
+//! ([`crate::database::Database::begin`]). On MySQL, duplicates of an aggregate's first message can deadlock; the runtime tries them again. Not here:
+//! how long to wait for a gap, and the handling of late messages, see [`crate::runtime`].
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
@@ -22,7 +22,7 @@ use super::Claim;
 use super::sequences::{SequenceKey, SequenceState};
 use super::sql::InboxSql;
 
-/// Most ranges that are remembered as missing per aggregate.
+/// Maximum number of missing ranges recorded per aggregate.
 const MISSING_MAX: usize = 64;
 
 /// A message's place in the order of its aggregate.
@@ -35,14 +35,14 @@ pub(crate) struct Place<'a> {
     pub(crate) sequence: u64,
 }
 
-/// What a claim does about numbers that are missing before it.
+/// How a claim treats missing numbers before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gaps {
-    /// Waits for them.
+    /// The claim answers [`Turn::Early`], so the message waits.
     Wait,
-    /// Goes on without them and remembers them.
+    /// The claim goes on without them and records them as missing.
     Accept,
-    /// Gaps are normal: goes on, and remembers nothing. What comes later than a higher number is stale.
+    /// Gaps are normal: the claim goes on and records nothing. A number that arrives after a higher one is stale.
     Ignore,
 }
 
@@ -54,9 +54,9 @@ impl Place<'_> {
         }
     }
 
-    /// Takes the turn, if it has come.
+    /// Takes the turn if it has come.
     ///
-    /// [`Gaps::Accept`] does not jump over a message that is known to fail, nor if too many ranges are missing already: `Early` again.
+    /// [`Gaps::Accept`] still answers `Early` if an earlier message is known to fail, or if too many ranges are already missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Claim, DbErr> {
         let first = SequenceState {
             last: self.sequence,
@@ -84,8 +84,8 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// Takes the turn for a dead letter that is tried again. A number that was passed took effect, unless it is one of the missing, or was passed
-    /// because it was dead-lettered: `was_dead`, which its inbox row remembers, since sequences do not. It is not missing any more then.
+    /// Takes the turn for a dead letter that is retried. A number up to the last one took effect, unless it is recorded as missing or was passed as a
+    /// dead letter. `was_dead` tells the latter: the inbox row records it, the sequence does not. A number that takes its turn is no longer missing.
     pub(crate) async fn claim_again(
         &self,
         tx: &DatabaseTransaction,
@@ -107,31 +107,31 @@ impl Place<'_> {
         Ok(turn)
     }
 
-    /// Whether the transaction still holds its claim. It does not after an error that the handler swallowed and that made the database roll
-    /// back. One look-up by primary key.
+    /// Whether the transaction still holds its claim. It loses the claim if the handler swallowed an error that made the database roll back. One
+    /// look-up by primary key.
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
         let state = self.sql.sequence_state(tx, self.key(), false).await?;
         Ok(state.is_some_and(|state| self.sequence <= state.last && !state.missing.contains(self.sequence)))
     }
 
-    /// Remembers that this message failed and will be tried again, so that later ones wait for it instead of calling it a gap. The smallest
-    /// number counts. A mark that was not renewed for a day is ignored: its message does not come again.
+    /// Records that this message failed and will be tried again, so that later messages wait for it instead of taking its absence for a gap. The
+    /// smallest failing number is kept. A mark that is not renewed for a day is ignored, because its message does not come again.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
             failing: Some(self.sequence),
             ..SequenceState::default()
         };
-        // A row may appear between the two statements, so that neither finds what it needs; it is there the second time.
+        // A row may appear between the first update and the insert, so that neither changes anything. The second update finds it.
         let _ = self.sql.mark_failing(tx, self.key(), self.sequence).await?
             || self.sql.insert_sequence(tx, self.key(), &marked).await?
             || self.sql.mark_failing(tx, self.key(), self.sequence).await?;
         Ok(())
     }
 
-    /// Goes on without this message; its dead letter is written in the same transaction. Earlier ones that are missing are
-    /// remembered as missing; beyond the bound, with numbers between them that are not (a copy of such a one becomes a dead letter
-    /// instead of being dropped). Returns false, and changes nothing, if the number took effect; to know that, it waits for a transaction that
-    /// holds the sequence.
+    /// Advances past this message; the caller writes its dead letter in the same transaction. Earlier numbers that are missing are recorded as
+    /// missing. Beyond the maximum number of ranges, the numbers between two ranges are recorded too; a copy of such a message becomes a dead letter
+    /// instead of being dropped. Returns false and changes nothing if the number took effect. To know that, it waits for a transaction that holds the
+    /// sequence.
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
@@ -150,7 +150,7 @@ impl Place<'_> {
         Ok(passed)
     }
 
-    /// Decides whose turn it is, and advances the state if it is ours.
+    /// Decides whether the number has its turn, and if so advances the state.
     fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Claim {
         let expected = state.last + 1;
         if self.sequence < expected {
@@ -178,11 +178,11 @@ impl Place<'_> {
         state.failing = state.failing.filter(|failing| *failing > self.sequence);
     }
 
-    /// Changes the row, or makes it, if `change` says so. Looks without a lock first: most who come here change nothing, and must not wait
-    /// for a handler that is running, nor for each other.
+    /// Changes or creates the row if `change` returns true. The first look takes no lock: most callers change nothing and must not wait for a running
+    /// handler or for each other.
     ///
-    /// A transaction, because the row is read under a lock and written afterwards: a connection without one gives the lock up in between, and two
-    /// processes overwrite each other's state.
+    /// It needs a transaction, because the row is read under a lock and then written. Without one the lock would end in between, and two processes
+    /// would overwrite each other's state.
     async fn change(
         &self,
         tx: &DatabaseTransaction,
@@ -200,7 +200,7 @@ impl Place<'_> {
                 if self.sql.insert_sequence(tx, self.key(), &state).await? {
                     return Ok(());
                 }
-                // Somebody else made the row meanwhile, and rows are never deleted.
+                // Another transaction created the row meanwhile. Rows are never deleted.
             } else if locked {
                 return self.sql.set_sequence(tx, self.key(), &state).await;
             }

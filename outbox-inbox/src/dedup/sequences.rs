@@ -1,7 +1,7 @@
-//! The rows of strategy *sequence*: how far a consumer is with an aggregate, one statement each.
+//! The rows of strategy *sequence*, which record a consumer's progress in an aggregate; one statement per operation.
 //!
-//! Invariants: a row is changed only by who holds its lock, or by a statement that compares it; the lock is the primary key's and is kept
-//! until the transaction ends. Numbers never go back. Absent here: whose turn it is ([`super::sequence`]).
+//! Invariants: a row is changed only by the holder of its lock, or by a statement that compares its value. The lock is that of the primary key and
+//! lasts until the transaction ends. Numbers never decrease. Not here: whose turn it is, see [`super::sequence`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -11,8 +11,8 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr};
 
 use super::sql::{InboxSql, changed};
 
-/// A mark that nobody has renewed for so long belongs to a message that does not come again: its stream was purged or made anew.
-/// Longer than any delay between two attempts.
+/// Age in seconds at which a failing mark is ignored. Its message does not come again, because its stream was purged or recreated. It is longer than
+/// any delay between two attempts.
 const MARK_SECS: u32 = 24 * 3600;
 
 /// The primary key of a row in `inbox_sequences`.
@@ -22,18 +22,18 @@ pub(super) struct SequenceKey<'a> {
     pub(super) aggregate: &'a Aggregate,
 }
 
-/// What a row says. The default stands for no row: nothing was done yet.
+/// The state in a row. The default stands for no row: nothing is done yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SequenceState {
-    /// This one and all before it are done, except the missing ones.
+    /// This number and all earlier ones are done, except the missing ones.
     pub(super) last: u64,
-    /// A later one that has failed and is tried again. `None` also if that was long ago.
+    /// A later number that failed and will be tried again. `None` also if the mark is too old.
     pub(super) failing: Option<u64>,
-    /// Numbers that were not waited for any longer, in ascending order.
+    /// Numbers that the consumer stopped waiting for.
     pub(super) missing: Missing,
 }
 
-/// Ranges of numbers, ascending and apart from each other.
+/// Ranges of numbers, ascending and disjoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Missing(Vec<(u64, u64)>);
 
@@ -48,14 +48,14 @@ impl Missing {
         self.0.len()
     }
 
-    /// Adds a range behind all others.
+    /// Adds a range after all others.
     pub(super) fn push(&mut self, range: RangeInclusive<u64>) {
         if !range.is_empty() {
             self.0.push((*range.start(), *range.end()));
         }
     }
 
-    /// Takes a number out; returns whether it was there.
+    /// Removes a number; returns whether it was there.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let Some(index) = self
             .0
@@ -72,7 +72,7 @@ impl Missing {
         true
     }
 
-    /// Joins the two ranges that are closest to each other: their numbers stay, those between them come along.
+    /// Joins the two ranges with the smallest distance. The numbers between them count as missing too.
     pub(super) fn join_closest(&mut self) {
         let gaps = self.0.windows(2).map(|pair| pair[1].0 - pair[0].1);
         if let Some((index, _)) = gaps.enumerate().min_by_key(|&(_, gap)| gap) {
@@ -88,8 +88,8 @@ impl Missing {
 }
 
 impl InboxSql {
-    /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
-    /// and is still open (primary key).
+    /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
+    /// key).
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -111,9 +111,9 @@ impl InboxSql {
         self.insert_once(db, sql).await
     }
 
-    /// Goes on to a number from the one before it, or with `tolerant` from any before it that nobody waits for; returns whether that was
-    /// possible. Waits for a concurrent transaction that has done the same and is still open, and then looks at what it left (primary
-    /// key, read committed).
+    /// Advances to a number from its predecessor, or with `tolerant` from any earlier number if no smaller number is failing; returns whether that
+    /// was possible. Waits for a concurrent open transaction that has advanced the row, and then compares the committed number (primary key, read
+    /// committed).
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -140,7 +140,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Writes a row whose lock is held.
+    /// Writes a row. The caller holds its lock.
     pub(super) async fn set_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -158,7 +158,7 @@ impl InboxSql {
         changed(db, sql).await.map(drop)
     }
 
-    /// Marks a later number as failing, unless a smaller one is; renews its own mark. Returns whether it did.
+    /// Marks a number after the last one as failing, unless a smaller number is marked; renews a mark of the same number. Returns whether it did.
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -178,8 +178,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Reads the row (primary key), with `lock` also locking it until the transaction ends. SQLite's transactions hold the only write
-    /// lock already.
+    /// Reads the row (primary key); `lock` also locks it until the transaction ends. On SQLite the transaction already holds the only write lock.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -211,8 +210,8 @@ impl InboxSql {
         }))
     }
 
-    /// The last numbers that took effect of several aggregates, without a lock; those without a row are missing from the answer. One statement per
-    /// aggregate type, a look-up in the primary key for each aggregate.
+    /// The last numbers of several aggregates, read without a lock. Aggregates without a row are missing from the result. One statement per aggregate
+    /// type, with a look-up in the primary key for each aggregate.
     pub(crate) async fn last_sequences<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -234,7 +233,7 @@ impl InboxSql {
             sql.push(" AND aggregate_type = ")
                 .bind(self.name(Some(aggregate_type)));
             sql.push(" AND aggregate_id IN ");
-            // Padded to a power of two, so that few distinct statements fill the statement cache.
+            // Padded to a power of two, so that few distinct statements enter the statement cache.
             let padding = ids.len().next_power_of_two() - ids.len();
             let padded = ids.iter().chain(std::iter::repeat_n(&ids[0], padding));
             sql.bind_rows([padded.map(|id| self.name(Some(id)))]);

@@ -1,8 +1,8 @@
-//! The inbox's statements, one text per database.
+//! The inbox's SQL statements, one text per database.
 //!
-//! SeaORM's `on_conflict_do_nothing` is not used: on MySQL and MariaDB it reports a duplicate as inserted, and every duplicate would
-//! take effect. Neither is `INSERT IGNORE`, which also swallows truncation and missing values. Invariant: only validated
-//! names and literals of ours become text, every value is bound. Times are the database's own. Absent here: deciding anything.
+//! SeaORM's `on_conflict_do_nothing` is not used: on MySQL and MariaDB it reports a duplicate as inserted, so every duplicate would take effect.
+//! `INSERT IGNORE` is not used either, because it also hides truncated and missing values. Invariant: only validated names and literals of this crate
+//! become SQL text; every value is bound. Times come from the database's clock.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use outbox_sea_orm::{Sql, TableNames};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 use uuid::Uuid;
 
-/// Will be tried again.
+/// The message failed and will be tried again.
 const FAILED: i16 = 0;
-/// Took effect.
+/// The message took effect.
 const HANDLED: i16 = 1;
-/// Dead-lettered.
+/// The message is dead-lettered.
 pub(crate) const DEAD: i16 = 2;
 
 /// State of an inbox row.
@@ -36,15 +36,15 @@ impl Status {
     }
 }
 
-/// What an inbox row says.
+/// The contents of an inbox row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) status: Status,
     pub(crate) attempts: u32,
     pub(crate) last_error: Option<String>,
-    /// JSON that the handler returned.
+    /// The handler's result as JSON.
     pub(crate) result: Option<Vec<u8>>,
-    /// Ids of messages that it recorded, 16 bytes each.
+    /// Ids of the follow-up messages that the handler recorded, 16 bytes each.
     pub(crate) follow_ups: Option<Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) consumer: &'a str,
-    /// The event's id, or what a strategy derives instead.
+    /// The event id, or the id that a strategy derives instead.
     pub(crate) id: Uuid,
 }
 
@@ -89,8 +89,8 @@ impl InboxSql {
         &self.messages
     }
 
-    /// Inserts the row, unless there is one; returns whether it did. Waits for a concurrent transaction that has inserted the same key
-    /// and is still open (primary key).
+    /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
+    /// key).
     pub(crate) async fn insert<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -115,8 +115,8 @@ impl InboxSql {
         self.insert_once(db, sql).await
     }
 
-    /// Inserts rows of messages that take effect, unless there are some; returns the ids of those that it did. Waits as
-    /// [`Self::insert`], and in the order of the ids. One statement, but one per row on MySQL, which has no `RETURNING`.
+    /// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`Self::insert`] does, in the
+    /// order of the ids. One statement; on MySQL, which has no `RETURNING`, one per row.
     pub(crate) async fn insert_all<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -139,7 +139,7 @@ impl InboxSql {
         sql.push(&self.messages)
             .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
         if self.backend == DbBackend::Postgres {
-            // One text for any number of rows, which the server plans once.
+            // One statement text for any number of rows, so that the server plans it once.
             let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
             sql.push("SELECT ").bind(self.key(consumer));
             sql.push(&format!(", id::uuid, {HANDLED}, 0, {}, ", self.now()));
@@ -164,7 +164,7 @@ impl InboxSql {
             .collect()
     }
 
-    /// Whether one of these rows is failed, or gone.
+    /// Whether one of these rows is failed or missing (primary key).
     pub(crate) async fn any_failed<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -188,7 +188,7 @@ impl InboxSql {
         Ok(done < ids.len())
     }
 
-    /// Stores what the handler returned with the row of a message that takes effect; returns whether there was one.
+    /// Stores the handler's result and follow-ups in the row of a handled message (primary key); returns whether there was such a row.
     pub(crate) async fn store<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -205,8 +205,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Turns a failed row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the row,
-    /// and then looks at what it left (primary key).
+    /// Turns a failed row into a handled one; returns whether there was a failed row. Waits for a concurrent transaction that has locked the row, and
+    /// then compares the committed status (primary key).
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         self.update_failed(db, key, |sql| {
             sql.push(&format!(
@@ -218,7 +218,7 @@ impl InboxSql {
         .await
     }
 
-    /// Adds an attempt to a failed row that has some left; returns whether there was one.
+    /// Adds an attempt to a failed row that has attempts left; returns whether there was such a row (primary key).
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -236,7 +236,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Takes back an attempt that was counted and did not happen.
+    /// Subtracts an attempt that was counted and did not run (primary key).
     pub(crate) async fn uncount<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(" SET attempts = attempts - 1");
@@ -245,7 +245,7 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Records the error of an attempt at a failed row, and with `count` the attempt; returns whether there was a row.
+    /// Records the error of an attempt in a failed row, and with `count` adds the attempt; returns whether there was a failed row (primary key).
     pub(crate) async fn fail<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -262,7 +262,7 @@ impl InboxSql {
         .await
     }
 
-    /// Gives a failed row up; returns whether there was one.
+    /// Turns a failed row into a dead one; returns whether there was a failed row (primary key).
     pub(crate) async fn bury<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -277,8 +277,8 @@ impl InboxSql {
         .await
     }
 
-    /// Turns a dead row into a handled one; returns whether there was one. Waits for a concurrent transaction that holds the
-    /// row, and then looks at what it left (primary key).
+    /// Turns a dead row into a handled one; returns whether there was a dead row. Waits for a concurrent transaction that has locked the row, and
+    /// then compares the committed status (primary key).
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(&format!(
@@ -318,7 +318,7 @@ impl InboxSql {
         }))
     }
 
-    /// Whether the row last changed longer ago than this.
+    /// Whether the row was last changed longer than `age` ago (primary key).
     pub(crate) async fn is_older<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -338,7 +338,7 @@ impl InboxSql {
         Ok(db.query_one_raw(sql.statement()).await?.is_some())
     }
 
-    /// Ids of what a consumer handled, oldest first.
+    /// Ids of the messages that a consumer handled, oldest first.
     #[cfg(feature = "testing")]
     pub(crate) fn handled(&self, consumer: &str) -> Statement {
         let mut sql = self.sql("SELECT id FROM ");
@@ -349,7 +349,7 @@ impl InboxSql {
         sql.statement()
     }
 
-    /// Asks both tables for nothing: fails if one is missing or may not be read.
+    /// Queries that return no rows and fail if a table is missing or may not be read.
     pub(crate) fn probe(&self) -> [Statement; 2] {
         let probe = |table: &str, column: &str| {
             self.sql(format!("SELECT {column} FROM {table} WHERE 1 = 0"))
@@ -361,10 +361,10 @@ impl InboxSql {
         ]
     }
 
-    /// Runs an insert that may find its key taken.
+    /// Runs an insert whose key may exist; returns whether it inserted.
     pub(crate) async fn insert_once<C: ConnectionTrait>(&self, db: &C, mut sql: Sql) -> Result<bool, DbErr> {
         if self.backend == DbBackend::MySql {
-            // The duplicate is an error, which leaves the transaction usable here. Counting rows would not tell: the driver
+            // A duplicate is an error here, and the transaction stays usable after it. The number of affected rows would not tell, because the driver
             // asks for matched rows instead of changed ones.
             return match db.execute_raw(sql.statement()).await {
                 Ok(_) => Ok(true),
@@ -404,7 +404,7 @@ impl InboxSql {
         sql.push(&self.expiry(&keep));
     }
 
-    /// The time at which a row that is written now may go.
+    /// The time from which a row that is written now may be purged.
     fn expiry(&self, keep_secs: &str) -> String {
         let now = self.now();
         match self.backend {
@@ -414,7 +414,7 @@ impl InboxSql {
         }
     }
 
-    /// The database's clock when the statement or row is processed.
+    /// The database's clock when the statement is executed, on PostgreSQL for each row.
     pub(crate) fn now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "clock_timestamp()",
@@ -423,8 +423,8 @@ impl InboxSql {
         }
     }
 
-    /// The database's clock when the statement began. What is compared with a column of many rows must be this one: PostgreSQL asks `clock_timestamp()`
-    /// for each row, which no index can serve.
+    /// The database's clock when the statement began. Use it to compare with a column of many rows: PostgreSQL evaluates `clock_timestamp()` per row,
+    /// so no index can serve the comparison.
     pub(crate) fn statement_now(&self) -> &'static str {
         match self.backend {
             DbBackend::Postgres => "statement_timestamp()",
@@ -432,7 +432,7 @@ impl InboxSql {
         }
     }
 
-    /// A consumer's name: bytes on MySQL, whose text types call `A` and `a` equal.
+    /// A consumer's name as a parameter. On MySQL it is bytes, because MySQL's text types treat `A` and `a` as equal.
     pub(crate) fn key(&self, consumer: &str) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(consumer.as_bytes().to_vec())),
@@ -440,7 +440,7 @@ impl InboxSql {
         }
     }
 
-    /// A name or id of others: bytes on MySQL, as [`Self::key`].
+    /// An aggregate's or event's name or id as a parameter; bytes on MySQL, as in [`Self::key`].
     pub(crate) fn name(&self, name: Option<&str>) -> Value {
         match self.backend {
             DbBackend::MySql => Value::Bytes(name.map(|name| name.as_bytes().to_vec())),

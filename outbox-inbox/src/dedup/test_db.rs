@@ -1,4 +1,4 @@
-//! Databases for the tests of the strategies: SQLite as a file, PostgreSQL and MariaDB where their variables are set.
+//! Databases for the tests of the strategies: SQLite in a file, and PostgreSQL and MariaDB if their environment variables are set.
 
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database as Pool, DatabaseConnection};
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     MariaDb,
 }
 
-/// A schema or file of its own with the inbox's tables.
+/// A schema, database or file of its own with the inbox tables.
 pub(crate) struct TestDb {
     pub(crate) database: Database,
     pub(crate) pool: DatabaseConnection,
@@ -22,7 +22,7 @@ pub(crate) struct TestDb {
 }
 
 impl TestDb {
-    /// `None` skips.
+    /// `None`: the server's address is not set, and the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("d{}", &id[14..]);
@@ -75,7 +75,7 @@ impl TestDb {
         })
     }
 
-    /// Leaves nothing behind on a server that others use too.
+    /// Drops the schema or database from the shared server.
     pub(crate) async fn close(self) {
         self.pool.close().await.unwrap();
         if let Some((url, sql)) = self.drop {
@@ -92,7 +92,7 @@ async fn administer(url: &str, sql: &str) {
     db.close().await.unwrap();
 }
 
-/// One test per database of each function, which takes a [`TestDb`].
+/// Makes one test per database from each function, which takes a [`TestDb`].
 macro_rules! on_every_database {
     ($($test:ident),* $(,)?) => {
         $crate::dedup::test_db::on_every_database!(@one sqlite, Sqlite, [$($test),*]);

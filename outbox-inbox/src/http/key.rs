@@ -1,7 +1,7 @@
-//! What names a request: whose it is, its key, and what it asks for.
+//! Identifies a request by its owner, its key and its contents.
 //!
-//! Invariant: the same key of another tenant or principal is another key, and what goes into a hash goes in with its length, so that
-//! different parts never run into the same bytes. Hashes are stored, so they never change. Absent here: the database.
+//! Invariant: the same key of another tenant or principal is another key. Each part is hashed with its length, so different parts never form the same
+//! input. The hashes are stored, so the hash function never changes. Not here: the database, see [`super::sql`].
 
 use axum::extract::{MatchedPath, OriginalUri};
 use axum::http::HeaderValue;
@@ -9,15 +9,15 @@ use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// Longest key, as the client means it: without quotes and escapes.
+/// Longest key in bytes, without quotes and escapes.
 const KEY_BYTES_MAX: usize = 255;
 
 pub(crate) type Digest = [u8; 32];
 
-/// Whose request it is. Two requests with the same key are the same request only if both parts are equal.
+/// The owner of a request. Two requests with the same key are the same request only if tenant and principal are equal.
 ///
-/// Take both from what was authenticated, never from what a client merely claims, or one client is answered with another's response.
-/// Both are stored as they are (the first 255 characters), so use ids and no credentials.
+/// Take both from authenticated data, never from a client's mere claim, or one client receives another's response. The first 255 characters of both
+/// are stored in plain text, so use ids and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     tenant: String,
@@ -25,7 +25,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope. A service with one tenant gives it a constant name. An empty part counts as no scope at all.
+    /// A scope. A service with a single tenant passes a constant name. An empty part counts as no scope.
     pub fn new(tenant: impl Into<String>, principal: impl Into<String>) -> Self {
         Self {
             tenant: tenant.into(),
@@ -38,7 +38,7 @@ impl Scope {
     }
 }
 
-/// Reads a key: bare, or quoted as a string of RFC 8941. `None` if it is neither, or not 1 to 255 visible ASCII characters.
+/// Reads a key, bare or quoted as a string of RFC 8941. `None` if the value is neither, or is not 1 to 255 visible ASCII characters.
 pub(crate) fn parse_key(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?.trim_matches([' ', '\t']);
     let key = match text.strip_prefix('"') {
@@ -64,7 +64,7 @@ fn unquote(inner: &str) -> Option<String> {
     Some(key)
 }
 
-/// A request as the database knows it.
+/// A request as it is stored.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) id: Digest,
@@ -72,14 +72,14 @@ pub(crate) struct Claim {
     pub(crate) key: String,
     pub(crate) route: String,
     pub(crate) fingerprint: Digest,
-    /// Whether the response is kept. Without a key there is nobody who could ask for it.
+    /// Whether the response is stored. Without a key no client could ask for it.
     pub(crate) kept: bool,
 }
 
 impl Claim {
-    /// `named`: scope and key, if the client sent a key.
+    /// `named`: scope and key, if the client sent a key. Without one the request gets a random key.
     pub(crate) fn new(named: Option<(Scope, String)>, parts: &Parts, body: &[u8]) -> Self {
-        // Inside a nested router `uri` has lost what stands before: two routers would share their keys' requests.
+        // Inside a nested router `uri` has lost its prefix, and requests to two routers would look the same.
         let uri = parts
             .extensions
             .get::<OriginalUri>()

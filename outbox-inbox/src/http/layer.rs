@@ -1,7 +1,6 @@
-//! The layer, as the application builds it.
+//! The [`IdempotencyLayer`] and its settings, as the application builds them.
 //!
-//! Invariant: settings are complete when the layer is built around a service; nothing changes them afterwards. Not here: requests
-//! ([`super::service`]).
+//! Invariant: settings do not change after the layer is built around a service. Not here: requests, see [`super::service`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +17,9 @@ use super::service::Idempotency;
 use super::settings::{MissingKey, Settings};
 use crate::runtime::InboxError;
 
-/// Makes the requests behind it take effect once per key; see the [module](super).
+/// Makes each request behind it take effect once per key; see the [module](super).
 ///
-/// Cheap to clone. Clones share what they know of running requests.
+/// Clones are cheap and share the list of running requests.
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     settings: Arc<Settings>,
@@ -36,10 +35,10 @@ impl fmt::Debug for IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer over the database that the handlers' effects go to.
+    /// A layer over the database that the handlers write to.
     ///
-    /// `scope` says whose a request is, from what an authenticating layer outside of this one has left in the request's extensions. `None` is
-    /// answered with 401: a key without an owner would be everybody's. Each running request holds a connection of `db`.
+    /// `scope` returns the owner of a request, from data that an authenticating layer outside this one has put into the request's extensions. `None`
+    /// is answered with 401, because a key without an owner would belong to everybody. Each running request holds a connection of `db`.
     pub fn new(
         db: DatabaseConnection,
         scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
@@ -49,65 +48,66 @@ impl IdempotencyLayer {
         }
     }
 
-    /// The header that carries the key. Default: `Idempotency-Key`.
+    /// Sets the header that carries the key. Default: `Idempotency-Key`.
     #[must_use]
     pub fn with_header_name(self, name: HeaderName) -> Self {
         self.set(|settings| settings.header_name = name)
     }
 
-    /// The methods that need a key and get a transaction; others pass through untouched. Default: POST, PUT, PATCH, DELETE.
+    /// Sets the methods that need a key and get a transaction. Other methods pass through unchanged. Default: POST, PUT, PATCH, DELETE.
     #[must_use]
     pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.set(|settings| settings.methods = methods.into_iter().collect())
     }
 
-    /// What happens to a request without a key. Default: [`MissingKey::Refuse`].
+    /// Sets the treatment of a request without a key. Default: [`MissingKey::Refuse`].
     #[must_use]
     pub fn with_missing_key(self, missing_key: MissingKey) -> Self {
         self.set(|settings| settings.missing_key = missing_key)
     }
 
-    /// How long a key is remembered, from the start of its request; later it is a new one. One minute to ten years. Tell your clients.
-    /// Default: 24 hours.
+    /// Sets how long a key is remembered, counted from the start of its request. After that the key counts as new. Range: one minute to ten years.
+    /// Default: 24 hours. Tell your clients.
     #[must_use]
     pub fn with_retention(self, retention: Duration) -> Self {
         self.set(|settings| settings.retention = retention)
     }
 
-    /// Longest run of a handler including its response's body; then it is cancelled, rolled back and answered with 503. More than zero.
-    /// Default: 30 seconds.
+    /// Sets the longest run of a handler, including the body of its response. After that the request is cancelled, rolled back and answered with 503.
+    /// Must be more than zero. Default: 30 seconds.
     #[must_use]
     pub fn with_handler_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.handler_timeout = timeout)
     }
 
-    /// Largest request body, which is read into memory; a larger one is answered with 413. At least 1. Default: 1 MiB. Axum's extractors have
-    /// a bound of their own, 2 MB.
+    /// Sets the largest request body in bytes. Bodies are read into memory; a larger one is answered with 413. At least 1. Default: 1 MiB. Axum's
+    /// extractors have their own limit of 2 MB.
     #[must_use]
     pub fn with_request_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.request_bytes_max = bytes)
     }
 
-    /// Largest response body, which is stored; a larger one is rolled back and answered with 500. At least 1. Default: 1 MiB.
+    /// Sets the largest response body in bytes. Bodies are stored; a request with a larger one is rolled back and answered with 500. At least 1.
+    /// Default: 1 MiB.
     #[must_use]
     pub fn with_response_bytes_max(self, bytes: usize) -> Self {
         self.set(|settings| settings.response_bytes_max = bytes)
     }
 
-    /// A response header that is not stored and not replayed, besides `Set-Cookie`, `Date`, those of the connection, and values that are marked
-    /// as sensitive (`HeaderValue::set_sensitive`). May be called several times.
+    /// Adds a response header that is neither stored nor replayed. `Set-Cookie`, `Date`, headers of the connection, and values marked as sensitive
+    /// (`HeaderValue::set_sensitive`) are always omitted. May be called several times.
     #[must_use]
     pub fn with_omitted_header(self, name: HeaderName) -> Self {
         self.set(|settings| settings.omitted.push(name))
     }
 
-    /// The names of the inbox tables.
+    /// Sets the names of the inbox tables. Default: `TableNames::default()`.
     #[must_use]
     pub fn with_names(self, names: TableNames) -> Self {
         self.set(|settings| settings.names = names)
     }
 
-    /// Where and within which limits handlers record events.
+    /// Sets the outbox tables and limits with which handlers record events. Default: `OutboxConfig::default()`.
     #[must_use]
     pub fn with_outbox(self, config: OutboxConfig) -> Self {
         self.set(|settings| settings.outbox = Arc::new(config))
@@ -118,11 +118,12 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Checks settings, database and table. Call it at the start: what it finds is otherwise logged at each request, which is answered with 500.
+    /// Checks settings, database and table. Call it at the start: without it a problem shows only in the log of each request, which is answered with
+    /// 500.
     ///
     /// # Errors
     ///
-    /// [`InboxError::Start`] for settings, [`InboxError::Tables`] for what the database says, also if it is out of reach.
+    /// [`InboxError::Start`] for wrong settings; [`InboxError::Tables`] for an error of the database, also if it cannot be reached.
     pub async fn check(&self) -> Result<(), InboxError> {
         self.settings.checked().await.map(drop)
     }

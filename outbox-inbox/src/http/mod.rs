@@ -1,8 +1,8 @@
-//! The same for HTTP requests: a layer for axum that makes a request with an `Idempotency-Key` take effect once.
+//! Idempotent HTTP requests: a layer for axum that makes a request with an `Idempotency-Key` take effect once.
 //!
-//! A client that hears nothing sends its request again, and orders twice. Here its key is inserted into a table in the transaction of the
-//! effect, and the response is stored with it: response, effect and events commit together or not at all, and a retry is answered from
-//! the table. The handler takes the transaction as an argument, [`RequestTx`].
+//! A client that gets no response sends its request again and would order twice. The layer inserts the key into a table in the transaction of the
+//! effect and stores the response with it. So response, effect and events commit together or not at all, and a retry is answered from the table. The
+//! handler takes the transaction as an argument, [`RequestTx`].
 //!
 //! ```standalone_crate
 //! use axum::Router;
@@ -22,7 +22,7 @@
 //!     order_id: i64,
 //! }
 //!
-//! /// Effects and events through `tx`. Below 500 they are committed with the response, from 500 on they are rolled back.
+//! /// Writes effects and events through `tx`. A status below 500 commits them with the response; 500 and above rolls them back.
 //! async fn place(Path(order_id): Path<i64>, tx: RequestTx) -> Result<StatusCode, StatusCode> {
 //!     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR;
 //!     tx.execute_unprepared(&format!("INSERT INTO orders VALUES ({order_id})")).await.map_err(failed)?;
@@ -30,7 +30,7 @@
 //!     Ok(StatusCode::CREATED)
 //! }
 //!
-//! /// What an authenticating layer has put into the request's extensions.
+//! /// The user, as an authenticating layer has put it into the request's extensions.
 //! #[derive(Clone)]
 //! struct User {
 //!     company: String,
@@ -40,7 +40,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut options = sea_orm::ConnectOptions::new("sqlite::memory:");
-//! options.max_connections(1); // A database in memory lives as long as its one connection.
+//! options.max_connections(1); // A database in memory lasts as long as its single connection.
 //! let db = Database::connect(options).await?;
 //! outbox_sea_orm::migrate(&db).await?;
 //! outbox_inbox::migrate(&db).await?;
@@ -66,8 +66,8 @@
 //! # }
 //! ```
 //!
-//! Authentication stands outside of this layer, and so does what may refuse a request without effect (rate limits, CORS). What stands
-//! inside runs once per key and is stored.
+//! Put authentication outside this layer, and with it every layer that may refuse a request without effect (rate limits, CORS). Everything inside
+//! this layer runs once per key, and its response is stored.
 //!
 //! | request | answer |
 //! |---|---|
@@ -83,27 +83,31 @@
 //! | new key, handler answers 5xx, or 408, 425 or 429 | its response; rolled back, and a retry runs |
 //! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
 //! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
-//! | database away, or in conflict; outcome of the commit unknown | 503 with `Retry-After`; a retry finds out |
+//! | database unreachable or in conflict, or outcome of the commit unknown | 503 with `Retry-After`; a retry gives the result |
 //!
-//! Answers of the layer are `application/problem+json` and never stored.
+//! The layer's own answers are `application/problem+json` and are never stored.
 //!
-//! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by
-//! default); what is replayed has the status, headers and body of the first response, without `Set-Cookie`, `Date`, what belongs to the
-//! connection, [what you name](IdempotencyLayer::with_omitted_header) and what is marked as sensitive. **Bodies are stored as they are**: a response with a
-//! secret in its body is a secret in the table.
+//! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by default). A replay
+//! has the status, headers and body of the first response, without `Set-Cookie`, `Date`, headers of the connection, [headers that you
+//! name](IdempotencyLayer::with_omitted_header) and headers marked as sensitive. **Bodies are stored as they are**: a secret in a response's body is
+//! a secret in the table.
 //!
-//! **A client that hangs up** changes nothing: the handler runs to its end, and a retry is answered with what it stored. A process
-//! that ends meanwhile leaves nothing, and a retry runs.
+//! **A client that hangs up** changes nothing: the handler runs to its end, and a retry gets the stored response. If the process ends before the
+//! commit, nothing is stored, and a retry runs the handler.
 //!
-//! **Two at once.** In one process a list of what runs answers the second with 409 at once. Between processes: PostgreSQL does so too (an
-//! advisory lock per key); MySQL and MariaDB (`NOWAIT`) unless both come at the very same moment, when the second waits for the first, at most
-//! `innodb_lock_wait_timeout`, and is answered with its response. On SQLite one transaction writes at a time, so any second request waits,
-//! at most `busy_timeout`, and is then answered with 503. A transaction never takes effect beside another one with its key.
+//! **Two requests with one key at once.** Within one process, a list of running keys answers the second with 409 immediately. Between processes:
 //!
-//! **Streams**: bodies are held in memory, both ways. Server-sent events and large downloads belong on routes without this layer. Trailers
+//! - On PostgreSQL the second gets 409 immediately (an advisory lock per key).
+//! - On MySQL and MariaDB it does too (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
+//!   `innodb_lock_wait_timeout`, and gets its response.
+//! - On SQLite one transaction writes at a time, so every second request waits, at most `busy_timeout`, and is then answered with 503.
+//!
+//! A transaction never takes effect beside another one with its key.
+//!
+//! **Streams**: request and response bodies are held in memory. Keep server-sent events and large downloads on routes without this layer. Trailers
 //! are lost.
 //!
-//! Nobody deletes expired rows by itself: [`purge_requests`].
+//! Expired rows are not deleted automatically: call [`purge_requests`].
 
 mod key;
 mod layer;
@@ -122,7 +126,7 @@ pub use service::Idempotency;
 pub use settings::MissingKey;
 pub use transaction::RequestTx;
 
-/// The statement that a purge looks for expired requests with.
+/// The statement by which a purge finds expired requests.
 #[cfg(test)]
 pub(crate) fn expired_ids(
     backend: sea_orm::DbBackend,

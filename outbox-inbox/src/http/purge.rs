@@ -1,6 +1,6 @@
-//! Deletes requests that have expired.
+//! Purges expired requests.
 //!
-//! Invariant: it waits for no request and holds none up longer than one batch takes. Absent here: deciding when; nobody calls it by itself.
+//! Invariant: a purge waits for no request, and delays a request by at most one batch. Not here: the schedule; the application calls it.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::database::{Database, roll_back};
 /// Rows per transaction.
 const BATCH_MAX: u32 = 1_000;
 
-/// Deletes stored requests that have expired, the oldest first, at most `limit`, 1,000 per transaction; returns how many. Call it from time
-/// to time, and again while it returns `limit`. Several processes may: they delete different rows.
+/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000; returns the number deleted. Call it from time to
+/// time, and again while it returns `limit`. Several processes may call it at once: they delete different rows.
 ///
-/// Without it the table grows; keys expire all the same.
+/// Without purges the table grows; keys expire all the same.
 ///
 /// # Errors
 ///
-/// The database's error. What earlier batches deleted stays deleted.
+/// The database's error. Rows deleted by earlier batches stay deleted.
 ///
 /// # Cancellation
 ///
-/// Dropping the future is safe: it goes on in the background to its end.
+/// Dropping the future is safe: the purge runs to its end in the background.
 pub async fn purge_requests(db: &DatabaseConnection, names: &TableNames, limit: u32) -> Result<u64, DbErr> {
     let (db, names) = (db.clone(), names.clone());
     detached(async move {

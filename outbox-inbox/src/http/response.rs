@@ -1,7 +1,7 @@
-//! Responses: which are kept and how, and those of the layer itself.
+//! Decides which responses are stored and how, and makes the layer's own responses.
 //!
-//! Invariant: what is kept holds no cookie and nothing that was marked as sensitive, and is otherwise what the first client got, byte for
-//! byte. Absent here: the database.
+//! Invariant: a stored response holds no cookie and no value marked as sensitive; otherwise it is the first client's response, byte for byte. Not
+//! here: the database, see [`super::sql`].
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -10,13 +10,13 @@ use axum::http::{Response, StatusCode};
 
 use super::key::Digest;
 
-/// Marks a response that was given before, and not now.
+/// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Seconds after which a client may ask again.
+/// Seconds after which the client may retry.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Never kept: what belongs to one connection or one moment, what the server adds anew, and secrets.
+/// Headers that are never stored: those of one connection or one moment, those that the server adds anew, and secrets.
 const OMITTED: [HeaderName; 14] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -34,8 +34,8 @@ const OMITTED: [HeaderName; 14] = [
     REPLAYED,
 ];
 
-/// Whether a response is the result of the request, so that its transaction commits and it is kept. Not if it failed (5xx), nor if it asks
-/// the client to send the same again: kept, it would be the answer for as long as the key lives.
+/// Whether a response is the final result of the request, so that its transaction commits and the response is stored. A failure (5xx) is not, and
+/// neither is a request to try again: if stored, it would be the answer for as long as the key lives.
 pub(crate) fn is_result(status: StatusCode) -> bool {
     let asks_again = [
         StatusCode::REQUEST_TIMEOUT,
@@ -45,12 +45,12 @@ pub(crate) fn is_result(status: StatusCode) -> bool {
     (200..500).contains(&status.as_u16()) && !asks_again.contains(&status)
 }
 
-/// A response as it is kept.
+/// A response as it is stored.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) fingerprint: Digest,
     pub(crate) status: u16,
-    /// A character per byte.
+    /// Names and values; a value has one character per byte.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -83,7 +83,7 @@ impl Stored {
         }
     }
 
-    /// The response again. `None` if we did not write the row.
+    /// Rebuilds the response. `None` if the row was not written by this layer.
     pub(crate) fn replay(self) -> Option<Response<Body>> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = StatusCode::from_u16(self.status).ok()?;

@@ -1,20 +1,20 @@
 //! The keys that run in this process.
 //!
-//! Invariant: a key that was entered leaves when its request ends, however that ends. Not here: other processes, which only the database knows
-//! ([`super::sql`]).
+//! Invariant: an entered key is removed when its request ends, however it ends. Not here: keys that run in other processes, which only the database
+//! knows ([`super::sql`]).
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::key::Digest;
 
-/// The keys that run in this process. They spare the database most of the requests that would find their key in use, and on SQLite, where
-/// one transaction writes at a time, all of them.
+/// The keys that run in this process. The list spares the database most requests whose key is in use, and on SQLite, where one transaction writes at
+/// a time, all of them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running(Arc<Mutex<HashSet<Digest>>>);
 
 impl Running {
-    /// Enters a key; `None` if it is there.
+    /// Enters a key; `None` if it is already running.
     pub(super) fn enter(&self, id: Digest) -> Option<Entry> {
         self.keys(|keys| keys.insert(id)).then(|| Entry {
             running: self.clone(),
@@ -27,7 +27,7 @@ impl Running {
     }
 }
 
-/// A key that runs. Dropped, it has ended.
+/// A running key. Dropping the entry removes the key.
 #[derive(Debug)]
 pub(super) struct Entry {
     running: Running,

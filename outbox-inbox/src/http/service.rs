@@ -1,8 +1,8 @@
-//! A request on its way: read, claimed, handled, committed with its response.
+//! Handles a request: reads it, claims its key, calls the handler, and commits with the response.
 //!
-//! Invariants: from `begin` to the end of the transaction everything runs in a task of its own, which nobody aborts, so that a client that
-//! hangs up changes nothing; the response goes out after the commit, and only what was committed is ever replayed. Absent here: what is
-//! kept of a response.
+//! Invariants: from `begin` to the end of the transaction everything runs in a task of its own that is never aborted, so a client that hangs up
+//! changes nothing. The response is sent after the commit, and only committed responses are replayed. Not here: which parts of a response are stored,
+//! see [`super::response`].
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -35,7 +35,7 @@ use crate::handler::describe;
 use crate::panics::text_of;
 use crate::runtime::InboxError;
 
-/// What an [`IdempotencyLayer`](super::IdempotencyLayer) makes of a service.
+/// The service that an [`IdempotencyLayer`](super::IdempotencyLayer) makes from another service.
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
@@ -69,7 +69,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // With the layer around it twice, the inner one would find the key in use by the outer one.
+        // If the layer is applied twice, the inner one would find the key in use by the outer one.
         let is_handled = request.extensions().get::<RequestTx>().is_some();
         if is_handled || !self.settings.methods.contains(request.method()) {
             return Box::pin(
@@ -78,7 +78,7 @@ where
                     .map(|response| response.map(IntoResponse::into_response)),
             );
         }
-        // The one that was asked whether it is ready is the one to call.
+        // The instance that reported readiness must be the one that is called.
         let next = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, next);
         let settings = self.settings.clone();
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// `Err` is an answer of ours instead of the handler's.
+/// `Err` is the layer's own answer instead of the handler's.
 async fn answer<S>(settings: Arc<Settings>, service: S, request: Request) -> Result<Response, Response>
 where
     S: Service<Request, Error = Infallible> + Send + 'static,
@@ -99,7 +99,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let named = named(&settings, &parts)?;
-    // Before the key and a connection are taken, so that a slow client holds up neither.
+    // The body is read before the key and a connection are taken, so that a slow client blocks neither.
     let body = read(body, settings.request_bytes_max).await?;
     let claim = Claim::new(named, &parts, &body);
     let running = settings.running.enter(claim.id).ok_or_else(in_use)?;
@@ -109,11 +109,11 @@ where
         drop(running);
         answer
     };
-    // A task of its own, with what belongs to the request's.
+    // A task of its own, with the message context and the span of the request.
     detached(MessageContext::current().scope(work).in_current_span()).await
 }
 
-/// Scope and key of a request, or `None` if it has no key and needs none.
+/// Scope and key of a request. `None`: it has no key and needs none.
 #[expect(clippy::result_large_err, reason = "it is an answer, made once per request")]
 fn named(settings: &Settings, parts: &Parts) -> Result<Option<(Scope, String)>, Response> {
     let name = &settings.header_name;
@@ -157,7 +157,7 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Response> {
     }
 }
 
-/// Begins, claims, calls the handler, commits. Run it in a task that nobody aborts.
+/// Begins the transaction, claims the key, calls the handler and commits. Run it in a task that is never aborted.
 async fn handle<S>(
     settings: &Settings,
     claim: &Claim,
@@ -169,7 +169,7 @@ where
     S::Response: IntoResponse,
 {
     let Checked { database, sql } = settings.checked().await.map_err(|error| not_checked(&error))?;
-    // A crash from here to the commit rolls back row, effects, events and response together; the client hears nothing and asks again.
+    // A crash from here to the commit rolls back row, effects, events and response together. The client gets no response and asks again.
     let tx = database
         .begin()
         .await
@@ -219,16 +219,16 @@ where
         roll_back(tx).await;
         return Err(refusal);
     }
-    // If it fails, its outcome may be unknown. The client asks again and finds out: if the row is there, it is answered from it.
+    // After a failed commit the outcome may be unknown. The client asks again: if the row is there, it gets the stored response.
     tx.commit().await.map_err(|error| in_trouble("commit", &error))?;
-    // A crash from here on: the client asks again and gets the stored response.
+    // After a crash from here on, the client asks again and gets the stored response.
     if recorded {
         wake::notify();
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-/// Calls the handler and reads its response, within its time, and with its panics caught.
+/// Calls the handler and reads its response, within the time limit, and catches panics.
 async fn call<S>(
     settings: &Settings,
     mut service: S,
@@ -261,7 +261,7 @@ where
             }
         }
     };
-    // Unwind safety: after a panic nothing of the handler is used again, and its transaction is rolled back.
+    // Unwind safety: after a panic no value of the handler is used again, and its transaction is rolled back.
     match timeout(settings.handler_timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
@@ -286,7 +286,7 @@ fn in_use() -> Response {
     problem(StatusCode::CONFLICT, "a request with this key is being handled")
 }
 
-/// The cause is for the log, not for the client.
+/// The answer to a failure. Its cause goes to the log, not to the client.
 fn failed() -> Response {
     problem(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")
 }

@@ -1,6 +1,6 @@
-//! The settings of the layer, what is wrong with them, and what is known of the database once it was asked.
+//! The settings of the layer, their checks, and the cached result of asking the database.
 //!
-//! Invariant: nothing is asked of a database whose settings are wrong, and a database that has answered is not asked again.
+//! Invariant: the database is asked only if the settings are valid, and only until it has answered once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,21 +19,22 @@ use crate::database::{Database, missing_feature};
 use crate::runtime::InboxError;
 use crate::start::{Problem, StartError};
 
-/// What happens to a request without a key.
+/// The treatment of a request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is answered with 400.
+    /// The layer answers with 400.
     #[default]
     Refuse,
-    /// It is handled, in a transaction as any other, so that handlers need not know; sent again it is handled again. No scope is asked for.
+    /// The handler runs in a transaction as usual, so that handlers need not tell the difference. A repeated request runs again. The layer asks for
+    /// no scope.
     PassThrough,
 }
 
-/// Says whose a request is.
+/// Returns the owner of a request.
 pub(super) type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
 
-/// The settings of a layer, and what its clones share.
+/// The settings of a layer, and the state that its clones share.
 #[derive(Clone)]
 pub(super) struct Settings {
     db: DatabaseConnection,
@@ -52,7 +53,7 @@ pub(super) struct Settings {
     checked: OnceCell<Checked>,
 }
 
-/// What is known of the database once it was asked.
+/// Facts about the database, asked once.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub(super) database: Database,
@@ -79,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// What is known of the database. It is asked at the first call that finds the settings right, and again after it could not answer.
+    /// The facts about the database, which is asked on the first call with valid settings, and again if it could not answer.
     pub(super) async fn checked(&self) -> Result<&Checked, InboxError> {
         self.checked
             .get_or_try_init(|| async {

@@ -1,7 +1,7 @@
-//! The statements of the table of requests, one text per database, and how a request is claimed with them.
+//! The SQL statements of the table of requests, one text per database, and how a request claims its key with them.
 //!
-//! Invariants: the row is inserted in the transaction of its effect, and a row that others can see has a response. The primary key is
-//! the guarantee; what asks before the insert only saves the second of two requests from waiting for the first. Absent here: HTTP.
+//! Invariants: the row is inserted in the transaction of its effect, and every row visible to others has a response. The primary key is the
+//! guarantee; the query before the insert only saves the second of two requests from waiting for the first. Not here: HTTP, see [`super::service`].
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use super::response::Stored;
 use crate::database::{Trouble, trouble};
 use crate::dedup::sql::InboxSql;
 
-/// Characters of the columns that are for people.
+/// Maximum number of characters in the columns that people read.
 const TEXT_CHARS_MAX: usize = 255;
 
-/// How often a claim looks again when rows vanish under its eyes.
+/// How often a claim looks again when rows disappear between two statements.
 const LOOKS_MAX: u32 = 3;
 
-/// Whose a key is.
+/// The answer to a claim.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// Ours: the transaction holds the row.
+    /// The transaction has claimed the key and holds its row.
     Mine,
-    /// Another transaction that is open holds it.
+    /// Another open transaction holds the key.
     Running,
-    /// It was used, with this result.
+    /// The key was used, and this response is stored.
     Done(Stored),
 }
 
@@ -45,9 +45,9 @@ impl RequestSql {
         }
     }
 
-    /// Takes the key for the transaction, unless it is used or in use.
+    /// Claims the key for the transaction, unless the key is used or in use.
     ///
-    /// On SQLite the transaction is the only one that writes, so nothing can be in use.
+    /// On SQLite only one transaction writes at a time, so no key can be in use.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<Claimed, DbErr> {
         match self.is_free(tx, &claim.id).await {
             Ok(true) => {}
@@ -59,22 +59,22 @@ impl RequestSql {
             match self.insert(tx, claim).await {
                 Ok(true) => return Ok(Claimed::Mine),
                 Ok(false) => {}
-                // MySQL and MariaDB: it came between our question and our insert, and ran longer than `innodb_lock_wait_timeout`.
+                // On MySQL and MariaDB: another request came between the query and the insert, and ran longer than `innodb_lock_wait_timeout`.
                 Err(error) if matches!(trouble(&error), Trouble::Conflict) => return Ok(Claimed::Running),
                 Err(error) => return Err(error),
             }
             if let Some(stored) = self.find(tx, &claim.id).await? {
                 return Ok(Claimed::Done(stored));
             }
-            // Expired, or purged since. In our transaction: if that is rolled back, the row is as it was.
+            // The row has expired or was purged meanwhile. The delete is part of this transaction, so a rollback restores the row.
             self.delete_expired(tx, &claim.id).await?;
         }
         Ok(Claimed::Running)
     }
 
-    /// Whether no open transaction has claimed the key; waits for none. On PostgreSQL it is taken with that until the transaction ends
-    /// (an advisory lock on the table's number and 32 bits of the id). On MySQL and MariaDB it locks a row that is there (primary key);
-    /// two that find none at the same moment meet at the insert, where the second waits for the first.
+    /// Whether no open transaction has claimed the key; never waits. On PostgreSQL the answer also locks the key until the transaction ends (an
+    /// advisory lock on the table's oid and 32 bits of the id). On MySQL and MariaDB it locks an existing row (primary key). Two transactions that
+    /// find no row at the same moment meet at the insert, where the second waits for the first.
     async fn is_free(&self, tx: &DatabaseTransaction, id: &Digest) -> Result<bool, DbErr> {
         match self.inbox.backend() {
             DbBackend::Postgres => {
@@ -98,7 +98,7 @@ impl RequestSql {
         }
     }
 
-    /// Inserts the row without a response, unless there is one (primary key).
+    /// Inserts the row without a response, unless it exists (primary key).
     async fn insert(&self, tx: &DatabaseTransaction, claim: &Claim) -> Result<bool, DbErr> {
         let mut sql = self.inbox.sql(format!("INSERT INTO {}", self.table));
         sql.push(
@@ -151,9 +151,9 @@ impl RequestSql {
         tx.execute_raw(sql.statement()).await.map(drop)
     }
 
-    /// Adds the response to the claimed row, or removes the row if there is none to keep. Returns whether the transaction still held it. It
-    /// does not after an error that the handler swallowed: PostgreSQL answers `COMMIT` with a rollback then that no driver reports, and
-    /// MySQL has rolled back a deadlock's victim already.
+    /// Adds the response to the claimed row, or deletes the row if no response is to be stored (primary key). Returns whether the transaction still
+    /// held the row. It loses the row through a database error that the handler swallowed: PostgreSQL then answers `COMMIT` with a rollback that no
+    /// driver reports, and MySQL has already rolled back the victim of a deadlock.
     pub(crate) async fn finish(
         &self,
         tx: &DatabaseTransaction,
@@ -178,12 +178,12 @@ impl RequestSql {
             None => self.inbox.sql(format!("DELETE FROM {}", self.table)),
         };
         push_id(&mut sql, id);
-        // Should ours be gone and another request have taken the key: its row has a response once we can see it.
+        // If this transaction has lost its row, another request may have claimed the key. That row has a response once it is visible here.
         sql.push(" AND status IS NULL");
         Ok(tx.execute_raw(sql.statement()).await?.rows_affected() == 1)
     }
 
-    /// Asks the table for nothing: fails if it is missing or may not be read.
+    /// A query that returns no rows and fails if the table is missing or may not be read.
     pub(crate) fn probe(&self) -> Statement {
         self.inbox
             .sql(format!(
@@ -193,7 +193,7 @@ impl RequestSql {
             .statement()
     }
 
-    /// Reads and locks the ids of rows that have expired (index on `expires_at`). Those that a request replaces right now are left out.
+    /// Reads and locks the ids of expired rows (index on `expires_at`). Skips rows that a request is replacing.
     pub(crate) async fn expired(&self, tx: &DatabaseTransaction, limit: u32) -> Result<Vec<Vec<u8>>, DbErr> {
         let rows = tx.query_all_raw(self.expired_ids(limit)).await?;
         rows.iter().map(|row| row.try_get("", "id")).collect()
@@ -202,7 +202,7 @@ impl RequestSql {
     pub(crate) fn expired_ids(&self, limit: u32) -> Statement {
         let (force, lock) = match self.inbox.backend() {
             DbBackend::Postgres => ("", " FOR UPDATE SKIP LOCKED"),
-            // Without its order all that is sorted would be locked.
+            // Without the order of this index, MySQL would lock every row that it sorts.
             DbBackend::MySql => (
                 " FORCE INDEX (inbox_requests_expires_at)",
                 " FOR UPDATE SKIP LOCKED",
@@ -230,7 +230,7 @@ fn push_id(sql: &mut Sql, id: &Digest) {
     sql.push(" WHERE id = ").bind(id.to_vec());
 }
 
-/// Shortened, and without NUL, which PostgreSQL's text cannot hold.
+/// Shortens a text and removes NUL, which PostgreSQL's text cannot hold.
 fn readable(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(TEXT_CHARS_MAX).collect()
 }

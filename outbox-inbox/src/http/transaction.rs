@@ -1,7 +1,7 @@
 //! The request's transaction, as a handler sees it.
 //!
-//! Invariant: what goes through [`RequestTx`] commits together with the stored response, or not at all. It can neither commit nor roll
-//! back: that is the layer's part, after the handler has responded.
+//! Invariant: everything written through [`RequestTx`] commits together with the stored response, or not at all. A handler can neither commit nor
+//! roll back; the layer does so after the handler has responded.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,10 +20,10 @@ use super::response::problem;
 /// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an extractor. Write every effect through it:
 /// `.insert(&tx)`, `insert_with_events(&tx, …)`, `record(&tx, …)`.
 ///
-/// **Return database errors** as a 5xx, do not swallow them: PostgreSQL aborts a transaction at the first error. The layer notices a handler
-/// that went on regardless, and answers 500. To survive an expected error, do that part in a nested transaction ([`Self::begin`]).
+/// **Return database errors** as a 5xx; do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
+/// went on regardless, and answers 500. To survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it beyond the response, in a spawned task for example: the layer cannot commit then, and answers 500.
+/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 
@@ -48,13 +48,14 @@ impl RequestTx {
         }))
     }
 
-    /// Takes the transaction back, and whether events may have been recorded in it. `None` if somebody still holds it.
+    /// Takes back the transaction, and tells whether events may have been recorded in it. `None` if a clone still exists.
     pub(crate) fn close(self) -> Option<(DatabaseTransaction, bool)> {
         let open = Arc::into_inner(self.0)?;
         Some((open.transaction, open.recorded.into_inner()))
     }
 
-    /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
+    /// Opens a nested transaction (a savepoint) for a part that may fail. It records into the same outbox, and a rollback of it undoes its events
+    /// too.
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl Transactional for RequestTx {
     }
 
     fn config(&self) -> &OutboxConfig {
-        // Asked for by whoever is about to record; the commit then wakes the relays.
+        // Called by code that is about to record; the commit then wakes the relays.
         self.0.recorded.store(true, Ordering::Relaxed);
         &self.0.outbox
     }
@@ -86,7 +87,7 @@ impl Transactional for RequestTx {
 
 outbox_sea_orm::__connection_by_deref!(RequestTx);
 
-/// There is no transaction: the route is not behind the layer, or the layer passes its method through. Answers 500.
+/// Fails if there is no transaction, because the route is not behind the layer or the layer passes its method through. The rejection answers 500.
 impl<S: Sync> FromRequestParts<S> for RequestTx {
     type Rejection = Response<Body>;
 

@@ -1,18 +1,19 @@
-//! Keeps messages of one aggregate in order, and says which may run next.
+//! Keeps the messages of an aggregate in order, and selects the next message to run.
 //!
-//! There is one lane per aggregate that has something waiting or running; a consumer without order has one per message, a strict one a single lane.
+//! An ordered consumer has one lane per aggregate with a waiting or running item. A consumer without order has one lane per message, a strict
+//! consumer a single lane.
 //!
 //! | place of a lane | its first item |
 //! |---|---|
-//! | `Ready` | may run, and nothing is known against it |
-//! | `Doubtful` | may run for the first time, but its handler fails for everybody |
-//! | `Retries` | may run, but has failed before |
-//! | `Blocked` | may not run before a time: it failed, or others before it are awaited |
-//! | `Nowhere` | is running, or there is none |
+//! | `Ready` | may run, and is not expected to fail |
+//! | `Doubtful` | may run for the first time, but its handler currently fails for every message |
+//! | `Retries` | may run again after a failure |
+//! | `Blocked` | may not run before a time: it failed, or earlier items are awaited |
+//! | `Nowhere` | is running, or does not exist |
 //!
-//! Invariants: the items of a lane leave it in order, and none leaves while another one runs or the lane is blocked; an item that
-//! arrives late comes before those that wait already; an item that went back to the broker comes before everything behind it, also if the broker
-//! delivers it later, but is not awaited without end. Not here: time (callers pass it), bounds ([`super::capacity`]), and running anything.
+//! Invariants: items leave a lane in order, and none leaves while another one runs or the lane is blocked. An item that arrives late goes before
+//! later items that already wait. An item that was returned to the broker precedes everything behind it even if the broker delivers it later, but the
+//! wait for it is bounded. Not here: time (callers pass it), bounds ([`super::capacity`]), and running items.
 
 mod awaited;
 mod lane;
@@ -28,41 +29,41 @@ pub(super) use self::awaited::Awaited;
 use self::awaited::Reception;
 use self::lane::{Due, Lane, Place};
 
-/// Look at no more lanes than this for the members of a batch: a look at each of many would cost more than smaller batches.
+/// Maximum number of lanes examined for the members of a batch. Examining more would cost more than smaller batches do.
 const BATCH_LOOKS: usize = 64;
 
-/// What shares a lane.
+/// Identifies a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum LaneKey {
-    /// Messages of one aggregate.
+    /// All messages of one aggregate.
     Aggregate(Aggregate),
-    /// A message that nothing waits for; its local id.
+    /// A single message that no other message waits for, by its local id.
     Alone(u64),
-    /// Everything.
+    /// All messages of the consumer.
     All,
 }
 
-/// What stands in a lane.
+/// An item of a lane.
 pub(super) trait Queued {
-    /// Its place among those of its lane.
+    /// Its position among the items of its lane.
     fn order_key(&self) -> u64;
 
-    /// Where its lane waits for a slot, once it may run.
+    /// The queue in which its lane waits for a slot when the item may run.
     fn queue(&self) -> Queue;
 }
 
-/// Lanes whose first item may run.
+/// A queue of lanes whose first item may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// Nothing is known against it.
+    /// The item is not expected to fail.
     Ready,
-    /// It has not run yet, but its handler fails for everybody.
+    /// The item has not run yet, but its handler currently fails for every message.
     Doubtful,
-    /// It has failed before.
+    /// The item has failed before.
     Retries,
 }
 
-/// Items that leave memory, in order, and when the first of them may run.
+/// Items evicted from memory, in order, and the time before which the first of them may not run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Evicted<T> {
     pub(super) key: Arc<LaneKey>,
@@ -70,22 +71,22 @@ pub(super) struct Evicted<T> {
     pub(super) blocked_until: Option<Instant>,
 }
 
-/// Lanes by a time; the number keeps equal times apart.
+/// Lanes by time. The number distinguishes equal times.
 type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 
 /// The lanes of a consumer.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: HashMap<Arc<LaneKey>, Lane<T>>,
-    /// By [`Queue`], each in the order in which its lanes came.
+    /// Indexed by [`Queue`]; each holds lanes in the order of their arrival.
     queues: [VecDeque<Arc<LaneKey>>; 3],
-    /// Blocked lanes by the end of it.
+    /// Blocked lanes by the end of their block.
     block_ends: Timers,
-    /// Empty lanes that await items, by when they can be forgotten.
+    /// Empty lanes that await returned items, by the time at which they can be forgotten.
     awaiting: Timers,
-    /// What this process has received.
+    /// The deliveries that this process has received.
     reception: Reception,
-    /// Times noted so far.
+    /// Number of timers set so far.
     timers: u64,
     waiting: usize,
     set_aside: usize,
@@ -94,7 +95,7 @@ pub(super) struct Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// `prefetch`: most deliveries that wait in the driver.
+    /// `prefetch`: maximum number of deliveries that wait in the driver.
     pub(super) fn new(prefetch: usize) -> Self {
         Self {
             lanes: HashMap::new(),
@@ -112,7 +113,7 @@ impl<T> Lanes<T> {
 }
 
 impl<T: Queued> Lanes<T> {
-    /// Puts an item into its lane, behind all that do not come after it.
+    /// Inserts an item into its lane, after all items with the same or a smaller order key.
     pub(super) fn push(&mut self, key: LaneKey, item: T, now: Instant) {
         let key = self.lane(key);
         let Some(lane) = self.lanes.get_mut(&key) else {
@@ -125,12 +126,12 @@ impl<T: Queued> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Notes that this process has waited for deliveries for a while, with room for them.
+    /// Records that this process has waited for deliveries for `time`, with room for them.
     pub(super) fn received_for(&mut self, time: Duration) {
         self.reception.waited(time);
     }
 
-    /// Notes that an item went back to the broker.
+    /// Records that an item was returned to the broker.
     pub(super) fn expect_back(&mut self, key: LaneKey, order_key: u64, awaited: Awaited, now: Instant) {
         let key = self.lane(key);
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -139,7 +140,8 @@ impl<T: Queued> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// An item arrives: what is known of it, if it was here before. `is_new`: the broker has never delivered it. Call [`Self::push`] next.
+    /// Records the arrival of an item, and returns what is known of it if it was here before. `is_new`: this is the broker's first delivery of it.
+    /// Call [`Self::push`] next.
     pub(super) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
         let lane = self.lanes.get_mut(key);
         let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
@@ -147,8 +149,8 @@ impl<T: Queued> Lanes<T> {
         awaited
     }
 
-    /// Takes the first item that may run, and with it others that may run in the same transaction, at most `max(&first)` in all. The
-    /// lanes they come from stand still until [`Self::finish`].
+    /// Takes the first item that may run, and items that may run in the same transaction, at most `max(&first)` in all. The lanes of these items
+    /// stand still until [`Self::finish`].
     pub(super) fn take(
         &mut self,
         from: Queue,
@@ -169,7 +171,7 @@ impl<T: Queued> Lanes<T> {
                 continue;
             };
             if front.queue() != from {
-                // Its handler began to fail while it waited, or to work again.
+                // Its handler has begun to fail, or to work again, while the item waited.
                 self.settle(&key, now);
                 self.reconsider(from, now);
                 continue;
@@ -211,7 +213,8 @@ impl<T: Queued> Lanes<T> {
         taken
     }
 
-    /// The items taken from a lane have ended. Those that have not taken effect come back, in their order; `blocked_until`: not before then.
+    /// Ends the run of the items taken from a lane. `back`: items without effect, which return to the lane in order. `blocked_until`: the lane is
+    /// blocked until then.
     pub(super) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
@@ -224,7 +227,7 @@ impl<T: Queued> Lanes<T> {
         };
         self.waiting += back.len();
         for item in back.into_iter().rev() {
-            // Usually at the front, unless an earlier one came meanwhile.
+            // Usually the front, unless an earlier item arrived meanwhile.
             let before = |other: &&T| other.order_key() < item.order_key();
             let at = lane.queue.iter().take_while(before).count();
             lane.queue.insert(at, item);
@@ -234,7 +237,7 @@ impl<T: Queued> Lanes<T> {
         self.settle(key, now);
     }
 
-    /// Lets a lane go on that was blocked by [`Self::finish`].
+    /// Ends the block that [`Self::finish`] put on a lane.
     pub(super) fn unblock(&mut self, key: &Arc<LaneKey>, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key) {
             lane.blocked_until = None;
@@ -242,7 +245,7 @@ impl<T: Queued> Lanes<T> {
         }
     }
 
-    /// Lets the lanes go on whose time has come.
+    /// Reconsiders the lanes whose time has come.
     pub(super) fn release(&mut self, now: Instant) {
         let first = |timers: &Timers| {
             timers
@@ -259,7 +262,7 @@ impl<T: Queued> Lanes<T> {
         }
     }
 
-    /// When [`Self::release`] has something to do.
+    /// The next time at which [`Self::release`] has something to do.
     pub(super) fn next_release(&self) -> Option<Instant> {
         let first = |timers: &Timers| timers.first_key_value().map(|((until, _), _)| *until);
         [first(&self.block_ends), first(&self.awaiting)]
@@ -268,20 +271,25 @@ impl<T: Queued> Lanes<T> {
             .min()
     }
 
-    /// Order key of the first item that waits in a lane.
+    /// Order key of the first waiting item of a lane.
     pub(super) fn first_order_key(&self, key: &LaneKey) -> Option<u64> {
         self.lanes.get(key)?.queue.front().map(Queued::order_key)
     }
 
-    /// Order key of the first item of a lane that is blocked.
+    /// Order key of the first item of a blocked lane; `None` if the lane is not blocked.
     pub(super) fn blocked_order_key(&self, key: &LaneKey) -> Option<u64> {
         let lane = self.lanes.get(key)?;
         matches!(lane.place, Place::Blocked(_)).then_some(())?;
         lane.queue.front().map(Queued::order_key)
     }
 
-    /// Takes items out of memory that cost least time there: a whole lane that is blocked until `far` or longer; or the later half of the longest lane that
-    /// is set aside, or of any lane if `any`; or the lane that is set aside and comes last. `None`: there is none.
+    /// Evicts the items from memory that lose the least time by it. The first of these that exists:
+    ///
+    /// - the whole lane that is blocked longest, if it is blocked until `far` or longer
+    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if `any`
+    /// - the whole last lane that is set aside
+    ///
+    /// `None`: there is nothing to evict.
     pub(super) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
         let last = self
             .block_ends
@@ -297,7 +305,7 @@ impl<T: Queued> Lanes<T> {
                 .len()
                 .saturating_sub(usize::from(lane.running.is_none()))
         };
-        // Without lanes of several items there is no need to look at each.
+        // If no lane set aside has several items, there is no need to examine each.
         let lanes_aside = self.suspects() + self.block_ends.len();
         let longest = (any || self.set_aside > lanes_aside)
             .then(|| {
@@ -319,7 +327,7 @@ impl<T: Queued> Lanes<T> {
         self.cut(key, 0, now)
     }
 
-    /// Takes certain items of a lane.
+    /// Removes the selected items from a lane and returns them.
     pub(super) fn withdraw(
         &mut self,
         key: &Arc<LaneKey>,
@@ -337,7 +345,7 @@ impl<T: Queued> Lanes<T> {
         withdrawn.into()
     }
 
-    /// Takes all but the first `stay` items of a lane.
+    /// Removes all but the first `stay` items of a lane and returns them.
     fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
         let lane = self.lanes.get_mut(&key)?;
         let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);
@@ -354,32 +362,32 @@ impl<T: Queued> Lanes<T> {
         })
     }
 
-    /// Lanes that wait for a slot.
+    /// Number of lanes that wait for a slot in a queue.
     pub(super) fn waiting_in(&self, queue: Queue) -> usize {
         self.queues[queue as usize].len()
     }
 
-    /// Lanes that wait for a slot and are likely to fail.
+    /// Number of lanes that wait for a slot and are likely to fail.
     pub(super) fn suspects(&self) -> usize {
         self.waiting_in(Queue::Doubtful) + self.waiting_in(Queue::Retries)
     }
 
-    /// Items that wait in lanes which are blocked or likely to fail.
+    /// Number of items that wait in lanes which are blocked or likely to fail.
     pub(super) fn set_aside(&self) -> usize {
         self.set_aside
     }
 
-    /// Items that wait in blocked lanes.
+    /// Number of items that wait in blocked lanes.
     pub(super) fn blocked(&self) -> usize {
         self.blocked
     }
 
-    /// Items that wait, for whatever.
+    /// Number of waiting items.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Empties all lanes, each from front to back.
+    /// Empties all lanes; the items of each lane come in order.
     pub(super) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
         *self = Self {
@@ -389,7 +397,7 @@ impl<T: Queued> Lanes<T> {
         lanes.into_values().flat_map(|lane| lane.queue).collect()
     }
 
-    /// Finds or makes a lane.
+    /// Finds or creates a lane.
     fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
         if let Some((key, _)) = self.lanes.get_key_value(&key) {
             return key.clone();
@@ -399,7 +407,7 @@ impl<T: Queued> Lanes<T> {
         key
     }
 
-    /// Looks again where the lanes of a queue belong, after one of them did not belong there any more.
+    /// Moves the lanes of a queue that belong elsewhere. Called after one of them turned out to be misplaced.
     fn reconsider(&mut self, queue: Queue, now: Instant) {
         let misplaced = self.queues[queue as usize].iter().filter(|key| {
             let front = self.lanes.get(*key).and_then(|lane| lane.queue.front());
@@ -410,7 +418,7 @@ impl<T: Queued> Lanes<T> {
         }
     }
 
-    /// Puts a lane where it belongs after something about it has changed, and forgets it if there is nothing to remember.
+    /// Moves a lane to its place after a change, and forgets the lane if it has nothing to remember.
     fn settle(&mut self, key: &Arc<LaneKey>, now: Instant) {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
@@ -466,7 +474,7 @@ impl<T: Queued> Lanes<T> {
     }
 }
 
-/// Takes a lane out that is not at the front: the last one, or rarely another.
+/// Removes a lane that is not at the front: usually the last one.
 fn remove(queue: &mut VecDeque<Arc<LaneKey>>, key: &Arc<LaneKey>) {
     if queue.back().is_some_and(|last| Arc::ptr_eq(last, key)) {
         queue.pop_back();

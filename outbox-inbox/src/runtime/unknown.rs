@@ -14,8 +14,8 @@ use super::attempt::Attempt;
 use super::consumer::Consumer;
 use super::routed::Handling;
 use crate::config::{UnknownEvent, UnknownVersion};
-use crate::dedup::claim::Claimant;
 use crate::dedup::Claim;
+use crate::dedup::claim::Claimant;
 use crate::handler::describe;
 
 /// Wait for a broker that could not say who has asked for what.

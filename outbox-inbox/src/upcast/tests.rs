@@ -1,4 +1,4 @@
-//! Steps, chains of steps, and what is wrong with them.
+//! Tests of steps, chains of steps, and the problems reported at the start.
 
 use outbox_core::{Aggregate, EventDescriptor, Headers, MessageId};
 use serde::Deserialize;
@@ -172,7 +172,7 @@ fn the_lowest_handled_version_is_reached() {
 #[test]
 fn complete_chains_are_no_problem() {
     let upcasters = one_to_two().step(three);
-    // One consumer is behind.
+    // One consumer still handles the old version.
     let handlers = [
         handler("books", V3::DESCRIPTORS),
         handler("stock", V2::DESCRIPTORS),

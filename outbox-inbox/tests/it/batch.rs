@@ -1,4 +1,4 @@
-//! Several messages in one transaction: all of them take effect, each once, or each is handled by itself.
+//! Batches: either all messages of a batch take effect once in one transaction, or each message is handled by itself.
 
 use outbox_core::codec;
 use outbox_core::testing::MemoryBroker;
@@ -67,7 +67,7 @@ async fn note_naturally(
     orders.note("natural_batches", &event, &tx).await
 }
 
-/// One job at a time, so that what stands together is known.
+/// One job at a time, so that the contents of each batch are known.
 fn one_by_one() -> InboxConfig {
     slow().concurrency(1).attempts_max(3)
 }
@@ -86,7 +86,7 @@ async fn drain<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders
     within(inbox::<H>(test, broker, orders).drain()).await.unwrap()
 }
 
-/// Lines 1 to `lines` of orders 0 to `orders`, line by line.
+/// Publishes lines 1 to `lines` of orders 0 to `orders`, line by line.
 async fn publish(broker: &MemoryBroker, orders: u64, lines: u32) {
     for line in 1..=lines {
         for order_id in 0..orders {
@@ -140,7 +140,7 @@ async fn many_messages_share_a_transaction(test: TestDb) {
     }
 }
 
-/// The same message stands on the stream more than once, so that a batch holds it twice, and a later one again.
+/// The same message is on the stream more than once: twice within one batch, and again in a later batch.
 async fn a_copy_within_a_batch_takes_effect_once(test: TestDb) {
     prepare(&test).await;
     copies::<note_several>(&test).await;
@@ -164,7 +164,7 @@ async fn copies<H: Handler>(test: &TestDb) {
         "{report:?}"
     );
     assert_each_once(test, H::REGISTRATION.consumer, 8, 1).await;
-    // No run was rolled back for them: they were seen before the handler ran.
+    // The copies were found before the handler ran, so no run was rolled back.
     assert_eq!(orders.seen().runs.len(), 8, "{}", H::REGISTRATION.consumer);
 }
 
@@ -211,7 +211,7 @@ async fn with_poison<H: Handler>(test: &TestDb) {
     for order_id in 0..10 {
         let poison = order_id == POISON;
         assert_eq!(lines(test, consumer, order_id).await.len(), usize::from(!poison));
-        // Once in the batch that was rolled back, which uses no attempt, and then by itself.
+        // Once in the batch that was rolled back, which uses no attempt, and once by itself.
         let together = usize::from(order_id <= POISON);
         let alone = if poison { 3 } else { 1 };
         assert_eq!(
@@ -238,7 +238,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     garbage.payload = "no JSON".into();
     let (headers, payload) = garbage.received();
     broker.inject("events.order.4.placed", headers, payload);
-    // Of another order, or the sequence would wait for it.
+    // A number of another order; a gap in this order would be waited for.
     put(&broker, &numbered(5, 1)).await;
     let report = drain::<H>(test, &broker, &orders).await;
     assert_eq!(
@@ -256,7 +256,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 5).await, [1]);
 }
 
-/// A failing order holds back its own lines, in its batch and in those behind it.
+/// A failing order holds back its own later lines, in its batch and in later batches.
 async fn the_order_of_an_aggregate_is_kept_across_batches(test: TestDb) {
     prepare(&test).await;
     in_order::<note_several>(&test).await;
@@ -287,7 +287,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 4, 15).await;
 }
 
-/// Two processes, several batches at a time in each, and every message on the stream twice: batches in both hold the same messages.
+/// Two processes run several batches at a time, and every message is on the stream twice. So batches in both processes hold the same messages.
 async fn copies_in_two_processes_take_effect_once(test: TestDb) {
     prepare(&test).await;
     in_two_processes::<note_several>(&test).await;
@@ -304,7 +304,7 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     for message in &messages {
         put(&broker, message).await;
     }
-    // In the other direction within each line, so that the rows are wanted in another order.
+    // In reverse within each line, so that the two processes lock the rows in different orders.
     for message in messages.chunks(20).flat_map(|line| line.iter().rev()) {
         put(&broker, &copy(message)).await;
     }
@@ -341,7 +341,7 @@ async fn in_two_processes<H: Handler>(test: &TestDb) {
     }
 }
 
-/// The database ends the session while a batch runs: nobody's fault, so nobody's attempt.
+/// The database ends the session while a batch runs. No message is at fault, so no attempt is used.
 async fn a_lost_session_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     lose_session::<note_several>(&test).await;
@@ -372,7 +372,7 @@ async fn lose_session<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
-/// No claim succeeds for a while, whichever database it is.
+/// No claim succeeds for a while, on any database.
 async fn an_outage_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -425,7 +425,7 @@ async fn crash_in<H: Handler>(test: &TestDb) {
         orders_there
             .until("order 5 runs", |state| state.runs_of(5) > 0)
             .await;
-        // Not dropped: that would be an orderly end.
+        // Not dropped, because dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;

@@ -1,7 +1,7 @@
-//! Crash points C1–C7 and C12: whatever a process has done when it ends, the next delivery completes it once.
+//! Crashes of a process: after a crash at any point, the next delivery completes the message, which takes effect once.
 //!
-//! A crash is a Tokio runtime that is dropped with everything that runs in it: no line of the inbox runs any more, its connections end
-//! and the server rolls back. Each test first brings a handler to the point, then crashes, then lets a healthy process go on.
+//! A crash is a Tokio runtime that is dropped with all its tasks. No line of the inbox runs any more, its connections end, and the server rolls back.
+//! Each test brings a handler to a point, crashes, and then lets a healthy process continue.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{SOON, Script, Step, TestDb, book, message, placed, publish, quick, slow};
 
-/// Runs an inbox in a process of its own, which ends as soon as the handler has written its effect.
+/// Runs an inbox in a process of its own, which crashes as soon as the handler has written its effect.
 async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
     let script = Script::new([], Step::Hang);
     let (connect, broker, crashing) = (test.connector(), broker.clone(), script.clone());
@@ -34,7 +34,7 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             crashing.started().await;
             assert!(!run.is_finished());
-            // Not dropped: that would be an orderly end.
+            // Not dropped, because dropping would end the run in an orderly way.
             std::mem::forget(run);
         });
         runtime.shutdown_timeout(SOON);
@@ -45,7 +45,7 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
     assert_eq!(script.runs(), 1);
 }
 
-/// C3, C4, C5: row, effect and follow-up event are written, nothing is committed.
+/// Row, effect and follow-up event are written, and nothing is committed.
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
@@ -64,8 +64,8 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     assert_eq!(script.runs(), 1);
 }
 
-/// C12, and C2 on the way: a message that ends the process each time reaches its limit. The first delivery leaves no count, each later one
-/// is counted before it runs.
+/// A message that kills the process each time reaches its limit. The first delivery is not counted, each later delivery is counted before it runs. So
+/// it also crashes between the count and the run.
 async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     let message = message(&placed(1));
     for delivery in 1..=3 {
@@ -95,7 +95,7 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
         assert_eq!(test.row().await, (delivery > 1).then_some((0, counted)));
     }
     let script = Script::ok();
-    // The last one may still be running, as long as it can.
+    // The last attempt may still be running until the handler's time limit has passed.
     let harness = test.harness(&script).with_config(slow().attempts_max(2));
     assert_eq!(
         harness.redeliver_message::<book>(&message, 4).await.unwrap(),
@@ -118,8 +118,8 @@ async fn a_message_that_ends_the_process_becomes_a_dead_letter(test: TestDb) {
     assert_eq!(test.row().await, Some((2, 2)));
 }
 
-/// One process after the other is killed while it handles the lines of several orders, another one runs beside them to the end. Whatever each had counted,
-/// waited for or committed without an answer: no row says afterwards that it will be tried again.
+/// One process after another is killed while it handles the lines of several orders. Another process runs beside them to the end. Whatever the killed
+/// processes had counted, waited for or committed without an acknowledgement, no row afterwards says that its message will be tried again.
 async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -139,7 +139,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         .with_state(Orders::default());
     let (shutdown, run) = spawn(beside);
     for _ in 0..4 {
-        // Of what it commits no answer arrives.
+        // The broker loses the next acknowledgements, so the process commits without an answer.
         broker.lose_consumer_acks(8);
         let (connect, broker, orders) = (test.connector(), broker.clone(), Orders::default());
         crash_after(move || async move {
@@ -149,7 +149,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
                 .with_state(orders.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             let runs = orders.until("runs", |state| state.runs.len() >= 6);
-            // The other process may have been faster.
+            // The other process may have handled everything first.
             let idle = broker.until_idle("lost_patient");
             futures_util::future::select(std::pin::pin!(runs), std::pin::pin!(idle)).await;
             std::mem::forget(run);
@@ -180,7 +180,7 @@ on_every_backend!(without memory:
     kills_leave_no_row_of_a_handled_message_failed,
 );
 
-/// C1: delivered and not begun. Nobody answers, so it comes again.
+/// A message is delivered and its handler not begun. No process answers, so the broker delivers the message again.
 async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
     use outbox_core::{ConsumerSpec, Subscriber as _, Subscription as _};
     let broker = MemoryBroker::new();
@@ -207,7 +207,7 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// C6 and C7: committed, and the acknowledgement is lost, or was never sent.
+/// The effect is committed, and the acknowledgement is lost or was never sent.
 async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.lose_consumer_acks(1);

@@ -1,4 +1,4 @@
-//! What cannot be handled is kept with its raw bytes, and blocks nobody.
+//! Messages that cannot be handled: each is kept as a dead letter with its raw bytes and blocks no other message.
 
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Incoming, codec};
@@ -19,7 +19,7 @@ struct OrderPlacedV2 {
     order_id: u64,
 }
 
-/// A type that the consumer does not handle.
+/// An event type that the consumer does not handle.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "cancelled")]
 struct OrderCancelled {
@@ -30,7 +30,7 @@ struct OrderCancelled {
 async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let raw = vec![0_u8, 159, 146, 150, b'\n'];
-    // Foreign: no headers at all, and a subject that PostgreSQL's text cannot hold.
+    // A foreign message: no headers at all, and a subject that PostgreSQL's text cannot hold.
     broker.inject(
         "foreign\0subject",
         vec![("X-Tenant".into(), "a\0b".into())],
@@ -102,7 +102,7 @@ async fn bad_messages_are_kept_and_good_ones_flow(test: TestDb) {
     start(4, "content type is `application/protobuf`");
 }
 
-/// Payloads hold personal data. Errors go into logs, tables and streams that more people read.
+/// Payloads contain personal data. More people read the logs, tables and streams that errors go into.
 async fn errors_do_not_quote_the_payload(test: TestDb) {
     let harness = test.harness(&Script::ok());
     for payload in [
@@ -138,7 +138,7 @@ async fn errors_do_not_quote_the_payload(test: TestDb) {
     }
 }
 
-/// C11: the dead letter is written, the acknowledgement is lost.
+/// The dead letter is written and the acknowledgement is lost.
 async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
     let broker = MemoryBroker::new();
     broker.lose_consumer_acks(2);
@@ -153,7 +153,7 @@ async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
 }
 
 async fn messages_of_other_types_are_skipped(test: TestDb) {
-    // Old servers cannot filter by several subjects, so more than wanted arrives.
+    // Old servers cannot filter by several subjects, so unwanted messages arrive too.
     let message = message(&OrderCancelled { order_id: 1 });
     let outcome = test
         .harness(&Script::ok())
@@ -175,7 +175,7 @@ async fn book_newer(event: Event<OrderPlacedV2>, tx: Tx<'_>) -> Result<(), Handl
     Ok(())
 }
 
-/// The older program keeps nothing from the newer one.
+/// The older program sends back what the newer version has asked for.
 async fn a_newer_version_goes_back_to_the_broker_until_a_newer_program_runs(test: TestDb) {
     let broker = MemoryBroker::new();
     let config = slow().unknown_version(UnknownVersion::Retry);

@@ -1,4 +1,4 @@
-//! What is delivered to whom, and when again: modes of order, several processes, silence.
+//! Deliveries: which process gets a message and when again, by mode of order, with several processes, and in silence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,7 +59,7 @@ async fn note_by_number(
     orders.note("numbered", &event, &tx).await
 }
 
-/// It would wait longer than any test for what is missing.
+/// This handler waits longer for a gap than any test runs.
 #[idempotent_handler(consumer = "patient", strategy = sequence(gap = "1h"))]
 async fn note_patiently(
     event: Event<OrderPlaced>,
@@ -81,7 +81,7 @@ fn inbox<H: Handler>(
         .with_state(orders.clone())
 }
 
-/// Fails often enough, and never becomes a dead letter.
+/// Allows so many attempts that a failing message never becomes a dead letter.
 fn stubborn(config: InboxConfig) -> InboxConfig {
     config.attempts_max(1_000_000)
 }
@@ -104,7 +104,7 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
             state.runs.iter().filter(|run| **run == (1, 1)).count() > 2
         })
         .await;
-    // Each time it came from the broker.
+    // Each attempt was a delivery by the broker.
     assert!(broker.deliveries("unordered") > 6);
     orders.line_rule((1, 1), None);
     within(broker.until_idle("unordered")).await;
@@ -115,7 +115,7 @@ async fn without_order_a_failed_message_goes_back_and_others_go_on(test: TestDb)
     assert_eq!((lines.len(), lines.last()), (5, Some(&1)));
 }
 
-/// Two processes, and one message at a time in both together.
+/// Two processes handle one message at a time between them.
 async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -152,7 +152,7 @@ async fn strictly_one_at_a_time_and_a_failed_one_holds_back_all(test: TestDb) {
     assert_eq!(broker.deliveries("strict"), 6);
 }
 
-/// One fails and waits for its next attempt for longer than `ack_wait`, another waits behind it: the broker is told of both.
+/// One message waits for its next attempt for longer than `ack_wait`, and another waits behind it. The inbox reports progress for both.
 async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -184,7 +184,7 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
         put(&broker, &numbered(1, line)).await;
     }
     orders.rule(1, Rule::Fail);
-    // Nothing comes by itself before the test has failed.
+    // Nothing happens by a timer before the test has failed.
     let hour = Duration::from_secs(3600);
     let config = slow().backoff(Backoff { min: hour, max: hour });
     let first = inbox::<note_in_order>(test.db.clone(), &broker, &orders, config.clone());
@@ -206,7 +206,8 @@ async fn a_shutdown_returns_what_is_blocked_and_what_waits_behind_it(test: TestD
     assert_eq!(lines(&test, "ordered", 1).await, [1, 2, 3, 4, 5]);
 }
 
-/// Each process holds one message, so that the next of the aggregate is always in the other one. The failing one is waited for longer than a gap is.
+/// Each process holds one message, so the next message of the aggregate is always in the other process. The failing message is waited for longer than
+/// a gap.
 async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -258,7 +259,7 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     }
 }
 
-/// A process takes a message and ends. It comes again behind later ones of its aggregate, which wait for it.
+/// A process takes a message and ends. The message is delivered again after later messages of its aggregate, which wait for it.
 async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -293,7 +294,7 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
-    // It comes after all, and must not take effect behind those that it precedes.
+    // The missing message arrives late, and must not take effect after its successors.
     let late = numbered(1, 2);
     put(&broker, &late).await;
     let report = within(inbox.drain()).await.unwrap();
@@ -307,7 +308,7 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);
 }
 
-/// The process that has those before it takes long for each and for all of them longer than a gap is waited for.
+/// The process with the earlier messages is slow, and needs longer for all of them than a gap is waited for.
 async fn a_slow_process_leaves_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -341,7 +342,7 @@ async fn a_slow_process_leaves_no_gap(test: TestDb) {
     assert_eq!(lines(&test, "numbered", 1).await, [1, 2, 3, 4, 5, 6]);
 }
 
-/// The numbers of an aggregate are shared by all its event types, so a consumer of one of them sees the others too.
+/// All event types of an aggregate share its numbers, so a consumer of one type receives the others too.
 async fn other_types_of_the_aggregate_leave_no_gap(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -387,13 +388,13 @@ async fn blocked_messages_are_kept_alive() {
     blocked_messages_are_not_delivered_again(test).await;
 }
 
-/// A subscriber whose first subscription never hears anything, as after a failure that nobody reports.
+/// A subscriber whose first subscription never delivers anything, as after a failure that no error reports.
 #[derive(Debug)]
 struct Silent {
     subscriber: MemorySubscriber,
     subscriptions: Arc<AtomicU32>,
     stopped: Arc<AtomicU32>,
-    /// How long it takes to end the first one.
+    /// How long the first subscription takes to end.
     ending: Duration,
 }
 
@@ -416,7 +417,7 @@ impl Subscriber for Silent {
                 1,
                 "the first is stopped before"
             );
-            // From here on work is done, whose limits must not pass in no time.
+            // From here on the inbox works, and time must not jump past its limits.
             if self.ending.is_zero() {
                 tokio::time::resume();
             }
@@ -440,7 +441,7 @@ impl Subscription for SilentSubscription {
 
     async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
         if self.silent {
-            // It is fetched, and nobody hears of it.
+            // The silent subscription fetches a message and does not deliver it.
             self.fetched.push(self.subscription.next().await?);
             std::future::pending::<()>().await;
         }
@@ -466,7 +467,7 @@ impl Subscription for SilentSubscription {
     }
 }
 
-/// On one thread, so that the clock can be stopped while nothing happens.
+/// On one thread, so that the clock can be paused while nothing happens.
 #[tokio::test]
 async fn a_silent_subscription_is_opened_anew() {
     let test = TestDb::open(Backend::SqliteMemory, "silent").await.unwrap();
@@ -503,7 +504,7 @@ async fn a_silent_subscription_is_opened_anew() {
     assert_eq!(within(run).await.unwrap().handled, 1);
 }
 
-/// What the silent one had fetched came again after `ack_wait` only, behind later messages of its aggregate.
+/// Messages that the silent subscription had fetched used to return only after `ack_wait`, behind later messages of their aggregate.
 #[tokio::test]
 async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     let test = TestDb::open(Backend::SqliteMemory, "silent_stop").await.unwrap();

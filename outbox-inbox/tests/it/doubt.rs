@@ -1,6 +1,6 @@
-//! A handler that succeeds although its transaction may be gone: whatever way it lost it, the message is not acknowledged without its effect.
+//! Handlers that succeed although their transaction may be gone: however they lost it, the message is not acknowledged without its effect.
 //!
-//! As long as every statement has succeeded nothing is asked before the commit; these handlers go on after one that did not.
+//! As long as every statement succeeds, the inbox checks nothing before the commit. These handlers go on after a statement that did not succeed.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn swallow(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerErr
     Ok(())
 }
 
-/// Its statement is dropped while the server works on it.
+/// The handler drops a statement while the server executes it.
 #[idempotent_handler(consumer = "drops")]
 async fn drop_statement(event: Event<OrderPlaced>, tx: Tx<'_>, _key: StableKey) -> Result<(), HandlerError> {
     take_effect("drops", &event, &tx).await?;
@@ -37,7 +37,7 @@ async fn drop_statement(event: Event<OrderPlaced>, tx: Tx<'_>, _key: StableKey) 
     Ok(())
 }
 
-/// It uses the transaction itself.
+/// The handler uses SeaORM's transaction directly.
 #[idempotent_handler(consumer = "bypasses")]
 async fn bypass(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     take_effect("bypasses", &event, &tx).await?;

@@ -1,4 +1,4 @@
-//! What a failing handler leaves behind: nothing but its count, and at the limit a dead letter.
+//! Failing handlers: they leave only their count, and at the limit a dead letter.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_failure_rolls_back_and_is_tried_again(test: TestDb) {
     assert_eq!(script.attempts(), [1, 2, 3]);
 }
 
-/// I11: the counter must not roll back with the handler. Nor must one failure be counted twice, before the run and after it.
+/// The counter must not roll back with the handler. One failure must not be counted twice, before the run and after it.
 async fn five_failures_are_five_attempts(test: TestDb) {
     let harness = test.harness(&Script::new([], Step::Fail));
     let message = message(&placed(1));
@@ -50,7 +50,7 @@ async fn five_failures_are_five_attempts(test: TestDb) {
     }
 }
 
-/// A copy on the stream is a first delivery too, of a message that failed before.
+/// A copy on the stream is also a first delivery, of a message that has failed before.
 async fn a_copy_of_a_failed_message_is_another_attempt(test: TestDb) {
     let script = Script::new([Step::Fail], Step::Ok);
     let harness = test.harness(&script);
@@ -67,14 +67,14 @@ async fn a_copy_of_a_failed_message_is_another_attempt(test: TestDb) {
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// G5: a handler that panics each time reaches its limit, and everything else flows.
+/// Guarantee G5: a message whose handler panics each time reaches its limit, and all other messages are handled.
 async fn a_panicking_message_becomes_a_dead_letter_and_others_flow(test: TestDb) {
     let broker = MemoryBroker::new();
     let poison = publish(&broker, &placed(0)).await;
     for order in 1..20 {
         publish(&broker, &placed(order)).await;
     }
-    // One at a time, so that the panics hit the first message only; it is always taken up before its delay is over.
+    // One run at a time, so that the panicking message competes with the others for the only slot.
     let config = quick().concurrency(1).attempts_max(3);
     let script = PanicsFor { poison: 0 };
     let inbox = test
@@ -133,8 +133,8 @@ async fn a_panic_rolls_back(test: TestDb) {
     assert_eq!((test.effects("books", 1).await, test.follow_ups().await), (1, 1));
 }
 
-/// A conflict or a lost connection in a handler is tried again at once and uses no attempt, but not for ever: a message that provokes it
-/// each time must reach its limit.
+/// A conflict or a lost connection in a handler is tried again at once and uses no attempt. But the number of such tries is bounded: a message that
+/// causes one each time must reach its limit.
 async fn interruptions_use_no_attempts_within_reason(test: TestDb) {
     let script = Script::new([Step::Interrupted; 3], Step::Ok);
     assert_eq!(
@@ -169,7 +169,7 @@ async fn a_fatal_error_is_a_dead_letter_at_once(test: TestDb) {
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
     assert_eq!((letter.event_id, letter.attempts), (Some(message.event_id), 1));
-    // NUL, which PostgreSQL cannot store, is left out.
+    // NUL is removed, because PostgreSQL cannot store it.
     assert_eq!(letter.error, "unknown product");
     assert_eq!(letter.payload, message.payload);
     assert!(
@@ -208,8 +208,8 @@ async fn a_handler_that_takes_too_long_is_cancelled(test: TestDb) {
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// A handler that goes on after a database error has lost its transaction on PostgreSQL: COMMIT then answers with a rollback that no driver
-/// reports, and an acknowledgement would lose the message. The others keep the transaction, so the handler's word counts.
+/// On PostgreSQL a handler that goes on after a database error has lost its transaction. `COMMIT` then answers with a rollback that no driver
+/// reports, and an acknowledgement would lose the message. The other databases keep the transaction, so there the handler's result counts.
 async fn a_swallowed_database_error_loses_nothing(test: TestDb) {
     let script = Script::new([Step::Swallow], Step::Ok);
     let harness = test.harness(&script);

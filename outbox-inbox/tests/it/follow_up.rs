@@ -1,4 +1,4 @@
-//! Events that a handler records: committed with its effect, linked to what caused them.
+//! Follow-up events: they commit with the effect and carry the context of their cause.
 
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{Limits, MessageContext, Relay, wake};
@@ -9,7 +9,7 @@ use outbox_sea_orm::{OutboxConfig, SqlStore};
 use crate::on_every_backend;
 use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, book, message, placed};
 
-/// C5 is here too: the handler fails after it has recorded.
+/// The first run fails after it has recorded an event.
 async fn follow_ups_commit_and_roll_back_with_the_effect(test: TestDb) {
     let harness = test.harness(&Script::new([Step::Fail], Step::Ok));
     let cause = message(&placed(1));
@@ -55,7 +55,7 @@ async fn follow_ups_name_their_cause(test: TestDb) {
     assert_eq!(second.causation_id, Some(unlinked.id.to_string()));
 }
 
-/// Everything that takes a transaction takes `&tx`.
+/// Every function that takes a transaction accepts `&tx`.
 #[idempotent_handler(consumer = "through-tx")]
 async fn record_through_tx(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     outbox_sea_orm::record(
@@ -82,7 +82,7 @@ async fn recording_through_tx_wakes_the_relay(test: TestDb) {
         .expect("relays are woken");
 }
 
-/// The limits of the application's outbox apply in handlers as well.
+/// The limits of the application's outbox also apply in handlers.
 async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
     let limits = Limits::default().payload_bytes_max(5);
     let harness = test
@@ -129,7 +129,7 @@ on_every_backend!(
     a_chain_of_consumers_settles,
 );
 
-/// What is recorded in a savepoint must not go to the default outbox, where no relay would find it.
+/// Events recorded in a savepoint must not go to the default outbox, where no relay would find them.
 #[idempotent_handler(consumer = "nested")]
 async fn record_nested(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     let nested = tx.begin().await?;

@@ -1,4 +1,4 @@
-//! What an inbox says of itself while it runs, and afterwards.
+//! The health of an inbox while it runs, and afterwards.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     assert_eq!(only(&health).state, ConsumerState::Stopped { reason: None });
 }
 
-/// The error is where the probe looks, also if nobody reads what `run` returned.
+/// The health shows the error, even if no code reads the result of `run`.
 #[tokio::test]
 async fn an_inbox_that_cannot_start_says_why() {
     let test = TestDb::empty(Backend::SqliteMemory, "an_inbox_that_cannot_start")
@@ -107,7 +107,7 @@ async fn a_subscription_that_ended_is_told_until_the_next_one_is_open() {
     let health = inbox.health();
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
-    // It is gone, and the broker does not answer who asks for another one.
+    // The consumer is gone, and the broker does not answer requests for a new one.
     broker.delete_consumer("stock");
     until(&health, |now| {
         now.to_string().contains("consumer `stock` was deleted")
@@ -132,14 +132,14 @@ async fn a_subscription_that_ended_is_told_until_the_next_one_is_open() {
     run.await.unwrap();
 }
 
-/// What a handler saw that stood still for longer than it may.
+/// The health that a handler saw after it had run for longer than its limit.
 #[derive(Debug, Default)]
 struct Seen {
     health: OnceLock<InboxHealthCheck>,
     now: OnceLock<(Health, ConsumerHealth)>,
 }
 
-/// While it is polled nothing can cancel it, as if it blocked its thread. The clock passes its limit and more meanwhile.
+/// The handler moves the clock past its time limit while it is polled, so nothing can cancel it, as if it blocked its thread.
 #[idempotent_handler(consumer = "hangs", timeout = "800ms")]
 async fn hang(_event: Event<OrderPlaced>, seen: HandlerState<&'static Seen>) -> Result<(), HandlerError> {
     tokio::time::pause();

@@ -1,7 +1,7 @@
-//! What foreign senders put into headers: whatever it is, it ends as one dead letter with its raw bytes, and blocks nobody.
+//! Hostile headers from foreign senders: each message ends as one dead letter with its raw bytes and blocks no other message.
 //!
-//! Each header of the table is sent once with a payload that the handler could take, and once with one that it could not. The database cannot hold most of
-//! these values where a message's own fields are stored, so a consumer that believed them would try for ever to write them down.
+//! Each header of the table is sent once with a payload that the handler accepts, and once with a payload that it does not. The database columns for
+//! a message's fields cannot hold most of these values, so a consumer that trusted them would try for ever to store them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<
     Ok(())
 }
 
-/// Headers and values that no outbox records.
+/// Headers with values that no outbox records.
 fn hostile() -> Vec<(&'static str, String)> {
     let long = |length| "x".repeat(length);
     let mut cases: Vec<(&str, String)> = Vec::new();
@@ -81,7 +81,7 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
             inject(&broker, &message, "events.order.1.placed", header, value);
         }
     }
-    // What is only odd takes effect.
+    // Messages that are merely odd take effect.
     let good = [message(&placed(7)), message(&placed(8)), message(&placed(9))];
     inject(
         &broker,
@@ -128,7 +128,7 @@ async fn by_sequence(test: TestDb) {
     hostile_headers_end_as_dead_letters(test, "ledger", Router::new().handler::<enter>()).await;
 }
 
-/// A subject that no column holds, of something that is no message.
+/// A foreign message whose subject is longer than the column.
 async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
     let broker = MemoryBroker::new();
     let subject = "\u{fc}\0".repeat(50_000);
@@ -150,7 +150,7 @@ on_every_backend!(
     an_endless_subject_ends_as_a_dead_letter,
 );
 
-/// MySQL and MariaDB refuse the payload. The letter says so, and a retry does not give the handler what is left of the message.
+/// MySQL and MariaDB refuse the payload. The dead letter says so, and a retry does not pass the incomplete message to the handler.
 async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     let broker = MemoryBroker::new();
     let mut large = message(&placed(1));

@@ -1,4 +1,4 @@
-//! What messages that fail cost the others: a bounded share of slots and memory, however many they are.
+//! Failing messages cost the others only a bounded share of slots and memory, however many fail.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +15,10 @@ use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{Backend, OrderBooked, OrderPlaced, SOON, TestDb, publish, quick};
 
-/// Orders from here on fail.
+/// Orders with this id or a higher one fail.
 const BAD: u64 = 1_000_000;
 
-/// What ran.
+/// Counts of the handlers' runs.
 #[derive(Debug, Clone, Default)]
 struct Runs(Arc<Counts>);
 
@@ -28,7 +28,7 @@ struct Counts {
     bad: AtomicU32,
     /// Orders that have failed.
     failed: Mutex<HashSet<u64>>,
-    /// Lines of orders by the order in which they took effect.
+    /// Lines of each order, in the sequence in which they took effect.
     lines: Mutex<HashMap<u64, Vec<u32>>>,
     /// Lines that fail the first time.
     once: Mutex<Vec<(u64, u32)>>,
@@ -88,7 +88,7 @@ async fn note(event: Event<OrderPlaced>, _tx: Tx<'_>, runs: HandlerState<Runs>) 
     Ok(())
 }
 
-/// Waits for another system that never answers.
+/// A handler that waits for another system which never answers.
 #[idempotent_handler(consumer = "mixed")]
 async fn wait_for_ever(_event: Event<OrderPlaced>, runs: HandlerState<Runs>) -> Result<(), HandlerError> {
     runs.0.0.bad.fetch_add(1, Ordering::SeqCst);
@@ -122,7 +122,7 @@ async fn placed(broker: &MemoryBroker, orders: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// More of them than fit into memory, and none comes to an end.
+/// More failing aggregates than fit into memory, none of which ever succeeds.
 async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 40).await;
@@ -142,7 +142,7 @@ async fn failing_aggregates_do_not_stop_the_others(test: TestDb) {
     within(run).await.unwrap();
 }
 
-/// All of them may be tried again all the time.
+/// All failing messages may be tried again all the time.
 async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: TestDb) {
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
     placed(&broker, BAD..BAD + 10_000).await;
@@ -160,7 +160,7 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
     placed(&broker, 0..1_000).await;
     runs.until("the good orders", |runs| runs.good() == 1_000).await;
     let bad = runs.bad() - before;
-    // What ran before the first good one came is among them.
+    // The count includes failing runs before the first good message.
     assert!(bad < 500, "{bad} failing runs beside 1000 others");
     shutdown.cancel();
     within(run).await.unwrap();
@@ -188,8 +188,8 @@ async fn a_handler_that_times_out_does_not_stop_the_others(test: TestDb) {
     within(run).await.unwrap();
 }
 
-/// Each process handles one message at a time, so that the next of the aggregate is in the other one. Asking for the turn four times a second would take
-/// longer than the test waits.
+/// Each process handles one message at a time, so the next message of the aggregate is in the other process. Polling for the turn four times a second
+/// would take longer than the test waits.
 async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -229,7 +229,7 @@ async fn ten_thousand_failing_aggregates() {
     }
 }
 
-/// Hundreds of messages of each aggregate wait while one of them waits for its second attempt.
+/// Hundreds of messages of each aggregate wait while one message of it waits for its second attempt.
 async fn hot_aggregates_go_on_at_once_after_a_failure(test: &TestDb, config: InboxConfig, orders: u64) {
     const LINES: u32 = 600;
     let (broker, runs) = (MemoryBroker::new(), Runs::default());
@@ -266,7 +266,7 @@ async fn hot_aggregates_wait_in_memory_behind_a_failure() {
     hot_aggregates_go_on_at_once_after_a_failure(&test, second(), 2).await;
 }
 
-/// What goes back to the broker for want of room comes back together, not one by one.
+/// Messages that are returned to the broker for lack of room are delivered again together, not one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hot_aggregates_return_together_after_a_failure() {
     let test = TestDb::open(Backend::SqliteMemory, "hot").await.unwrap();

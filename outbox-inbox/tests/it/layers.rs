@@ -1,4 +1,4 @@
-//! What stands around a handler: middleware, limits of its own, older versions of its event, metrics.
+//! Features around a handler: middleware, limits of its own, older event versions, metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::within;
 use crate::support::{OrderPlaced, Script, TestDb, book, placed, publish, slow};
 
-/// What happened, in order.
+/// A log of events in sequence.
 #[derive(Debug, Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -31,7 +31,7 @@ impl Diary {
 struct Named {
     name: &'static str,
     diary: Diary,
-    /// Runs that it ends with an error although the handler succeeded.
+    /// Number of runs that the middleware fails although the handler succeeded.
     refusals: Mutex<u32>,
 }
 
@@ -113,7 +113,7 @@ async fn note_impatiently(
     orders.note("impatient", &event, &tx).await
 }
 
-/// The inbox's own limits would not be reached before the test has failed.
+/// The inbox's own limits are so high that the test would fail before they are reached.
 async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {
     prepare(&test).await;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
@@ -199,7 +199,7 @@ async fn collect_together(bills: Vec<Event<Bill>>, tx: Tx<'_>) -> Result<(), Han
     Ok(())
 }
 
-/// Both versions are on the stream, and one of the old ones cannot become a new one.
+/// Both versions are on the stream, and one old message cannot be converted.
 async fn old_versions_are_brought_up(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
@@ -213,7 +213,7 @@ async fn old_versions_are_brought_up(test: TestDb) {
         },
     )
     .await;
-    // Means the same as the first.
+    // This message means the same as the first.
     publish(
         &broker,
         &Bill {
@@ -286,7 +286,7 @@ mod metrics_of_an_inbox {
         orders.note("counted", &event, &tx).await
     }
 
-    /// On one thread, whose recorder sees everything.
+    /// On one thread, so that its recorder sees all metrics.
     #[tokio::test]
     async fn a_running_inbox_counts_what_happens() {
         let recorder = DebuggingRecorder::new();
@@ -295,7 +295,7 @@ mod metrics_of_an_inbox {
         let test = TestDb::open(Backend::SqliteMemory, "metrics").await.unwrap();
         prepare(&test).await;
         let (broker, orders) = (MemoryBroker::new(), Orders::default());
-        // Fails, fails for good, and takes effect twice, once after a failure.
+        // One message succeeds after a failure, one fails for good, and one succeeds.
         let script = Script::new([Step::Fail, Step::Ok, Step::Fatal], Step::Ok);
         let message = publish(&broker, &placed(1)).await;
         publish(&broker, &OrderPlaced { order_id: 1, line: 1 }).await;

@@ -1,4 +1,4 @@
-//! Messages that take effect and whose acknowledgements are lost: none is dead-lettered, none takes effect again, and no row calls one failed.
+//! Lost acknowledgements: a message that took effect is neither dead-lettered nor handled again, and no row says that it failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ handlers! {
     lost_external_tx: "lost_external_tx", external;
 }
 
-/// Its own table knows the line.
+/// The unique key of its own table recognizes a repeated line.
 #[idempotent_handler(
     consumer = "lost_constraint",
     strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
@@ -59,7 +59,7 @@ pub(crate) async fn lost_constraint(
     orders.note("lost_constraint", &event, &tx).await
 }
 
-/// An effect outside of the database.
+/// An effect outside the database.
 #[idempotent_handler(consumer = "lost_natural_outside", strategy = natural)]
 async fn lost_natural_outside(
     event: Event<OrderPlaced>,
@@ -88,13 +88,13 @@ macro_rules! with_every_handler {
     };
 }
 
-/// The rows that say that a message will be tried again.
+/// Number of rows that say that a message will be tried again.
 pub(crate) async fn failed_rows(test: &TestDb) -> i64 {
     test.int("SELECT count(*) FROM inbox_messages WHERE status = 0")
         .await
 }
 
-/// What a handler has done: in its table, or outside of the database.
+/// Number of effects of a handler: in its table, or outside the database.
 async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     match consumer {
         "lost_natural_outside" | "lost_external" => orders.seen().runs_of(1),
@@ -102,7 +102,7 @@ async fn effects(test: &TestDb, consumer: &str, orders: &Orders) -> usize {
     }
 }
 
-/// `natural` says that it may run again, so it does, once: the first delivery leaves no trace.
+/// `natural` allows a repeated run, and one happens: the first delivery leaves no trace.
 fn expected_effects(consumer: &str) -> usize {
     match consumer {
         "lost_natural" | "lost_natural_outside" => 2,
@@ -110,7 +110,7 @@ fn expected_effects(consumer: &str) -> usize {
     }
 }
 
-/// Lets the last attempt be long ago, so that nobody takes it for one that still runs.
+/// Makes the last attempts look old, so that none counts as still running.
 async fn age_rows(test: &TestDb) {
     let earlier = match test.sql_backend() {
         DbBackend::Postgres => "processed_at - interval '1 hour'",
@@ -128,7 +128,7 @@ fn harness(db: DatabaseConnection, orders: &Orders, store: &MemoryDedupStore) ->
         .with_config(slow())
 }
 
-/// The default settings: 12 attempts. The broker delivers more often than that, because it never hears that the message is done.
+/// The default settings allow 12 attempts. The broker delivers more often than that, because it receives no acknowledgement.
 async fn what_took_effect_never_becomes_a_dead_letter(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(deliver_often(&test));
@@ -160,7 +160,7 @@ async fn deliver_often<H: Handler>(test: &TestDb) {
     assert_eq!(failed_rows(test).await, 0, "{consumer}");
 }
 
-/// All consumers of one inbox, and a broker that hears of nothing that they handle until it has delivered each message more often than there are attempts.
+/// All consumers run in one inbox. The broker loses every acknowledgement until it has delivered each message more often than there are attempts.
 async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     prepare(&test).await;
     let consumers = [
@@ -189,7 +189,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     for line in 1..=3 {
         put(&broker, &numbered(1, line)).await;
     }
-    // Handlers that do nothing but insert a row, and may take a second for it: those that ran last are soon taken for ended.
+    // These handlers only insert a row and have a time limit of about a second, so the last attempts soon count as ended.
     let inbox = test
         .inbox(&broker, router)
         .with_config(quick().attempts_max(2))
@@ -224,7 +224,7 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     }
 }
 
-/// The first process notes the failure and ends, the second ends while its handler runs, the third handles the message.
+/// The first process records the failure and ends, the second ends while its handler runs, the third handles the message.
 async fn a_failure_is_over_when_another_process_handles_the_message(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_elsewhere(&test));
@@ -243,7 +243,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
         "{consumer}"
     );
     drop(first);
-    // The claim of a process that ended stands in a store until its lease has passed, longer than a test may wait.
+    // In an external store, the claim of a process that ended lasts until its lease has passed, which is longer than a test may wait.
     if !consumer.starts_with("lost_external") {
         let (connect, crashing, orders) = (test.connector(), message.clone(), Orders::default());
         orders.rule(1, Rule::Wait);
@@ -253,7 +253,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
             orders
                 .until("the second attempt", |state| state.runs.len() == 1)
                 .await;
-            // Not dropped: that would be an orderly end.
+            // Not dropped, because dropping would end the run in an orderly way.
             std::mem::forget(run);
         })
         .await;
@@ -276,7 +276,7 @@ async fn fail_and_succeed_elsewhere<H: Handler>(test: &TestDb) {
     assert_eq!(effects(test, consumer, &orders).await, 1, "{consumer}");
 }
 
-/// One process notes the failure; a copy takes effect in another one, which has nothing to do with that row.
+/// One process records the failure. A copy takes effect in another process, which does not use that row.
 async fn a_failure_is_over_when_a_copy_has_taken_effect(test: TestDb) {
     prepare(&test).await;
     with_every_handler!(fail_and_succeed_by_a_copy(&test));
@@ -311,7 +311,7 @@ async fn fail_and_succeed_by_a_copy<H: Handler>(test: &TestDb) {
     }
 }
 
-/// A message that waits in one process after the other, each of which is killed. No handler was ever started.
+/// A message waits in one process after another, and each process is killed. No handler is ever started.
 async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
     prepare(&test).await;
     let (store, orders) = (MemoryDedupStore::new(), Orders::default());
@@ -332,7 +332,8 @@ async fn what_waits_for_its_turn_uses_no_attempts(test: TestDb) {
     assert_eq!(lines(&test, "lost_sequence", 1).await, [1, 2]);
 }
 
-/// A process that does not know the version gets what one that does has handled. A dead letter of it would take effect again.
+/// A process that does not know the version receives a message that another process has handled. A dead letter of that message would take effect
+/// again.
 async fn an_unknown_version_that_took_effect_elsewhere_is_no_dead_letter(test: TestDb) {
     prepare(&test).await;
     handled_by_another_version::<lost_sequence>(&test).await;
@@ -355,7 +356,7 @@ async fn handled_by_another_version<H: Handler>(test: &TestDb) {
     assert_eq!(outcome, Outcome::Duplicate, "{}", H::REGISTRATION.consumer);
 }
 
-/// A store that does not hear of the first completions.
+/// A store that loses the first completions.
 #[derive(Debug, Clone)]
 struct Deaf {
     store: MemoryDedupStore,
@@ -393,7 +394,7 @@ impl DedupStore for Deaf {
     }
 }
 
-/// The effect has happened, and its claim stands for seconds: the store is told again.
+/// The effect has happened and its claim lasts for seconds, so the completion is sent again.
 async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     let (orders, message) = (Orders::default(), numbered(1, 1));
     let store = Deaf {
@@ -418,7 +419,7 @@ async fn a_store_that_was_away_for_a_moment_is_told_again(test: TestDb) {
     assert_eq!((outcome, orders.seen().runs_of(1)), (Outcome::Duplicate, 1));
 }
 
-/// A true letter, of a message that took effect in another way before an operator retries it.
+/// A correct dead letter, whose message takes effect in another way before an operator retries it.
 async fn a_dead_letter_whose_effect_is_there_ends_without_another(test: TestDb) {
     prepare(&test).await;
     retry_what_is_there::<lost_key>(&test).await;
@@ -443,7 +444,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.dead_letters, 1, "{consumer}: {report:?}");
     orders.rule(1, None);
-    // These strategies do not look at the row that says that the event was dead-lettered.
+    // These strategies do not read the row that says that the event was dead-lettered.
     put(&broker, &copy(&message)).await;
     let report = within(inbox(test.db.clone()).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}: {report:?}");
@@ -467,7 +468,7 @@ async fn retry_what_is_there<H: Handler>(test: &TestDb) {
     let sql = format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND status <> 1");
     assert_eq!(test.int(&sql).await, 0, "{consumer}: its row says handled");
     match consumer {
-        // It finds out by its own insert.
+        // The handler finds out by its own insert.
         "lost_constraint" => assert_eq!(lines(test, consumer, 1).await, [1]),
         "lost_external" => assert_eq!(orders.seen().runs_of(1), effects),
         _ => assert_eq!(lines(test, consumer, 1).await, [1], "{consumer}"),

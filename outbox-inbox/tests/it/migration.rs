@@ -1,4 +1,4 @@
-//! The tables: their SQL as handed to administrators, and the ways to create them.
+//! The inbox tables: their SQL for administrators, and the ways to create them.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use crate::support::{Backend, Script, Step, TestDb, book, placed};
 
-/// `docs/sql` is what people without a migrator run. `OUTBOX_BLESS=1` writes it anew.
+/// People without a migrator run `docs/sql`. `OUTBOX_BLESS=1` rewrites it.
 #[test]
 fn sql_files_are_up_to_date() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
@@ -68,7 +68,7 @@ async fn migrations_go_up_down_and_up_again() {
     }
 }
 
-/// As the README says: both crates' migrations inside an application's own migrator.
+/// As in the README: the migrations of both crates in an application's own migrator.
 #[tokio::test]
 async fn migrations_can_be_mounted_beside_those_of_the_outbox() {
     struct AppMigrator;

@@ -1,4 +1,4 @@
-//! Dead letters in the hands of operators: found, tried again, discarded.
+//! Operators and dead letters: list, retry, discard.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn foreign(stream_sequence: u64) -> Incoming {
     }
 }
 
-/// Orders 1, 1 and 2 are dead-lettered, and something that is no message.
+/// Makes four dead letters: two messages of order 1, one of order 2, and a foreign message.
 async fn four_letters(test: &TestDb) -> (Harness, DeadLetters) {
     let harness = test.harness(&Script::new([], Step::Fatal));
     for (order_id, line) in [(1, 0), (1, 1), (2, 0)] {
@@ -101,7 +101,7 @@ async fn dead_letters_are_found_by_what_is_known_of_them(test: TestDb) {
     );
 }
 
-/// All in one microsecond, so that the page ends among equal times.
+/// All dead letters have one creation time, so that a page ends among equal times.
 async fn pages_neither_miss_nor_repeat(test: TestDb) {
     let (_, letters) = four_letters(&test).await;
     let zero = match test.sql_backend() {
@@ -166,12 +166,12 @@ async fn a_copy_of_what_was_discarded_has_no_effect(test: TestDb) {
     );
 }
 
-/// More than a transaction takes, and two who do it at once: each dead letter is changed once and counted once.
+/// More dead letters than one transaction handles, and two operators at once: each dead letter is changed once and counted once.
 async fn two_operators_share_the_work(test: TestDb) {
     const LETTERS: u64 = 2_500;
     let harness = test.harness(&Script::ok());
     harness.deliver_raw::<book>(foreign(0)).await.unwrap();
-    // Copies of the row, because a delivery each would take long.
+    // The test copies the row, because delivering each message would take long.
     let (id, numbers) = match test.sql_backend() {
         sea_orm::DbBackend::Postgres => (
             "md5(n.n::text)::uuid",
@@ -197,7 +197,7 @@ async fn two_operators_share_the_work(test: TestDb) {
     let (one, two) = (letters.clone(), letters.clone());
     let (one, two) = tokio::join!(one.discard(&selection), two.cancel_retry(&selection));
     let (discarded, cancelled) = (one.unwrap(), two.unwrap());
-    // What was open again before it was deleted counts for both.
+    // A dead letter that was reopened before it was discarded counts for both operators.
     assert!(discarded + cancelled >= LETTERS, "{discarded} {cancelled}");
     let rest = letters.discard(&selection).await.unwrap();
     assert_eq!(discarded + rest, LETTERS);

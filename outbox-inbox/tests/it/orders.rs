@@ -1,4 +1,4 @@
-//! Handlers that do with each order what a test says, and what they did; a process that ends while one runs.
+//! Handlers that follow a rule per order and record their runs, and processes that crash during a run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio::sync::watch;
 
 use crate::support::{OrderPlaced, SOON, TestDb};
 
-/// What a handler does with an order after it has written its effect.
+/// What a handler does after it has written the effect of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Fail,
     Fatal,
-    /// Waits until the rule is another one.
+    /// Waits until the rule changes.
     Wait,
 }
 
-/// What handlers shall do, and what they did.
+/// The rules of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Orders(Arc<watch::Sender<State>>);
 
@@ -30,9 +30,9 @@ pub(crate) struct Orders(Arc<watch::Sender<State>>);
 pub(crate) struct State {
     rules: HashMap<u64, Rule>,
     lines: HashMap<(u64, u32), Rule>,
-    /// Orders and lines in the order in which their effects were written, committed or not.
+    /// Orders and lines, in the sequence in which their effects were written, committed or not.
     pub(crate) runs: Vec<(u64, u32)>,
-    /// How many messages each run had, of handlers that take several.
+    /// Number of messages per run of a batch handler.
     pub(crate) batches: Vec<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Orders {
         self.0.borrow().clone()
     }
 
-    /// Waits for something that handlers do.
+    /// Waits until the handlers have reached a state.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
         let mut receiver = self.0.subscribe();
         let waiting = tokio::time::timeout(SOON, receiver.wait_for(|state| holds(state)));
@@ -85,12 +85,12 @@ impl Orders {
         );
     }
 
-    /// A handler was called with so many messages.
+    /// Records that a batch handler was called with this many messages.
     pub(crate) fn called_with(&self, messages: usize) {
         self.0.send_modify(|state| state.batches.push(messages));
     }
 
-    /// Writes the effect, and then does what the rule says.
+    /// Writes the effect, then follows the rule.
     pub(crate) async fn note(
         &self,
         consumer: &str,
@@ -98,7 +98,7 @@ impl Orders {
         tx: &Tx<'_>,
     ) -> Result<(), HandlerError> {
         let OrderPlaced { order_id, line } = event;
-        // PostgreSQL says in which transaction.
+        // PostgreSQL can name the transaction.
         let transaction = match tx.get_database_backend() {
             DbBackend::Postgres => "txid_current()",
             _ => "0",
@@ -110,9 +110,9 @@ impl Orders {
         self.follow(event).await
     }
 
-    /// Does what the rule says.
+    /// Follows the rule of the order or line.
     pub(crate) async fn follow(&self, event: &OrderPlaced) -> Result<(), HandlerError> {
-        // Under one lock: who sees the run may change the rule for the next one only.
+        // Under one lock, so that a test that sees the run changes the rule only for the next run.
         let mut rule = None;
         self.0.send_modify(|state| {
             state.runs.push((event.order_id, event.line));
@@ -125,14 +125,14 @@ impl Orders {
             Some(Rule::Wait) => {
                 let mut receiver = self.0.subscribe();
                 let over = receiver.wait_for(|state| state.rule(event) != Some(Rule::Wait));
-                // The sender is in `self`.
+                // `self` keeps the sender alive.
                 over.await.map(drop).map_err(HandlerError::retry)
             }
         }
     }
 }
 
-/// Makes the table of [`Orders::note`]. It keeps the order in which effects were written, and no unique key of theirs.
+/// Creates the table of [`Orders::note`]. It keeps the sequence in which effects were written, and has no unique key on them.
 pub(crate) async fn prepare(test: &TestDb) {
     let id = match test.sql_backend() {
         DbBackend::Postgres => "BIGSERIAL PRIMARY KEY",
@@ -145,7 +145,7 @@ pub(crate) async fn prepare(test: &TestDb) {
     .await;
 }
 
-/// Lines of an order that took effect, in the order in which they did.
+/// Lines of an order that took effect, in that sequence.
 pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i64> {
     let sql =
         format!("SELECT line FROM noted WHERE consumer = '{consumer}' AND order_id = {order_id} ORDER BY id");
@@ -154,14 +154,14 @@ pub(crate) async fn lines(test: &TestDb, consumer: &str, order_id: u64) -> Vec<i
     rows.iter().map(|row| row.try_get("", "line").unwrap()).collect()
 }
 
-/// The message of an order line, with its number in the order.
+/// The message of an order line, with the line as its number in the aggregate.
 pub(crate) fn numbered(order_id: u64, line: u32) -> Message {
     NewMessage::from_event(&OrderPlaced { order_id, line })
         .unwrap()
         .into_message(Some(u64::from(line)), OffsetDateTime::now_utc())
 }
 
-/// A copy that the broker does not recognise.
+/// A copy that the broker does not recognize as a duplicate.
 pub(crate) fn copy(message: &Message) -> Message {
     Message {
         id: MessageId::fresh(),
@@ -173,7 +173,7 @@ pub(crate) async fn put(broker: &MemoryBroker, message: &Message) {
     broker.publisher().publish(message).await.unwrap();
 }
 
-/// Waits until a look at the database says so.
+/// Waits until a condition in the database holds.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
@@ -185,8 +185,8 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
         .unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
-/// Runs something in a process of its own, which ends with everything that it started as soon as the future does. No line of it runs any more, its
-/// connections end, and the server rolls back.
+/// Runs a future in a simulated process that crashes when the future ends. No line of the process runs any more, its connections end, and the server
+/// rolls back.
 pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -> F + Send + 'static) {
     let process = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,5 +1,5 @@
-//! Code of the user that panics outside of the handler's own body: a failure like any other. It uses its attempts and ends as one dead letter that says
-//! what panicked; others flow, nothing takes effect twice, and the consumer goes on.
+//! Panics of the application's code outside a handler's body count as failures. The message uses up its attempts and ends as one dead letter that
+//! names the panic; other messages are handled, nothing takes effect twice, and the consumer goes on.
 
 use std::error::Error;
 use std::fmt;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::on_every_backend;
 use crate::support::{Backend, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick};
 
-/// The order whose message makes things panic.
+/// The order whose message causes the panics.
 const BAD: u64 = 13;
 
 async fn enter(consumer: &str, order: u64, tx: &Tx<'_>) -> Result<(), HandlerError> {
@@ -43,7 +43,7 @@ async fn keyed(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError
     enter("keyed", event.order_id, &tx).await
 }
 
-/// Text that cannot be written.
+/// A value whose `Display` panics.
 struct Unspeakable(u64);
 
 impl fmt::Display for Unspeakable {
@@ -107,7 +107,7 @@ async fn fail_without_words(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(),
     }
 }
 
-/// An error that panics when nobody is there any more to catch it but the inbox.
+/// An error whose destructor panics, outside the handler's own call.
 #[derive(Debug)]
 struct Parting;
 
@@ -140,7 +140,7 @@ fn moody<'a>(context: HandlerContext<'a>, next: Next<'a>) -> BoxFuture<'a, Resul
     next.run(context)
 }
 
-/// Some good orders around the bad one.
+/// Publishes good orders before and after the bad one.
 async fn publish_all(broker: &MemoryBroker) {
     for order in [1, 2, BAD, 3, 4] {
         publish(broker, &placed(order)).await;
@@ -148,7 +148,8 @@ async fn publish_all(broker: &MemoryBroker) {
     }
 }
 
-/// Runs an inbox to its end: the bad order is one dead letter whose text begins so, the good ones took effect once.
+/// Runs an inbox until it is idle. Checks that the bad order is one dead letter whose error begins with `reason`, and that each good order took
+/// effect once.
 async fn check(
     test: &TestDb,
     consumer: &str,
@@ -180,7 +181,7 @@ async fn a_business_key_that_panics(test: TestDb) {
     .await;
 }
 
-/// One member of a batch does not spoil it for ever.
+/// One bad message does not block its batch for ever.
 async fn a_business_key_without_a_text_in_a_batch(test: TestDb) {
     let router = Router::new().handler::<shown>();
     check(&test, "shown", "business key panicked: no text", |broker| {
@@ -216,7 +217,7 @@ async fn an_error_without_a_text(test: TestDb) {
     .await;
 }
 
-/// Whatever else panics: it is caught around the message as a whole.
+/// The inbox catches any other panic around the whole message.
 async fn what_panics_elsewhere(test: TestDb) {
     let router = Router::new().handler::<fail_and_part>();
     check(
@@ -246,7 +247,7 @@ async fn a_middleware_that_panics(test: TestDb) {
     assert_eq!(test.effects("books", BAD).await, 0);
 }
 
-/// An older version of an event, which panics where it is read.
+/// An older version of an event whose deserialization panics.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "weighed", version = 1)]
 struct Weighed1 {
@@ -301,7 +302,7 @@ impl DeadLetterSink for Sinking {
     }
 }
 
-/// Hooks are told after the commit: that one panics changes nothing about what it is told.
+/// Hooks are called after the commit, so a panic of a hook changes nothing about the message.
 async fn hooks_that_panic(test: TestDb) {
     let router = Router::new().handler::<keyed>();
     let report = check(&test, "keyed", "business key panicked: no key", |broker| {
@@ -318,7 +319,7 @@ async fn hooks_that_panic(test: TestDb) {
     );
 }
 
-/// A subscriber whose driver panics as soon as it is asked again.
+/// A subscriber whose driver panics at the second call.
 #[derive(Debug)]
 struct Flawed(MemorySubscriber, AtomicBool);
 
@@ -338,7 +339,7 @@ impl Subscriber for Flawed {
     }
 }
 
-/// A consumer that cannot go on is not one that is silent: the inbox ends and says why.
+/// A consumer that cannot continue does not fall silent: the inbox ends with an error.
 #[tokio::test]
 async fn a_consumer_that_panics_ends_the_inbox() {
     let test = TestDb::open(Backend::Sqlite, "a_consumer_that_panics_ends_the_inbox").await;

@@ -1,4 +1,5 @@
-//! Panics where no code of a handler runs: in the application's subscriber of traces. They end, or cost a delay, and never a slot for good.
+//! Panics outside the handlers, in the application's subscriber of traces. The message ends as a dead letter, or the panic costs a delay; no slot is
+//! lost for good.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +18,7 @@ async fn take_together(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), Ha
     Ok(())
 }
 
-/// Panics at spans of this name, and at events whose message begins so.
+/// A subscriber of traces that panics at spans of this name, and at events whose message begins with this text.
 struct Flawed {
     span: &'static str,
     event: &'static str,
@@ -51,7 +52,7 @@ impl<S: tracing::Subscriber> Layer<S> for Flawed {
     }
 }
 
-/// On one thread, which is the one with the subscriber.
+/// Installs the subscriber for the current thread, on which the whole test runs.
 fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, tracing::subscriber::DefaultGuard) {
     let panics = Arc::new(AtomicU32::new(0));
     let layer = Flawed {
@@ -105,7 +106,7 @@ async fn a_span_that_panics_ends_as_a_dead_letter() {
     );
 }
 
-/// The only slot is free again after it.
+/// The only slot is free again after the panic.
 #[tokio::test]
 async fn a_job_that_panics_leaves_its_slot() {
     let test = TestDb::open(Backend::SqliteMemory, "panics_job").await.unwrap();

@@ -1,4 +1,4 @@
-//! Dead letters that a running inbox tries again, and who is told of them.
+//! Retried dead letters of a running inbox, and the hooks that report dead letters.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,7 +44,7 @@ fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> I
         .with_state(orders.clone())
 }
 
-/// Publishes lines of order 1 that are dead-lettered.
+/// Publishes lines of order 1 and waits until they are dead-lettered.
 async fn make_dead_letters<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
@@ -81,7 +81,7 @@ async fn retry(test: &TestDb, consumer: &str) -> u64 {
         .unwrap()
 }
 
-/// Marked while the inbox runs, and handled while it handles other messages too.
+/// An operator marks dead letters while the inbox runs, and the inbox retries them between other messages.
 async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -96,7 +96,7 @@ async fn a_running_inbox_takes_up_what_is_marked(test: TestDb) {
     assert_eq!(retry(&test, consumer).await, 1);
     no_letters(&test, consumer).await;
     assert_eq!(lines(&test, consumer, 1).await, [1]);
-    // It counts as handled now, also for a copy.
+    // The message now counts as handled, for a copy too.
     let ids = handled(&test.db, consumer).await.unwrap();
     assert!(ids.contains(&messages[0].event_id), "{ids:?}");
     put(&broker, &copy(&messages[0])).await;
@@ -126,7 +126,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
         count(test, &marked).await == 0 && count(test, &DeadLetterSelection::consumer(consumer)).await == 3
     })
     .await;
-    // The first that fails is written down a moment after it was taken.
+    // The inbox records the first failure a moment after it took the dead letter.
     let letters = async || {
         let mut letters = dead_letters(&test.db, consumer).await.unwrap();
         letters.sort_by_key(|letter| letter.stream_sequence);
@@ -166,7 +166,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     assert_eq!((report.handled, report.dead_letters), (5, 1), "{report:?}");
 }
 
-/// Otherwise every start of the program would end it again.
+/// A dead letter that kills the process must not be retried again at every start of the program.
 async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -185,7 +185,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         orders_there
             .until("the retry", |state| state.runs.len() > runs)
             .await;
-        // Not dropped: that would be an orderly end.
+        // Not dropped, because dropping would end the run in an orderly way.
         std::mem::forget(run);
     })
     .await;
@@ -197,7 +197,7 @@ async fn a_dead_letter_whose_handler_ends_the_process_stays_open(test: TestDb) {
         .iter()
         .map(|letter| (letter.status, letter.attempts))
         .collect();
-    // The other one had not begun, and is tried by whoever comes next.
+    // The other retry had not begun, and the next process makes it.
     assert_eq!(state, [(DeadLetterStatus::Open, 2), (DeadLetterStatus::Retry, 1)]);
     let (shutdown, run) = spawn(inbox::<letter_by_message_id>(&test, &broker, &orders));
     eventually("the second letter", async || {
@@ -221,7 +221,7 @@ async fn again<H: Handler>(test: &TestDb) {
     let consumer = H::REGISTRATION.consumer;
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let messages = make_dead_letters::<H>(test, &broker, &orders, 2).await;
-    // One after them has taken effect meanwhile.
+    // A later message has taken effect meanwhile.
     put(&broker, &numbered(1, 3)).await;
     let report = within(inbox::<H>(test, &broker, &orders).drain()).await.unwrap();
     assert_eq!(report.handled, 1, "{consumer}");
@@ -229,7 +229,7 @@ async fn again<H: Handler>(test: &TestDb) {
     let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
     no_letters(test, consumer).await;
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
-    // Without bookkeeping a copy that the broker does not know is handled like a new message.
+    // Strategy `natural` keeps no record, so a copy that the broker does not recognize is handled like a new message.
     let remembers = consumer != "letters_natural";
     for message in messages.iter().filter(|_| remembers) {
         put(&broker, &copy(message)).await;
@@ -245,7 +245,7 @@ async fn again<H: Handler>(test: &TestDb) {
     assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
 }
 
-/// It was not waited for any longer, and is told to take effect now, behind those that it should have preceded.
+/// The consumer stopped waiting for the message. An operator makes it take effect now, after messages that it should have preceded.
 async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_sequence";
@@ -291,7 +291,7 @@ async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
-/// One call per message that is dead-lettered, when the dead letter is there to be read; and one more if it is tried again and fails again.
+/// The hook is called once per dead-lettered message, when the dead letter is visible, and once more after a failed retry.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
@@ -313,7 +313,7 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
                 .push((event_id, (dead.attempts, dead.error.to_owned()), found));
         }
     };
-    // The letter is in the table, whoever does not take the copy.
+    // The dead letter is in the table even if the sink does not take the copy.
     sink.refuse(1);
     let messages = [numbered(1, 1), numbered(2, 1)];
     for message in &messages {

@@ -1,4 +1,4 @@
-//! Receiving, ordering, outages and shutdown.
+//! The runtime: receiving, ordering, outages and shutdown.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn messages_of_one_aggregate_are_handled_in_order(test: TestDb) {
     }
 }
 
-/// One handler waits; the messages of its own order wait with it, those of others do not. (On SQLite they do: it has one writer.)
+/// While one handler waits, the later messages of its order wait too; those of other orders do not. On SQLite they do, because it has one writer.
 async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &OrderPlaced { order_id: 1, line: 0 }).await;
@@ -79,7 +79,7 @@ async fn a_slow_message_holds_back_its_own_aggregate_only(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 10);
 }
 
-/// A message that waits or works longer than `ack_wait` is kept alive (F10): one delivery each.
+/// A message that waits or runs for longer than `ack_wait` is kept alive by progress reports, so it is delivered once.
 async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     let broker = MemoryBroker::new();
     for line in 0..4 {
@@ -94,7 +94,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
         .with_config(config)
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
-    // Four in a row, each 1 s: the last one is answered after more than `ack_wait`.
+    // Four messages in a row take 1 s each, so the last one is answered after more than `ack_wait`.
     for _ in 0..4 {
         script.started().await;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -106,7 +106,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 4);
 }
 
-/// G6: while the database refuses everybody nothing is lost, nothing becomes a dead letter, no attempt is used, and the order is kept.
+/// Guarantee G6: while the database refuses every connection, no message is lost or dead-lettered, no attempt is used, and the order is kept.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();
@@ -119,7 +119,7 @@ async fn a_database_outage_uses_no_attempts(test: TestDb) {
     script.started().await;
     within(broker.until_idle("books")).await;
 
-    // The inbox table goes away: every claim fails, whichever database it is.
+    // Without the inbox table every claim fails, on any database.
     test.execute("ALTER TABLE inbox_messages RENAME TO inbox_messages_gone")
         .await;
     for line in 1..10 {
@@ -173,7 +173,7 @@ mod outage {
         a_database_outage_uses_no_attempts(test).await;
     }
 
-    /// SQLite has one writer. Whoever holds it for longer than `busy_timeout` makes others fail, not lose anything.
+    /// SQLite has one writer. A writer that holds the lock for longer than `busy_timeout` makes other transactions fail but loses no message.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_busy_sqlite_is_waited_for() {
         use sea_orm::TransactionTrait as _;
@@ -208,7 +208,7 @@ mod outage {
         assert_eq!(test.row().await, Some((1, 0)));
     }
 
-    /// X2: the server ends the session in the middle of a handler, which wraps the error beyond recognition or not.
+    /// The server ends the session in the middle of a handler. The handler returns the error as it is, or wrapped beyond recognition.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_killed_session_uses_no_attempt() {
         for backend in [Backend::Postgres, Backend::MariaDb] {
@@ -240,11 +240,11 @@ mod outage {
         }
     }
 
-    /// Ends the sessions that hold a transaction of this test open, and perhaps others of it.
+    /// Ends the sessions with an open transaction of this test, and perhaps other sessions of this test.
     pub(crate) async fn kill_other_sessions(test: &TestDb) {
         match test.backend {
             Backend::Postgres => {
-                // Only the inbox under test holds locks on this schema's tables.
+                // Only the inbox under test has locks on the tables of this schema.
                 test.execute(
                     "DO $$ BEGIN PERFORM pg_terminate_backend(pid) FROM pg_locks \
                      WHERE relation = 'inbox_messages'::regclass AND pid <> pg_backend_pid(); END $$",
@@ -252,13 +252,13 @@ mod outage {
                 .await;
             }
             _ => {
-                // Not by `innodb_trx`, which shows what was a moment ago. Idle sessions are replaced.
+                // `innodb_trx` is not used, because it shows a slightly older state. The pool replaces idle sessions that are killed too.
                 let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID()";
                 let statement = Statement::from_string(test.sql_backend(), sql);
                 for row in test.db.query_all_raw(statement).await.unwrap() {
                     let id: i64 = row.try_get_by_index(0).unwrap();
-                    // It may be the session that this is sent on.
+                    // It may be the session that executes this statement.
                     let _ = test.db.execute_unprepared(&format!("KILL {id}")).await;
                 }
             }
@@ -278,7 +278,7 @@ async fn a_broker_outage_is_waited_for() {
         test.inbox(&broker, Router::new().handler::<book>())
             .with_state(script.clone()),
     );
-    // It starts although the broker is down, and again when it goes down later.
+    // The inbox starts although the broker is down, and reconnects after a later outage.
     for order in 0..3 {
         broker.set_down(false);
         publish(&broker, &placed(order)).await;
@@ -308,7 +308,7 @@ async fn a_deleted_consumer_is_subscribed_again() {
     script.started().await;
     within(broker.until_idle("books")).await;
     shutdown.cancel();
-    // The new consumer starts with the first message again, which has had its effect.
+    // The new consumer starts with the first message again, which already took effect.
     assert_eq!(within(run).await.unwrap().handled, 2);
     assert_eq!(
         (test.effects("books", 1).await, test.effects("books", 2).await),
@@ -339,10 +339,10 @@ async fn a_shutdown_finishes_what_runs_and_returns_the_rest(test: TestDb) {
     script.release(1);
     let report = within(run).await.unwrap();
     assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
-    // One may have come back before the receiving loop noticed the shutdown.
+    // One message may have been delivered again before the receiving loop noticed the shutdown.
     assert!((4..=5).contains(&report.returned), "{report:?}");
     assert_eq!(test.int("SELECT count(*) FROM inbox_messages").await, 1);
-    // What was returned is there at once, not after `ack_wait`.
+    // Returned messages are delivered at once, not after `ack_wait`.
     let report = test
         .inbox(&broker, router)
         .with_state(script.clone())
@@ -383,7 +383,7 @@ async fn a_shutdown_cancels_what_does_not_end(test: TestDb) {
     assert_eq!(test.effects("books", 1).await, 1);
 }
 
-/// A message that is delivered again is counted before it runs; a shutdown takes that back.
+/// A repeated delivery is counted before it runs. A shutdown takes the count back.
 async fn a_shutdown_uses_no_attempt(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
@@ -440,7 +440,7 @@ on_every_backend!(
     a_dropped_inbox_rolls_back,
 );
 
-/// Many consumers, each with its own backlog, are all waited for.
+/// The drain waits for all consumers, each with its own backlog.
 #[tokio::test]
 async fn draining_waits_for_every_consumer() {
     let test = TestDb::open(Backend::SqliteMemory, "drain").await.unwrap();
@@ -456,7 +456,7 @@ async fn draining_waits_for_every_consumer() {
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.failed), (40, 2));
     assert!(broker.is_idle("books") && broker.is_idle("stock"));
-    // The pool is whole: no connection was returned inside a transaction.
+    // The pool is intact: no connection was returned inside a transaction.
     test.db
         .execute_unprepared("INSERT INTO markers (id) VALUES (1)")
         .await

@@ -1,4 +1,4 @@
-//! G10: what can be known to fail fails at the start, with what to do.
+//! Guarantee G10: a mistake that can be known at the start is reported at the start, with its remedy.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn send_mail(_event: Event<OrderPlaced>, _mailer: HandlerState<Mailer>) ->
     Ok(())
 }
 
-/// The attribute refuses such a name; a registration by hand gets here.
+/// The attribute refuses such a name; a hand-written registration does not.
 struct BadName;
 
 impl Handler for BadName {
@@ -152,7 +152,7 @@ fn all_problems_are_reported_at_once() {
     assert!(error.to_string().starts_with("4 problems\n1. "), "{error}");
 }
 
-/// All handlers of this test binary are linked; a real one sees those of the crates it names.
+/// All handlers of this test binary are linked. A real program sees the handlers of the crates that it names.
 #[test]
 fn linked_handlers_are_found() {
     let consumers = Router::registered().consumers();
@@ -169,7 +169,7 @@ struct OrderPaid {
     order_id: u64,
 }
 
-/// Problems of handlers that are written by hand, because the attribute would refuse some of them. The first handles `order.placed`, the second
+/// The problems of two hand-written handlers, because the attribute would refuse some of them. The first handles `order.placed`, the second
 /// `order.paid`.
 macro_rules! of_options {
     ($first:expr $(, $second:expr)?) => {{
@@ -262,7 +262,7 @@ fn options_that_cannot_work() {
             of_options!(NATURAL.on_duplicate(OnDuplicate::Reemit)),
             "`on_duplicate = reemit`",
         ),
-        // Nothing is returned.
+        // The handler returns nothing.
         (
             of_options!(DEFAULTS.on_duplicate(OnDuplicate::Result)),
             "`on_duplicate = result`",
@@ -296,7 +296,7 @@ async fn answer_several(_events: Vec<Event<OrderPlaced>>) -> Result<outbox_inbox
     Ok(outbox_inbox::Reply(7))
 }
 
-/// It would belong to the first message of the batch, and the others would have none.
+/// A result would belong to the first message of the batch, and the other messages would have none.
 #[test]
 fn one_result_of_several_messages() {
     let found = problems(Router::new().handler::<answer_several>());
@@ -375,7 +375,7 @@ async fn a_store_that_nobody_provides_is_refused() {
     );
 }
 
-/// A replay of what the stream keeps longer would take effect again.
+/// The stream keeps messages longer than the inbox remembers them, so a replay of the stream would repeat effects.
 #[tokio::test]
 async fn an_inbox_that_forgets_before_the_stream_is_refused() {
     const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -433,7 +433,7 @@ async fn missing_tables_are_refused() {
     }
 }
 
-/// Another process runs the other consumers, so what they lack is no concern of this one.
+/// Another process runs the other consumers, so this process ignores their missing state.
 #[tokio::test]
 async fn only_the_chosen_consumers_are_checked_and_run() {
     let test = TestDb::open(Backend::SqliteMemory, "chosen").await.unwrap();

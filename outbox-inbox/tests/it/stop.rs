@@ -1,4 +1,4 @@
-//! What a stop leaves: everything that was not handled is with the broker again, in an order that nobody can invert, whatever the database does.
+//! A stop returns every unhandled message to the broker, in an order that no later delivery can invert, whatever the database does.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn event(order_id: u64, line: u32) -> OrderPlaced {
     }
 }
 
-/// Another process of the consumer, which takes what it is given.
+/// Another process of the consumer, which receives messages and does not answer them.
 async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
     let spec = ConsumerSpec {
         name: "books".to_owned(),
@@ -74,7 +74,7 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     assert_eq!(next(&mut other).await, (1, 2));
 }
 
-/// Jobs that wait for a connection cannot be rolled back before they have one.
+/// A job that waits for a connection cannot roll back before it has one.
 #[tokio::test]
 async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
@@ -109,11 +109,11 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     only_connection.rollback().await.unwrap();
 }
 
-/// When a run begins, and when it may go on.
+/// Signals that a run has begun, and lets it continue.
 #[derive(Debug, Clone)]
 struct Gate(std::sync::Arc<[tokio::sync::Semaphore; 2]>);
 
-/// Fails the first time. After that its connection is lost, once the test lets it go on.
+/// Fails the first time. Later runs lose their connection when the test lets them continue.
 #[idempotent_handler(consumer = "books", order = none)]
 async fn lose_the_connection(
     _event: Event<OrderPlaced>,
@@ -130,7 +130,7 @@ async fn lose_the_connection(
     Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?
 }
 
-/// Its attempt was counted, which is to be taken back first, and the database does not answer.
+/// The message's attempt was counted and must be taken back first, but the database does not answer.
 #[tokio::test]
 async fn what_is_on_its_way_back_is_waited_for() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_way_back")
@@ -149,7 +149,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
     within(gate.0[0].acquire()).await.unwrap().forget();
-    // The next one to get the only connection, which the handler has.
+    // This call waits for the only connection, which the handler holds, and gets it next.
     let db = test.db.clone();
     let next_connection = tokio::spawn(async move { db.begin().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(50)).await;

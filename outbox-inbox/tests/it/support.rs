@@ -1,7 +1,7 @@
-//! Databases, events and handlers for tests. Each test gets tables of its own and can run beside all others.
+//! Databases, events and handlers for tests. Each test gets its own tables and can run beside all others.
 //!
-//! SQLite is always there, as a file and in memory. PostgreSQL and MariaDB are used if `OUTBOX_TEST_POSTGRES_URL` and
-//! `OUTBOX_TEST_MARIADB_URL` are set; `cargo xtask test` sets them.
+//! SQLite is always tested, as a file and in memory. PostgreSQL and MariaDB are tested if `OUTBOX_TEST_POSTGRES_URL` and `OUTBOX_TEST_MARIADB_URL`
+//! are set, as `cargo xtask test` does.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-/// Longer than anything here takes; a test that waits this long has failed.
+/// Longer than any step of a test takes. A test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum Backend {
     MariaDb,
 }
 
-/// One test per back end from a function that takes a [`TestDb`].
+/// Makes one test per back end from a function that takes a [`TestDb`].
 #[macro_export]
 macro_rules! on_every_backend {
     ($($name:ident),* $(,)?) => {
@@ -88,7 +88,7 @@ pub(crate) struct TestDb {
 }
 
 impl TestDb {
-    /// A database with all tables; `None` skips.
+    /// A database with all tables. `None`: the back end is not available, and the test is skipped.
     pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
         outbox_sea_orm::migrate(&test.db)
@@ -97,7 +97,7 @@ impl TestDb {
         outbox_inbox::migrate(&test.db)
             .await
             .expect("tables can be created");
-        // No unique key: a second effect must be seen, not refused.
+        // The table has no unique key, so that a second effect shows instead of failing.
         test.execute("CREATE TABLE effects (consumer VARCHAR(64), order_id BIGINT, stable_key VARCHAR(64))")
             .await;
         test.execute("CREATE TABLE markers (id BIGINT PRIMARY KEY)").await;
@@ -152,17 +152,17 @@ impl TestDb {
         })
     }
 
-    /// Another pool to the same tables, as another process has. Not for memory, where each connection is a database of its own.
+    /// Opens another pool on the same tables, as another process would. Not for SQLite in memory, where each connection is a separate database.
     pub(crate) async fn connect_again(&self) -> DatabaseConnection {
         connect(&self.url, &self.name, self.backend, |_| {}).await
     }
 
-    /// As [`Self::connect_again`], with other options.
+    /// As [`Self::connect_again`], with changed options.
     pub(crate) async fn connect_with(&self, change: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
         connect(&self.url, &self.name, self.backend, change).await
     }
 
-    /// What another thread needs to connect.
+    /// A closure by which another thread can connect.
     pub(crate) fn connector(&self) -> impl AsyncFn() -> DatabaseConnection + Send + 'static {
         let (url, name, backend) = (self.url.clone(), self.name.clone(), self.backend);
         async move || connect(&url, &name, backend, |_| {}).await
@@ -200,7 +200,7 @@ impl TestDb {
         int(&self.db, sql).await
     }
 
-    /// How often an order took effect.
+    /// The number of effects of an order.
     pub(crate) async fn effects(&self, consumer: &str, order_id: u64) -> i64 {
         let sql =
             format!("SELECT count(*) FROM effects WHERE consumer = '{consumer}' AND order_id = {order_id}");
@@ -277,7 +277,7 @@ async fn connect(
         .expect("the database can be reached")
 }
 
-/// The default settings with delays that a test can wait for.
+/// The default settings, with delays short enough for tests.
 pub(crate) fn quick() -> InboxConfig {
     InboxConfig::default()
         .ack_wait(Duration::from_secs(1))
@@ -289,7 +289,7 @@ pub(crate) fn quick() -> InboxConfig {
         .shutdown_timeout(Duration::from_secs(5))
 }
 
-/// [`quick`] for handlers that a test holds up: however slow the machine is, they do not run out of time.
+/// [`quick`] for handlers that a test delays: they do not time out, however slow the machine is.
 pub(crate) fn slow() -> InboxConfig {
     quick().ack_wait(SOON * 4).handler_timeout(SOON * 3)
 }
@@ -299,7 +299,7 @@ pub(crate) fn slow() -> InboxConfig {
 pub(crate) struct OrderPlaced {
     #[domain_event(aggregate_id)]
     pub(crate) order_id: u64,
-    /// Tells messages of one order apart.
+    /// Distinguishes the messages of one order.
     pub(crate) line: u32,
 }
 
@@ -333,26 +333,26 @@ pub(crate) async fn publish(broker: &MemoryBroker, event: &impl DomainEvent) -> 
     message
 }
 
-/// How a run of a handler ends, after its effect and its follow-up event were written.
+/// How a run of a handler ends after it has written its effect and its follow-up event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Ok,
     Fail,
     Fatal,
     Panic,
-    /// Never ends by itself.
+    /// Never ends.
     Hang,
     /// Waits for [`Script::release`].
     Gate,
-    /// Runs into a database error and does not return it.
+    /// Causes a database error and does not return it.
     Swallow,
     /// Returns a database error.
     DatabaseError,
-    /// Returns what a handler gets when its connection is lost.
+    /// Returns the error of a lost connection.
     Interrupted,
 }
 
-/// What handlers do, and what they did.
+/// The script of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -368,7 +368,7 @@ struct Inner {
 }
 
 impl Script {
-    /// The given steps first, then always `otherwise`.
+    /// Plays the given steps, then `otherwise` for every further run.
     pub(crate) fn new(steps: impl IntoIterator<Item = Step>, otherwise: Step) -> Self {
         Self(Arc::new(Inner {
             steps: Mutex::new(steps.into_iter().collect()),
@@ -389,17 +389,17 @@ impl Script {
         self.0.runs.load(Ordering::SeqCst)
     }
 
-    /// The attempt numbers that runs saw.
+    /// The attempt numbers of the runs.
     pub(crate) fn attempts(&self) -> Vec<u32> {
         self.0.attempts.lock().unwrap().clone()
     }
 
-    /// Orders and lines in the order in which their runs began.
+    /// Orders and lines, in the sequence in which their runs began.
     pub(crate) fn lines(&self) -> Vec<(u64, u32)> {
         self.0.lines.lock().unwrap().clone()
     }
 
-    /// Waits until one more run has written its effect.
+    /// Waits until another run has written its effect.
     pub(crate) async fn started(&self) {
         tokio::time::timeout(SOON, self.0.running.acquire())
             .await
@@ -408,7 +408,7 @@ impl Script {
             .forget();
     }
 
-    /// Lets runs go on that wait at [`Step::Gate`].
+    /// Releases runs that wait at [`Step::Gate`].
     pub(crate) fn release(&self, runs: usize) {
         self.0.gate.add_permits(runs);
     }

@@ -1,6 +1,6 @@
-//! What users see when they write a handler wrongly, and that right handlers compile without a warning.
+//! Compiler messages for incorrect handlers, and correct handlers that compile without a warning.
 //!
-//! `tests/ui/README.md` says how to bless new messages.
+//! `tests/ui/README.md` explains how to bless new messages.
 
 use outbox_core::testing::compiler_is_pinned;
 

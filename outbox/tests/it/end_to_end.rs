@@ -1,4 +1,4 @@
-//! An event on its whole way: saved with its order, relayed, handled, and the effect counted.
+//! The whole path of an event: saved with its order, relayed, handled, and its effect counted.
 
 use outbox::core::testing::MemoryBroker;
 use outbox::prelude::*;
@@ -55,7 +55,7 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
     Ok(())
 }
 
-/// Each connection to `:memory:` would be a database of its own.
+/// One connection, because each connection to `:memory:` opens a separate database.
 pub(crate) async fn database() -> DatabaseConnection {
     let mut options = ConnectOptions::new("sqlite::memory:");
     options.max_connections(1);

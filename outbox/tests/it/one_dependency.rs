@@ -1,13 +1,13 @@
-//! The macros in crates of users: with this crate alone, with this crate under another name, and with the single crates.
+//! The macros in users' crates: with this crate alone, with this crate under another name, and with the single crates.
 //!
-//! The tests of this package cannot show that, since they see the single crates as well. So a workspace of three crates is written into the target folder and checked
-//! there, with the versions of this one.
+//! The tests of this package cannot show that, because they depend on the single crates. So the test writes a workspace of three crates into the
+//! target folder and checks it there, with the dependency versions of this workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names what generated code can refer to: each kind of event, and handlers with options that need types of their own.
+/// Uses every name that generated code can refer to: each kind of event, and handlers with options that need types of their own.
 const BODY: &str = r#"
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
@@ -82,7 +82,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// The target folder, whose builds are used again, and in it the folder of the workspace.
+/// The target folder, whose builds are reused, and in it the folder of the workspace.
 fn folders() -> (PathBuf, PathBuf) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     (
@@ -93,7 +93,7 @@ fn folders() -> (PathBuf, PathBuf) {
 
 fn write(path: &Path, text: &str) {
     let text = text.replace("{root}", &root().display().to_string());
-    // What has not changed is not built again.
+    // An unchanged file is not rewritten, so that it is not built again.
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return;
     }

@@ -16,16 +16,16 @@ impl MigratorTrait for Migrator {
     }
 }
 
-/// An empty database, or an empty schema of one.
+/// An empty database or an empty schema.
 struct Empty {
     db: DatabaseConnection,
-    /// What to delete in the end, and where.
+    /// The statement that drops it in the end, and the connection for it.
     made: Option<(DatabaseConnection, String)>,
     _folder: Option<TempDir>,
 }
 
 impl Empty {
-    /// On SQLite, and on PostgreSQL and MariaDB where the variables name them.
+    /// One on SQLite, and one each on PostgreSQL and MariaDB if their environment variables are set.
     async fn all() -> Vec<Self> {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?mode=rwc", folder.path().join("shop.db").display());
@@ -64,7 +64,7 @@ impl Empty {
         row.try_get("", "n").unwrap()
     }
 
-    /// One table of each crate, with the rows it has from the start.
+    /// Checks one table of each crate, with its initial rows.
     async fn check_tables(&self) {
         assert_eq!(self.count("outbox_leases").await, 64);
         assert_eq!(self.count("outbox_messages").await, 0);
@@ -142,7 +142,7 @@ async fn the_tables_can_have_other_names() {
     }
 }
 
-/// Whoever is told to leave while the tables are made leaves nothing half done behind.
+/// A process that stops while it creates the tables leaves a state that a repeated call can complete.
 #[tokio::test]
 async fn a_dropped_call_can_be_repeated() {
     for test in Empty::all().await {

@@ -1,7 +1,6 @@
-//! What the consumers keep: units per product, amounts per customer, shipments per order.
+//! The consumers' results: units per product, amounts per customer, shipments per order.
 //!
-//! There are two ways to it: what the tables say, and what follows from the committed messages. Invariant: both are the same, or the
-//! ledger does not balance.
+//! They are computed twice: from the consumers' tables, and from the committed messages. Invariant: the ledger balances only if both agree.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::evidence::{Committed, Connections};
 use crate::failure::{Doing, Failure};
 use crate::setup::Part;
 
-/// The books of all consumers, by key. Keys sort as the exports do: numbers by value, customers by their bytes.
+/// The results of all consumers, by key. Keys sort as in the exports: numbers by value, customers by their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) units: BTreeMap<i64, i64>,
@@ -35,7 +34,7 @@ impl Books {
         })
     }
 
-    /// Computes them from what was committed.
+    /// Computes the books from the committed messages.
     pub(crate) fn of(committed: &[Committed]) -> Result<Self, Failure> {
         let mut books = Self::default();
         for message in committed {

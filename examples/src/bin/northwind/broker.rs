@@ -1,6 +1,6 @@
-//! The broker of a run, as the orchestrator sees it: its stream, the progress of its consumers, and everything that was published.
+//! The broker of a run as the orchestrator sees it: its stream, the progress of its consumers, and all published messages.
 //!
-//! Invariant: a run has a stream, a subject prefix and consumers of its own, so a shared broker serves other users undisturbed.
+//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other users of a shared broker.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const READ_BATCH: usize = 500;
 pub(crate) enum Broker {
     /// A NATS server.
     Nats(Box<Nats>),
-    /// In this process.
+    /// A broker in the memory of this process.
     Memory(MemoryBroker),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Nats {
 }
 
 impl Broker {
-    /// Connects, and makes the run's stream.
+    /// Connects and creates the run's stream.
     pub(crate) async fn provision(stream: Stream) -> Result<Self, Failure> {
         let Some(url) = &stream.nats_url else {
             return Ok(Self::Memory(MemoryBroker::new()));
@@ -48,7 +48,7 @@ impl Broker {
         Ok(Self::Nats(Box::new(Nats { client, stream })))
     }
 
-    /// What the consumers have not acknowledged yet; `None` until all of them have subscribed.
+    /// The number of messages that consumers have not acknowledged; `None` until all of them have subscribed.
     pub(crate) async fn backlog(&self) -> Result<Option<u64>, Failure> {
         match self {
             Self::Nats(nats) => {
@@ -66,7 +66,7 @@ impl Broker {
         }
     }
 
-    /// How often consumers were given a message, copies and repetitions included.
+    /// The number of deliveries to all consumers, including copies and repeated deliveries.
     pub(crate) async fn deliveries(&self) -> Result<u64, Failure> {
         match self {
             Self::Nats(nats) => {
@@ -133,7 +133,7 @@ async fn read(stream: &JetStream) -> Result<Vec<LogEntry>, Failure> {
     let config = pull::Config {
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::None,
-        // The server removes it by itself soon after we are done.
+        // The server removes this consumer by itself soon after the read has ended.
         inactive_threshold: Duration::from_secs(30),
         ..pull::Config::default()
     };

@@ -6,10 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::setup::{DatabaseKind, Part};
 
-/// The flag that ties a process to the one that started it.
+/// The flag by which a process ends together with the process that started it.
 pub(crate) const UNTIL_STDIN_CLOSES: &str = "--until-stdin-closes";
 
-/// Runs a small shop over a transactional outbox, and shows that nothing is lost, invented or done twice.
+/// Runs a small shop over a transactional outbox, and shows that no message is lost, invented or handled twice.
 #[derive(Debug, Parser)]
 #[command(name = "northwind")]
 pub(crate) struct Cli {
@@ -19,14 +19,14 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Makes databases and a stream, runs service, relays and consumers as processes, and prints the ledger.
+    /// Creates databases and a stream, runs service, relays and consumers as processes, and prints the ledger.
     ///
     /// Exit status: 0 if the ledger balances, 2 if the input is malformed (nothing is saved then), 1 for everything else.
     Run(RunArgs),
     /// Saves the orders with their events.
     #[command(hide = true)]
     Service(ProgramArgs),
-    /// Publishes what a part recorded.
+    /// Publishes the messages that a part recorded.
     #[command(hide = true)]
     Relay {
         /// The part whose outbox is relayed.
@@ -45,31 +45,31 @@ pub(crate) enum Command {
     },
 }
 
-/// What `run` takes.
+/// The arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Which database.
+    /// The database system.
     #[arg(long)]
     pub(crate) database: DatabaseKind,
-    /// Where: `sqlite://<empty folder>`, or the address of a server on which databases may be created.
+    /// Address: `sqlite://<empty folder>`, or the address of a server on which databases may be created.
     #[arg(long)]
     pub(crate) database_url: String,
-    /// Which broker; `memory` runs everything as tasks of one process.
+    /// The broker; `memory` runs everything as tasks of one process.
     #[arg(long, default_value = "nats")]
     pub(crate) broker: BrokerKind,
     /// Address of the NATS server.
     #[arg(long, default_value = "nats://127.0.0.1:4222")]
     pub(crate) nats_url: String,
-    /// An empty folder for logs, notices and the setup; made if it is missing.
+    /// An empty folder for logs, notices and the setup; created if it is missing.
     #[arg(long)]
     pub(crate) work_dir: PathBuf,
     /// Orders as CSV: orderID, customerID, orderDate, shippedDate.
     #[arg(long, requires = "lines", conflicts_with = "generate")]
     pub(crate) orders: Option<PathBuf>,
-    /// Their lines as CSV: orderID, productID, unitPrice, quantity, discount.
+    /// Order lines as CSV: orderID, productID, unitPrice, quantity, discount.
     #[arg(long, requires = "orders")]
     pub(crate) lines: Option<PathBuf>,
-    /// Makes up so many orders instead.
+    /// Generates this many orders instead of reading files.
     #[arg(long, default_value_t = 200)]
     pub(crate) generate: u32,
     /// Writes inventory.csv, billing.csv and shipments.csv into this folder.
@@ -80,13 +80,13 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-/// What the processes of a run take.
+/// The arguments of the processes of a run.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
     /// The file that `run` wrote.
     #[arg(long)]
     pub(crate) setup: PathBuf,
-    /// End when the standard input does, and with it the process that holds its other end.
+    /// End when standard input closes, as it does at the end of the process that started this one.
     #[arg(long)]
     pub(crate) until_stdin_closes: bool,
 }

@@ -1,6 +1,6 @@
-//! The databases of a run: one per part, made for it and dropped after it.
+//! The databases of a run: one per part, created for the run and dropped after it.
 //!
-//! Invariant: what is dropped was created by the same run. Absent here: tables ([`crate::tables`]).
+//! Invariant: a run drops only databases that it created. Not here: tables, see [`crate::tables`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +14,20 @@ use sea_orm::{
 use crate::failure::{Doing, Failure};
 use crate::setup::{DatabaseKind, Part};
 
-/// Connections of a program: as many as an inbox runs handlers at a time, and some for its other work.
+/// Connections of a program: one per concurrent handler of an inbox, and some for its other work.
 pub(crate) const CONNECTIONS: u32 = 12;
 
-/// How long a program waits for a database that restarts.
+/// How long a program waits for a restarting database.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the start of a run waits for a server, which may be a wrong address.
+/// How long the start of a run waits for a server; its address may be wrong.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The databases of one run.
 #[derive(Debug)]
 pub(crate) struct Databases {
     kind: DatabaseKind,
-    /// Where databases are created; for SQLite the folder.
+    /// The server on which databases are created; for SQLite the folder.
     admin_url: String,
     names: BTreeMap<Part, String>,
 }
@@ -37,7 +37,7 @@ impl Databases {
     pub(crate) async fn create(kind: DatabaseKind, admin_url: &str, run: &str) -> Result<Self, Failure> {
         check_url(kind, admin_url)?;
         let admin_url = match kind {
-            // The drivers know MariaDB as what it descends from.
+            // The drivers know MariaDB only by the scheme of MySQL.
             DatabaseKind::Mariadb => admin_url.replacen("mariadb://", "mysql://", 1),
             _ => admin_url.to_owned(),
         };
@@ -66,7 +66,7 @@ impl Databases {
         self.names.iter().map(|(part, name)| (*part, url(name))).collect()
     }
 
-    /// Drops the databases. SQLite's files stay: the folder is the caller's.
+    /// Drops the databases. SQLite's files stay, because the folder belongs to the caller.
     pub(crate) async fn drop(self) -> Result<(), Failure> {
         match self.kind {
             DatabaseKind::Sqlite => Ok(()),
@@ -100,7 +100,7 @@ impl Databases {
     }
 }
 
-// The names consist of letters, digits and underscores. The character sets are set because a server's defaults can be anything.
+// The names consist of letters, digits and underscores. The character sets are explicit, because a server's defaults vary.
 fn create_statement(kind: DatabaseKind) -> impl Fn(&str) -> String {
     move |name| match kind {
         DatabaseKind::Mariadb => format!("CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
@@ -131,7 +131,7 @@ fn check_url(kind: DatabaseKind, url: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Connects to a database. SQLite's file is made if it is missing.
+/// Connects to a database. For SQLite, creates a missing file.
 pub(crate) async fn connect(
     kind: DatabaseKind,
     url: &str,
@@ -168,7 +168,7 @@ async fn connect_within(
     }
     let what = match kind {
         DatabaseKind::Sqlite => sqlite_path(url).display().to_string(),
-        // The address may hold a password.
+        // The error does not quote the address, which may contain a password.
         _ => format!("the {} server", kind.name()),
     };
     let connected = Database::connect(options).await;
@@ -208,7 +208,7 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{}/{name}{query}", &address[..end])
 }
 
-/// A statement from SQL with `?` for its values; PostgreSQL numbers them. The SQL holds no other question mark.
+/// A statement from SQL with `?` for its values, numbered for PostgreSQL. The SQL contains no other question mark.
 pub(crate) fn statement(backend: DbBackend, sql: &str, values: impl IntoIterator<Item = Value>) -> Statement {
     let sql = match backend {
         DbBackend::Postgres => {

@@ -1,4 +1,4 @@
-//! The events of the demo: two of the order, one of its shipment.
+//! The events of the demo: two of the order, one of the shipment.
 
 use outbox_core::{DomainEvent, EventError, Limits, NewMessage};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(crate) struct OrderPlaced {
     pub(crate) lines: Vec<Line>,
 }
 
-/// An order left the house.
+/// An order was shipped.
 #[derive(Debug, Clone, PartialEq, Eq, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "shipped", version = 1)]
 pub(crate) struct OrderShipped {
@@ -53,7 +53,7 @@ impl OrderPlaced {
         }
     }
 
-    /// Whether the event could be recorded; known before anything is saved.
+    /// Checks that the event can be recorded, before anything is saved.
     pub(crate) fn check(&self) -> Result<(), EventError> {
         NewMessage::from_event(self)?.check(&Limits::default())
     }

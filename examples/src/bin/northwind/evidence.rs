@@ -1,7 +1,7 @@
-//! What a run left behind: in the databases, on the stream and in the file.
+//! Collects the evidence of a run: from the databases, the stream and the file of notices.
 //!
-//! Invariant: nothing here comes from counters of running code. Everything is read back after the programs have ended, with plain SQL
-//! where possible, so that a mistake of the library cannot hide itself.
+//! Invariant: no number comes from counters of running code. Everything is read back after the programs have ended, with plain SQL where possible, so
+//! that a bug of the library cannot hide itself.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::failure::{Doing, Failure};
 use crate::notices::{Notice, NoticeFile};
 use crate::setup::{Part, Setup};
 
-/// Everything the ledger needs.
+/// The input of the ledger.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
     /// Rows of the service's table, and how many of them are shipped.
@@ -25,14 +25,14 @@ pub(crate) struct Evidence {
     pub(crate) shipped: u64,
     /// The messages in both outboxes.
     pub(crate) committed: Vec<Committed>,
-    /// The stream, in its order.
+    /// The entries of the stream, in stream order.
     pub(crate) stream: Vec<LogEntry>,
     pub(crate) deliveries: u64,
-    /// The message behind each effect in a consumer's database, as often as it took effect.
+    /// The message ids of the effects in each consumer's database, repeated if a message took effect repeatedly.
     pub(crate) effects: BTreeMap<Part, Vec<MessageId>>,
-    /// The lines of the file.
+    /// The lines of the file of notices.
     pub(crate) notices: Vec<Notice>,
-    /// What the consumers' tables say.
+    /// The books from the consumers' tables.
     pub(crate) books: Books,
     pub(crate) dead_letters: u64,
 }
@@ -82,7 +82,7 @@ impl Evidence {
 }
 
 async fn committed(db: &DatabaseConnection) -> Result<Vec<Committed>, Failure> {
-    // Keys are bytes on MariaDB, whose collations would fold them.
+    // On MariaDB the keys are bytes, because its collations would treat different keys as equal.
     let text = |column| match db.get_database_backend() {
         DbBackend::MySql => format!("CONVERT({column} USING utf8mb4) AS {column}"),
         _ => String::from(column),

@@ -1,7 +1,7 @@
-//! Why the demo stops, sorted by what its caller sees.
+//! The errors that stop the demo, by exit status.
 //!
-//! Invariant: input that is wrong and a ledger that does not balance have exit statuses of their own, so a script can tell "your file"
-//! from "our promise".
+//! Invariant: malformed input and an unbalanced ledger have different exit statuses, so a script can tell a mistake in its files from a broken
+//! promise.
 
 use std::error::Error;
 use std::fmt;
@@ -14,11 +14,11 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Why a run or one of its programs stops.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The input files are wrong; nothing was saved.
+    /// The input files are malformed; nothing was saved.
     Input(InputError),
-    /// Something did not work.
+    /// An operation failed.
     Doing { what: String, source: BoxError },
-    /// Something is not as it must be.
+    /// A check failed.
     Wrong(String),
 }
 
@@ -32,7 +32,7 @@ impl Failure {
     }
 }
 
-/// The failure with all its causes; levels that repeat their cause are printed once.
+/// Prints the failure with all its causes, and skips a level that only repeats its cause.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,7 +62,7 @@ impl From<InputError> for Failure {
     }
 }
 
-/// Says what was attempted when something failed.
+/// Adds to an error what was attempted.
 pub(crate) trait Doing<T> {
     /// Turns the error into a [`Failure`] that starts with `cannot …`.
     fn or_cannot(self, what: impl fmt::Display) -> Result<T, Failure>;

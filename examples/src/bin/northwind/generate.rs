@@ -1,6 +1,6 @@
-//! Makes up orders for a run without files.
+//! Generates orders for a run without files.
 //!
-//! Invariant: the same number of orders is the same orders, on every machine.
+//! Invariant: the same count gives the same orders on every machine.
 
 use time::Date;
 use time::ext::NumericalDuration;
@@ -12,7 +12,7 @@ const SEED: u64 = 1996;
 
 const DISCOUNTS: &[&str] = &["0", "0", "0", "0.05", "0.1", "0.125", "0.15", "0.2", "0.25"];
 
-/// Makes `count` orders; about one in thirty is not shipped yet.
+/// Generates `count` orders; about one in thirty is not shipped yet.
 pub(crate) fn generate(count: u32) -> Vec<Order> {
     let mut rng = fastrand::Rng::with_seed(SEED);
     (1..=i64::from(count))

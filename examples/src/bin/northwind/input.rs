@@ -1,7 +1,7 @@
 //! Reads the order book from two CSV files.
 //!
-//! Invariant: all or nothing. The files are read and checked to the end before a single order is handed out, so a malformed row stops a run
-//! before anything is saved, with the file, the line and the reason.
+//! Invariant: all or nothing. Both files are read and checked completely before the first order is returned. So a malformed row stops a run before
+//! anything is saved, and the error names the file, the line and the reason.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::events::OrderPlaced;
 use crate::order::{Line, Order};
 use crate::values::{Day, QUANTITY_MAX, cents};
 
-/// How the files write a missing value.
+/// The text of a missing value in the files.
 const MISSING: &str = "NULL";
 
 /// Longest customer id, in characters: the width of the column it is stored in.
@@ -23,7 +23,7 @@ pub(crate) const CUSTOMER_ID_CHARS_MAX: usize = 64;
 ///
 /// # Errors
 ///
-/// The first thing that is wrong, by file and line.
+/// The first mistake, by file and line.
 pub(crate) fn read(orders: &Path, lines: &Path) -> Result<Vec<Order>, InputError> {
     let order_file = CsvFile::read(orders)?;
     let line_file = CsvFile::read(lines)?;
@@ -63,7 +63,7 @@ fn parse_order(row: &Row<'_, 4>) -> Result<Order, InputError> {
     if customer_id.is_empty() || customer_id == MISSING {
         return Err(row.error("customerID is missing".to_owned()));
     }
-    // Some collations ignore spaces at the end, so two customers could become one.
+    // Some collations ignore trailing spaces, so two customers could become one.
     if customer_id.trim() != customer_id || customer_id.contains(char::is_control) {
         let shown = customer_id.escape_debug();
         return Err(row.error(format!(
@@ -104,7 +104,7 @@ fn parse_line(row: &Row<'_, 5>) -> Result<Line, InputError> {
     })
 }
 
-/// A file, read whole: demo input is small, and errors can then name the exact line.
+/// A file, read as a whole: demo input is small, and errors can then name the exact line.
 struct CsvFile {
     path: PathBuf,
     text: String,
@@ -184,7 +184,7 @@ impl CsvFile {
         Ok(rows)
     }
 
-    /// The line a record starts on. The reader's own count stands before the line end of the record before, and before blank lines.
+    /// The line on which a record starts. The reader's own count points before the previous record's line end and before blank lines.
     fn line_of(&self, position: Option<&csv::Position>) -> usize {
         let bytes = self.text.as_bytes();
         let at = position.map_or(0, |position| {
@@ -231,7 +231,7 @@ impl<const N: usize> Row<'_, N> {
         }
     }
 
-    /// A day; the files add a time of day, which is always midnight.
+    /// Reads a day. The files add a time of day, which is always midnight.
     fn day(&self, column: &str, index: usize) -> Result<Day, InputError> {
         let text = &self.fields[index];
         let day = text.strip_suffix(" 00:00:00.000").unwrap_or(text);
@@ -244,7 +244,7 @@ impl<const N: usize> Row<'_, N> {
     }
 }
 
-/// What is wrong with the input, and where.
+/// A mistake in the input, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InputError {
     path: PathBuf,
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn lines_are_counted_as_an_editor_shows_them() {
         for end in ["\n", "\r\n"] {
-            // A field over two lines, a blank line, then the bad row.
+            // A field over two lines, a blank line, then the malformed row.
             let orders = [
                 ORDERS,
                 "7,A,1996-07-04,NULL,\"a\nb\"",

@@ -1,7 +1,7 @@
-//! Balances what was committed against the stream and the effects.
+//! Compares the committed messages with the stream and the effects.
 //!
-//! A pure function of the evidence. Invariant: every number is zero, or equal to what the input demands, or the ledger does not balance;
-//! only copies on the stream and repeated deliveries are free, because nobody can promise that there are none.
+//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is zero or as the input demands. Only copies on the
+//! stream and repeated deliveries are exempt, because no system can promise that there are none.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -24,15 +24,15 @@ pub(crate) struct Ledger {
     pub(crate) orders: u64,
     /// Messages in both outboxes.
     pub(crate) messages_committed: u64,
-    /// Different messages on the stream.
+    /// Distinct messages on the stream.
     pub(crate) messages_on_stream: u64,
-    /// Further copies of them.
+    /// Further copies of messages on the stream.
     pub(crate) stream_duplicates: u64,
-    /// How often the broker gave a message to a consumer.
+    /// The number of deliveries to consumers.
     pub(crate) deliveries: u64,
-    /// Effects per consumer, double ones included.
+    /// Effects per consumer, including double effects.
     pub(crate) effects: BTreeMap<&'static str, u64>,
-    /// Committed messages that are not on the stream, and effects that are missing.
+    /// Committed messages that are missing on the stream, and missing effects.
     pub(crate) lost: u64,
     /// Messages on the stream and effects without a committed message.
     pub(crate) ghosts: u64,
@@ -40,19 +40,19 @@ pub(crate) struct Ledger {
     pub(crate) double_effects: u64,
     /// First appearances on the stream that are out of order.
     pub(crate) inversions: u64,
-    /// Dead letters of the outbox. The name in the ledger is older than the word.
+    /// Dead letters of the outbox. The JSON name is older than that term.
     #[serde(rename = "parked")]
     pub(crate) outbox_dead: u64,
     /// Dead letters of the consumers.
     pub(crate) dead_letters: u64,
-    /// From the start of the programs to their end.
+    /// Milliseconds from the start of the programs to their end.
     pub(crate) elapsed_ms: u64,
-    /// What does not balance, for people.
+    /// Descriptions of the mismatches.
     #[serde(skip)]
     pub(crate) complaints: Vec<String>,
 }
 
-/// What a consumer is expected to take effect of.
+/// The consumers in which an event type takes effect.
 fn consumer_of(event_type: &str) -> &'static [Part] {
     match event_type {
         "order.placed" => &[Part::Inventory, Part::Billing],
@@ -91,7 +91,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Whether every promise was kept.
+    /// Whether every number is as promised.
     pub(crate) fn balances(&self) -> bool {
         self.complaints.is_empty()
     }
@@ -134,7 +134,7 @@ impl Ledger {
     }
 }
 
-/// The stream against the outboxes.
+/// The result of comparing the stream with the outboxes.
 #[derive(Debug, Default)]
 struct StreamCheck {
     messages: u64,
@@ -155,7 +155,7 @@ impl StreamCheck {
         let mut seen: HashSet<MessageId> = HashSet::new();
         let mut last: HashMap<&Aggregate, u64> = HashMap::new();
         for entry in &evidence.stream {
-            // What cannot be decoded was never committed either.
+            // An entry that cannot be decoded was never committed either.
             let Ok(message) = &entry.message else {
                 check.ghosts += 1;
                 continue;
@@ -177,14 +177,14 @@ impl StreamCheck {
             }
         }
         check.messages = seen.len() as u64;
-        // A dead letter of the outbox is visible, and counted there.
+        // A dead letter of the outbox is not lost: it is counted as a dead letter.
         let missing = |message: &&Committed| !message.outbox_dead && !seen.contains(&message.id);
         check.lost = evidence.committed.iter().filter(missing).count() as u64;
         check
     }
 }
 
-/// The effects against the outboxes.
+/// The result of comparing the effects with the outboxes.
 #[derive(Debug, Default)]
 struct EffectCheck {
     counts: BTreeMap<&'static str, u64>,
@@ -202,7 +202,7 @@ impl EffectCheck {
                 .iter()
                 .filter(|message| consumer_of(&message.event_type).contains(&part));
             if part == Part::Notifications {
-                // Recomputed, so that a key that is not stable shows.
+                // The key is recomputed, so that an unstable key shows.
                 let line = |message: &Committed| {
                     let key = StableKey::new(part.name(), message.id.into()).as_uuid();
                     (key, message.aggregate.id.clone())
@@ -241,7 +241,7 @@ impl EffectCheck {
     }
 }
 
-/// The table for people.
+/// The ledger as a table.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let effects = self

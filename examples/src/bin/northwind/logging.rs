@@ -1,4 +1,4 @@
-//! Logs of a run: one file per program, because their standard outputs would mix.
+//! Logs of a run: one file per program, so that the outputs do not mix.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Doing, Failure};
 
-/// Appends to `<folder>/<name>.log` from here on. `RUST_LOG` chooses what; by default everything from `info` upwards.
+/// Appends the log to `<folder>/<name>.log` from now on. `RUST_LOG` filters it; the default is `info` and above.
 pub(crate) fn to_file(folder: &Path, name: &str) -> Result<(), Failure> {
     let path = folder.join(format!("{name}.log"));
     let file = OpenOptions::new().create(true).append(true).open(&path);

@@ -1,4 +1,4 @@
-//! The demo: a small shop whose parts tell each other what happened, over a transactional outbox.
+//! The demo: a small shop whose parts exchange events over a transactional outbox.
 //!
 //! ```text
 //! service ── service.db ── relay ───┐             ┌── inventory       (units per product)
@@ -8,9 +8,9 @@
 //!             (outbox)
 //! ```
 //!
-//! `cargo xtask demo` finds or starts the servers and calls `northwind run`, which starts everything above as processes, waits until
-//! the last message has taken effect, and balances the ledger: nothing lost, nothing invented, nothing done twice, nothing out
-//! of order. Kill any of the processes meanwhile; the result is the same.
+//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. That starts everything above as processes, waits until the last message
+//! has taken effect, and balances the ledger: nothing is lost, invented, done twice or out of order. Kill any process meanwhile; the result is the
+//! same.
 
 mod cli;
 mod failure;
@@ -64,7 +64,7 @@ async fn main() -> ExitCode {
     };
     result.unwrap_or_else(|failure| {
         tracing::error!("{failure}");
-        // Nothing is left to do if even that cannot be written.
+        // If even this write fails, nothing is left to do.
         let _ = writeln!(std::io::stderr(), "error: {failure}");
         failure.exit_code()
     })
@@ -97,7 +97,7 @@ async fn run_program(args: ProgramArgs, role: Role) -> Result<ExitCode, Failure>
 }
 
 fn cancel_when_stdin_closes(shutdown: CancellationToken) {
-    // A thread of its own: it cannot be interrupted, and a task that waits like this would hold up the end of the runtime.
+    // The read cannot be cancelled, so it has a thread of its own. As a task it would delay the end of the runtime.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         shutdown.cancel();

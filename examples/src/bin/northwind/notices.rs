@@ -1,7 +1,7 @@
-//! The receiver of notices: a file that stands for a mail service which understands idempotency keys.
+//! The receiver of notices: a file that stands for a mail service with idempotency keys.
 //!
-//! Invariant: one line per key, each on disk before its delivery is answered. Several programs may append at the same time, and any of
-//! them may be killed while it writes: the file is locked meanwhile, and a line without its end is taken back by the next one.
+//! Invariant: the file has one line per key, and a line is on disk before its delivery is answered. Several programs may append at the same time, and
+//! any of them may be killed while it writes. The file is locked during a write, and the next writer removes an incomplete line.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::values::Day;
 
-/// A message to a customer: a line `<key> <order id> <shipped date>`.
+/// A notice to a customer: a line `<key> <order id> <shipped date>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) key: Uuid,
@@ -50,7 +50,7 @@ impl FromStr for Notice {
     }
 }
 
-/// The receiving side of the file.
+/// The receiver that writes the file.
 #[derive(Debug, Clone)]
 pub(crate) struct NoticeFile(Arc<Mutex<Receiver>>);
 
@@ -63,7 +63,7 @@ struct Receiver {
 }
 
 impl NoticeFile {
-    /// A receiver that appends to this file, which is made when the first notice comes.
+    /// A receiver that appends to this file; the first notice creates the file.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self(Arc::new(Mutex::new(Receiver {
             path,
@@ -72,10 +72,10 @@ impl NoticeFile {
         })))
     }
 
-    /// Appends the notice, unless its key is there already.
+    /// Appends the notice unless its key is already in the file.
     pub(crate) async fn deliver(&self, notice: Notice) -> io::Result<()> {
         let receiver = self.0.clone();
-        // Locks and waits for the disk: not for a thread that other handlers run on.
+        // This work blocks on the lock and the disk, so it runs outside the threads of the handlers.
         let work = move || {
             receiver
                 .lock()
@@ -87,7 +87,7 @@ impl NoticeFile {
             .map_err(io::Error::other)?
     }
 
-    /// All notices of a file that nobody writes to; a missing file has none.
+    /// All notices of a file that no program writes to; none if the file is missing.
     pub(crate) fn read(path: &Path) -> io::Result<Vec<Notice>> {
         match std::fs::read_to_string(path) {
             Ok(text) => text
@@ -99,7 +99,7 @@ impl NoticeFile {
         }
     }
 
-    /// The number of complete lines; while others write.
+    /// The number of complete lines. Other programs may write meanwhile.
     pub(crate) fn count(path: &Path) -> u64 {
         let bytes = std::fs::read(path).unwrap_or_default();
         bytes.iter().filter(|byte| **byte == b'\n').count() as u64
@@ -114,18 +114,18 @@ impl Receiver {
             .create(true)
             .truncate(false)
             .open(&self.path)?;
-        // Given back when the file is closed, also by a process that is killed.
+        // Closing the file releases the lock, even when the process is killed.
         file.lock()?;
         self.catch_up(&mut file)?;
         if self.keys.contains(&notice.key) {
             return Ok(());
         }
         file.write_all(format!("{notice}\n").as_bytes())?;
-        // A crash before this line may leave half a line or a whole one; the delivery comes again and finds out which.
+        // A crash before the sync may leave a partial or a complete line. The repeated delivery finds out which.
         file.sync_data()
     }
 
-    /// Reads what others appended, cuts off a line without its end, and stands at the end of the file.
+    /// Reads the lines that others appended, cuts off an incomplete line, and seeks to the end of the file.
     fn catch_up(&mut self, file: &mut File) -> io::Result<()> {
         let mut text = String::new();
         file.seek(SeekFrom::Start(self.read_bytes))?;

@@ -1,7 +1,7 @@
-//! The order book: what the service reads, from files or a generator.
+//! The order book: the service's input, from files or from a generator.
 //!
-//! Invariant: an [`Order`] is valid, however it came to be: positive id, at least one line, and events that may be recorded. Absent here:
-//! where it comes from ([`crate::input`], [`crate::generate`]).
+//! Invariant: every [`Order`] is valid: it has a positive id, at least one line, and events that can be recorded. Not here: where orders come from,
+//! see [`crate::input`] and [`crate::generate`].
 
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +27,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// What the customer pays for the line.
+    /// The price of the line in cents, after the discount.
     pub(crate) fn amount_cents(&self) -> i64 {
         line_amount_cents(self.unit_price_cents, self.quantity, self.discount)
     }
 }
 
-/// Numbers of a run that follow from its orders alone.
+/// Expected numbers of a run, derived from its orders alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Expected {
     pub(crate) orders: u64,
@@ -50,7 +50,7 @@ impl Expected {
         }
     }
 
-    /// Each order is placed; each shipped one is shipped, and dispatched by the consumer `shipping`.
+    /// The expected number of messages: one per order placed, and for each shipped order one more and one by the consumer `shipping`.
     pub(crate) fn messages(self) -> u64 {
         self.orders + 2 * self.shipped
     }

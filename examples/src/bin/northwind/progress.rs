@@ -1,4 +1,4 @@
-//! What a person sees while a run is under way.
+//! Shows the progress of a run.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Bars that end at what the input demands. Where standard error is no terminal there are none.
+    /// Bars whose ends are the expected numbers. There are none if standard error is not a terminal.
     pub(crate) fn new(expected: Expected, quiet: bool) -> Self {
         let target = if quiet {
             ProgressDrawTarget::hidden()
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Says something between the bars; with `--json` too, because standard output is not touched.
+    /// Prints a warning between the bars. It goes to standard error, so it appears with `--json` too.
     pub(crate) fn warn(&self, text: String) {
         tracing::warn!("{text}");
         self.all.suspend(|| {
@@ -65,7 +65,7 @@ impl Progress {
         });
     }
 
-    /// Leaves the bars as they stand.
+    /// Ends the bars at their current values.
     pub(crate) fn finish(&self) {
         for bar in [&self.orders, &self.published].into_iter().chain(&self.effects) {
             bar.abandon();

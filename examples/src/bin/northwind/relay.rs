@@ -10,7 +10,7 @@ use crate::database::connect;
 use crate::failure::{Doing, Failure};
 use crate::setup::{Part, Setup};
 
-/// Publishes what a part records, until `shutdown`.
+/// Publishes the messages of a part until `shutdown`.
 pub(crate) async fn run<P: Publisher>(
     setup: &Setup,
     part: Part,
@@ -18,7 +18,7 @@ pub(crate) async fn run<P: Publisher>(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let db = connect(setup.database, setup.url(part), 4).await?;
-    // Quicker than the defaults, which spare the database: a demo is watched, and a killed relay shall not hold it up.
+    // Shorter intervals than the defaults, which spare the database. People watch a demo, and a killed relay must not delay it.
     let config = RelayConfig::default()
         .lease_ttl(Duration::from_secs(2))
         .poll_min(Duration::from_millis(10))

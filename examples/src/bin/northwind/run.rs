@@ -1,7 +1,7 @@
 //! One run from its input to its ledger.
 //!
-//! Invariant: nothing is made before the input is checked, and what was made is removed at the end; it only stays if the ledger does not
-//! balance, for whoever wants to know why.
+//! Invariant: nothing is created before the input is checked, and everything created is removed at the end. Databases and stream stay only if the
+//! ledger does not balance, so that the cause can be found.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let shutdown = shutdown::on_signals();
 
     let id = Uuid::now_v7().simple().to_string();
-    // The end of the id is random, and short enough for names.
+    // The end of the id is random, and short enough for database names.
     let id = &id[20..];
     let databases = Databases::create(args.database, &args.database_url, id).await?;
     let setup = Setup {
@@ -78,7 +78,7 @@ fn read_orders(args: &RunArgs) -> Result<Vec<Order>, Failure> {
     }
 }
 
-/// Says where to look for the reason.
+/// A failure that names where to look for the cause.
 fn kept(setup: &Setup, what: String) -> Failure {
     let stream = &setup.stream.name;
     let logs = setup.logs();
@@ -88,7 +88,7 @@ fn kept(setup: &Setup, what: String) -> Failure {
     ))
 }
 
-/// Runs on databases and a stream that are there; `None` if somebody interrupted it.
+/// Runs on existing databases and an existing stream; `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
     setup: &Setup,
@@ -121,7 +121,7 @@ async fn run_on(
         Ok(Outcome::AtRest) => {}
         Ok(Outcome::Stalled) => progress.warn("nothing moved for a minute, the run is given up".to_owned()),
         Ok(Outcome::Interrupted) => return Ok(None),
-        // The ledger says best what came of it.
+        // The ledger shows the outcome best.
         Err(error) => progress.warn(error.to_string()),
     }
 

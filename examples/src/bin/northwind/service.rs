@@ -1,7 +1,7 @@
 //! The order service: saves each order with its events, and updates the shipped ones.
 //!
-//! Invariant: it may be killed at any time and started again. What is saved was saved together with its event, so the orders table alone
-//! says where to go on. Absent here: the broker; the service does not know that there is one.
+//! Invariant: the service may be killed at any time and started again. Each order is saved together with its event, so the orders table alone shows
+//! where to continue. Not here: the broker, which the service does not know.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::setup::{Part, Setup};
 use crate::tables::orders;
 use crate::values::Day;
 
-/// Orders that are saved at a time.
+/// Maximum number of orders saved at the same time.
 const CONCURRENCY: usize = 8;
 
-/// Tries for a save that the database refuses for now, such as the victim of a deadlock.
+/// Attempts to save when the database refuses for now, for example a deadlock victim.
 const TRIES: u32 = 6;
 
 /// Saves all orders of the run that are not saved yet.
@@ -50,13 +50,13 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
         };
         result?;
     }
-    // Saves that had begun run to their end in their own tasks, or are rolled back with the process.
+    // Saves in progress end in their own tasks, or are rolled back with the process.
     Err(Failure::Wrong(
         "the service was stopped before all orders were saved".to_owned(),
     ))
 }
 
-/// An order is shipped after it was placed, so its two saves follow each other.
+/// Saves an order as placed and then as shipped.
 async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model>) -> Result<(), Failure> {
     if before.is_none() {
         retrying(|| insert(&db, &order))
@@ -100,7 +100,7 @@ async fn ship(db: &DatabaseConnection, order: &Order, day: Day) -> Result<orders
     .await
 }
 
-/// Repeats a save of which nothing is stored. After an unknown commit only a look at the table helps: that is what the next start does.
+/// Repeats a save that has certainly stored nothing. After a commit with unknown outcome only the table can tell, which the next start reads.
 async fn retrying<T, F>(save: impl Fn() -> F) -> Result<T, SaveError>
 where
     F: Future<Output = Result<T, SaveError>>,

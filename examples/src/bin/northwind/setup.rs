@@ -1,6 +1,6 @@
-//! What every program of a run must know: where the databases, the stream and the files are.
+//! The setup that every program of a run needs: the addresses of the databases and the stream, and the paths of the files.
 //!
-//! The orchestrator writes it to the work folder and hands the programs its path: addresses can hold passwords, and command lines are
+//! The orchestrator writes the setup into the work folder and passes its path to the programs. Addresses can contain passwords, and command lines are
 //! visible to everybody on the machine.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Part {
         Self::Notifications,
     ];
 
-    /// The parts that consume.
+    /// The parts that are consumers.
     pub(crate) const CONSUMERS: [Self; 4] = [
         Self::Inventory,
         Self::Billing,
@@ -52,7 +52,7 @@ impl Part {
     /// The parts that record messages, and so have an outbox.
     pub(crate) const OUTBOXES: [Self; 2] = [Self::Service, Self::Shipping];
 
-    /// Its name, in databases, on the broker and in files; never changes.
+    /// Its name in databases, on the broker and in files. The name never changes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -105,7 +105,7 @@ impl Setup {
         &self.urls[&part]
     }
 
-    /// The file that the notices go to.
+    /// The file of notices.
     pub(crate) fn notices(&self) -> PathBuf {
         self.work_dir.join("notices.txt")
     }
@@ -115,19 +115,19 @@ impl Setup {
         self.work_dir.join("orders.json")
     }
 
-    /// Where the programs log.
+    /// The folder of the programs' logs.
     pub(crate) fn logs(&self) -> PathBuf {
         logs(&self.work_dir)
     }
 
-    /// Hands the orders over to the service, which may be another process.
+    /// Writes the orders to a file for the service, which may be another process.
     pub(crate) fn write_orders(&self, orders: &[Order]) -> Result<(), Failure> {
         let path = self.orders();
         let text = serde_json::to_vec(orders).or_cannot("encode the orders")?;
         fs::write(&path, text).or_cannot(format_args!("write {}", path.display()))
     }
 
-    /// Reads the orders back.
+    /// Reads the orders that [`Self::write_orders`] wrote.
     pub(crate) fn read_orders(&self) -> Result<Vec<Order>, Failure> {
         let path = self.orders();
         let text = fs::read(&path).or_cannot(format_args!("read {}", path.display()))?;
@@ -137,12 +137,12 @@ impl Setup {
 
 const SETUP_FILE: &str = "setup.json";
 
-/// Where a run in this folder logs.
+/// The folder of the logs of a run in this folder.
 pub(crate) fn logs(work_dir: &Path) -> PathBuf {
     work_dir.join("logs")
 }
 
-/// Makes a folder for one run. One that holds a run already is refused: old notices and messages would look like ghosts.
+/// Creates the work folder of a run. A folder that holds a run already is refused, because its notices and messages would count as ghosts.
 pub(crate) fn prepare_work_dir(work_dir: &Path) -> Result<PathBuf, Failure> {
     fs::create_dir_all(logs(work_dir)).or_cannot(format_args!("make the folder {}", work_dir.display()))?;
     let work_dir = work_dir

@@ -1,6 +1,6 @@
-//! The shop's own tables, and the migrations of the outbox and the inbox beside them.
+//! The shop's own tables, and the migrations of outbox and inbox beside them.
 //!
-//! Invariant: `effects` has no unique key. An effect that happens twice is two rows there, which is how the ledger can see it.
+//! Invariant: `effects` has no unique key. A double effect makes two rows there, which the ledger can see.
 
 use outbox_sea_orm::migrate as migrate_outbox;
 use sea_orm::{ConnectionTrait, DatabaseConnection};
@@ -12,7 +12,7 @@ use crate::setup::Part;
 pub(crate) mod orders {
     use sea_orm::entity::prelude::*;
 
-    /// An order. The key is the number on the paper, so the client assigns it.
+    /// An order. Its key is the number on the paper order, so the client assigns it.
     #[sea_orm::model]
     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
     #[sea_orm(table_name = "orders")]
@@ -20,18 +20,18 @@ pub(crate) mod orders {
         /// Number of the order.
         #[sea_orm(primary_key, auto_increment = false)]
         pub(crate) order_id: i64,
-        /// Who ordered.
+        /// The customer.
         pub(crate) customer_id: String,
-        /// When it was ordered.
+        /// The day of the order.
         pub(crate) order_date: TimeDate,
-        /// When it left the house.
+        /// The day of the shipment, if shipped.
         pub(crate) shipped_date: Option<TimeDate>,
     }
 
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// Makes the tables of a part.
+/// Creates the tables of a part.
 pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<(), Failure> {
     let what = format!("make the tables of {}", part.name());
     if Part::OUTBOXES.contains(&part) {
@@ -65,7 +65,7 @@ fn tables(part: Part) -> &'static [&'static str] {
             "CREATE TABLE shipments (order_id BIGINT NOT NULL PRIMARY KEY, shipped_date VARCHAR(10) NOT NULL)",
             EFFECTS,
         ],
-        // Its effects are lines of a file.
+        // The effects are lines in the file of notices.
         Part::Notifications => &[],
     }
 }

@@ -1,7 +1,6 @@
 //! Values of the order book: days, discounts and amounts.
 //!
-//! Invariant: no floating point anywhere. A discount keeps the digits it was written with, and an amount is whole cents, so two programs
-//! that compute it get the same.
+//! Invariant: no floating point. A discount keeps its written digits and an amount is whole cents, so any two programs compute the same amount.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +12,7 @@ use time::macros::format_description;
 
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 
-/// Most decimals of a discount; more would be a mistake in the input rather than precision.
+/// Maximum number of decimals of a discount. More are taken for a mistake in the input.
 const DISCOUNT_DECIMALS_MAX: usize = 9;
 
 /// A calendar day, written `YYYY-MM-DD`.
@@ -70,7 +69,7 @@ impl FromStr for Discount {
 }
 
 impl Discount {
-    /// What `digits` would be for 1.
+    /// The value of `digits` that stands for 1.
     fn unit(self) -> u64 {
         std::iter::repeat_n(10, self.decimals).product()
     }
@@ -120,7 +119,7 @@ pub(crate) fn line_amount_cents(unit_price_cents: i64, quantity: i64, discount: 
     i64::try_from(cents).unwrap_or(i64::MAX)
 }
 
-/// Reads an unsigned decimal in plain notation: its digits without the point, and how many stand after it.
+/// Reads an unsigned decimal in plain notation; returns its digits without the point, and the number of digits after the point.
 fn decimal(text: &str, decimals_max: usize) -> Result<(u64, usize), String> {
     let malformed = || format!("`{text}` is not a number; write digits with a decimal point, as in 12.50");
     let (whole, fraction) = match text.split_once('.') {

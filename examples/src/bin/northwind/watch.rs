@@ -1,6 +1,7 @@
-//! Watches a run from outside until it has come to rest.
+//! Watches a run from outside until it is at rest.
 //!
-//! Invariant: it decides by what databases and broker hold, and it always ends: after the last message, or when nothing moves any more.
+//! Invariant: the decision rests on the contents of databases and broker, and the watch always ends: after the last message, or when nothing changes
+//! any more.
 
 use std::time::Duration;
 
@@ -17,29 +18,29 @@ use crate::progress::Progress;
 use crate::setup::{Part, Setup};
 use crate::workers::Workers;
 
-/// Between two looks.
+/// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A run that does not move for so long is given up.
+/// A run without progress for this long counts as stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// A run that seems to be done, but whose numbers are not what they must be, gets so long to prove us wrong.
+/// A run at rest with wrong numbers gets this long to correct them.
 const WRONG_AFTER: Duration = Duration::from_secs(3);
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) orders: u64,
     pub(crate) committed: u64,
     pub(crate) pending: u64,
-    /// In the order of [`Part::CONSUMERS`].
+    /// Effects so far, in the order of [`Part::CONSUMERS`].
     pub(crate) effects: [u64; 4],
-    /// Not acknowledged; `None` before all consumers have subscribed.
+    /// Messages not acknowledged; `None` before all consumers have subscribed.
     pub(crate) backlog: Option<u64>,
 }
 
 impl Counts {
-    /// Reads them.
+    /// Reads the counts from databases and broker.
     pub(crate) async fn read(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self, Failure> {
         let mut counts = Self {
             orders: count(&dbs[&Part::Service], "SELECT COUNT(*) FROM orders").await?,
@@ -63,12 +64,12 @@ impl Counts {
         Ok(counts)
     }
 
-    /// Nothing is left to do for anybody.
+    /// Whether no relay and no consumer has anything left to do.
     fn at_rest(&self) -> bool {
         self.pending == 0 && self.backlog == Some(0)
     }
 
-    /// Everything that the input demands is there.
+    /// Whether everything that the input demands has happened.
     fn complete(&self, expected: Expected) -> bool {
         self.committed == expected.messages() && self.effects == effects(expected)
     }
@@ -84,18 +85,18 @@ pub(crate) fn effects(expected: Expected) -> [u64; 4] {
     ]
 }
 
-/// How a run came to its end.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All is done, or at least nobody has anything left to do.
+    /// No relay and no consumer has anything left to do.
     AtRest,
-    /// Nothing moved for a long time.
+    /// Nothing changed for [`STALLED_AFTER`].
     Stalled,
-    /// Somebody stopped it.
+    /// A person or a signal stopped it.
     Interrupted,
 }
 
-/// Looks after the programs until the run has ended in one of the three ways.
+/// Restarts programs that die, until the run has ended in one of the three ways.
 pub(crate) async fn until_at_rest(
     look: impl AsyncFn() -> Result<Counts, Failure>,
     workers: &mut Workers,
@@ -113,7 +114,7 @@ pub(crate) async fn until_at_rest(
         let counts = match look().await {
             Ok(counts) => counts,
             Err(error) => {
-                // A server that restarts: the programs wait for it, and so do we.
+                // A server may be restarting. The programs wait for it, and so does the watch.
                 progress.warn(error.to_string());
                 last
             }

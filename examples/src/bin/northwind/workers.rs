@@ -1,6 +1,6 @@
-//! The programs of a run, as processes of their own or as tasks of this one.
+//! The programs of a run, as separate processes or as tasks of this one.
 //!
-//! Invariants: a program that dies is started again, a few times; whoever stops the run stops all of them. Absent here: what they do.
+//! Invariants: a program that dies is restarted, a limited number of times; stopping the run stops all programs. Not here: the work of the programs.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::failure::{Doing, Failure};
 use crate::setup::{Part, Setup};
 use crate::{consumers, relay, service};
 
-/// Starts of a program that dies, the first one not counted.
+/// Maximum number of restarts of a program.
 const RESTARTS_MAX: u32 = 5;
 
-/// How long the programs may take to end after they were asked to; their own bounds are shorter.
+/// How long the programs may take to end after the request. Their own limits are shorter.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a program does.
+/// The job of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Service,
@@ -35,7 +35,7 @@ pub(crate) enum Role {
 impl Role {
     fn all() -> impl Iterator<Item = Self> {
         let consumers = Part::CONSUMERS.into_iter().map(Self::Consumer);
-        // The service comes last: the others are there when its first message is.
+        // The service comes last, so that the other programs run when its first message is recorded.
         consumers
             .chain(Part::OUTBOXES.into_iter().map(Self::Relay))
             .chain([Self::Service])
@@ -50,7 +50,7 @@ impl Role {
         }
     }
 
-    /// Its name, in messages and of its log.
+    /// Its name, in messages and as the name of its log.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Service => "service".to_owned(),
@@ -89,7 +89,7 @@ impl Workers {
         }
     }
 
-    /// Starts again what died, after telling `warn`; returns whether the service has finished.
+    /// Restarts programs that died, after a call of `warn`; returns whether the service has finished.
     pub(crate) async fn look_after(&mut self, warn: impl Fn(String)) -> Result<bool, Failure> {
         match self {
             Self::Processes(processes) => {
@@ -135,7 +135,7 @@ impl Workers {
                     let name = role.name();
                     match timeout_at(deadline, handle).await {
                         Ok(Ok(Ok(()))) => {}
-                        // It says that it was interrupted.
+                        // An interrupted service ends with an error.
                         Ok(Ok(Err(error))) if role == Role::Service => tracing::info!("{error}"),
                         Ok(Ok(Err(error))) => warn(format!("{name}: {error}")),
                         Ok(Err(panic)) => warn(format!("{name}: {panic}")),
@@ -233,12 +233,12 @@ impl Process {
             .and_then(|id| i32::try_from(id).ok())
             .and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
-            // An error means that it has ended already.
+            // An error means that the process has already ended.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
 
-    /// Without signals, the end of its input is what tells it.
+    /// Without signals, closing its standard input tells it to end.
     #[cfg(not(unix))]
     fn terminate(&self) {}
 
@@ -250,9 +250,9 @@ impl Process {
         drop(self.child.stdin.take());
         match timeout_at(deadline, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => {}
-            // It says that it was interrupted.
+            // An interrupted service ends with an error.
             Ok(Ok(_)) if self.role == Role::Service => {}
-            // It had not even begun to listen for signals.
+            // It was stopped before it had begun to listen for signals.
             Ok(Ok(status)) if is_terminated(status) => {}
             Ok(Ok(status)) => warn(format!("{name} did not end cleanly ({status})")),
             Ok(Err(error)) => warn(format!("cannot wait for {name}: {error}")),
@@ -277,7 +277,7 @@ fn is_terminated(_: ExitStatus) -> bool {
 fn spawn(role: Role, setup: &Path, logs: &Path) -> Result<Child, Failure> {
     let name = role.name();
     let start = || -> std::io::Result<Child> {
-        // Its own log, and what it prints beside it: a panic, say.
+        // Standard output and standard error, for example the text of a panic, go to the log of the program.
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -286,7 +286,7 @@ fn spawn(role: Role, setup: &Path, logs: &Path) -> Result<Child, Failure> {
             .args(role.arguments())
             .arg("--setup")
             .arg(setup)
-            // Its input ends when we do, however we end: no program outlives its run.
+            // Its standard input closes when this process ends, however it ends, so no program outlives its run.
             .arg(UNTIL_STDIN_CLOSES)
             .stdin(Stdio::piped())
             .stdout(Stdio::from(log.try_clone()?))
@@ -295,7 +295,7 @@ fn spawn(role: Role, setup: &Path, logs: &Path) -> Result<Child, Failure> {
             .spawn()
     };
     let child = start().or_cannot(format_args!("start {name}"))?;
-    // For whoever wants to kill it, to see that nothing comes of it.
+    // The process id lets a person kill the program and see that the result stays the same.
     tracing::info!(pid = child.id(), "started {name}");
     Ok(child)
 }

@@ -1,4 +1,4 @@
-//! A relay that reaches its database, and cannot do its work all the same, while others can.
+//! A relay that reaches its database but cannot do its work, while other relays can.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,26 +15,26 @@ use tokio::time::Instant;
 use super::watched::Watched;
 use super::*;
 
-/// How a relay is cut off from the broker.
+/// How a relay reaches the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Open,
-    /// Nothing is answered.
+    /// No call is answered.
     Silent,
-    /// Whatever is published is refused; questions are answered.
+    /// Every publish is refused; probes are answered.
     Refused(FailureClass),
-    /// Whatever is published is not answered; questions are.
+    /// Publishes are not answered; probes are.
     SilentToMessages,
 }
 
-/// A broker as one relay reaches it.
+/// The broker, as one relay reaches it.
 #[derive(Debug, Clone)]
 struct Reached {
     broker: MemoryPublisher,
     way: Arc<Mutex<Way>>,
 }
 
-/// Enough that each relay has some.
+/// Enough accounts that each relay gets some.
 const ACCOUNTS: u32 = 16;
 
 /// How long a publisher waits for a confirmation.
@@ -79,7 +79,7 @@ impl Publisher for Reached {
     }
 }
 
-/// Relays that share an outbox, each with a way of its own to the broker.
+/// Relays that share an outbox, each with its own connection to the broker.
 struct Group {
     store: MemoryStore,
     broker: MemoryBroker,
@@ -93,7 +93,7 @@ struct Group {
 }
 
 impl Group {
-    /// Begins with so many, which have found their shares.
+    /// Starts this many relays, and waits until each has its share of the partitions.
     async fn of(relays: u64) -> Self {
         let mut group = Self {
             store: MemoryStore::new(),
@@ -158,7 +158,7 @@ impl Group {
     }
 }
 
-/// In the field: expired credentials, a firewall, a node without a network to the broker. Half of the messages stood still until somebody looked.
+/// In production: expired credentials, a firewall, a node without a network to the broker. Half of the messages stood still until an operator looked.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
     for way in [
@@ -183,7 +183,7 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
             assert!(health.starts_with("degraded: broker fails since"), "{health}");
             assert!(health.contains("other relays have its partitions"), "{health}");
         } else {
-            // Without messages nothing shows that it would fail again.
+            // Without messages nothing shows that the relay would fail again.
             assert!(group.health[0].now().is_alive(), "{way:?}: {health}");
         }
         assert_eq!(group.health[1].now(), Health::Alive);
@@ -192,7 +192,7 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
         let opened_at = Instant::now();
         let mut cents = 20;
         while group.shares() != [32, 32] {
-            // There must be something to try with.
+            // The trial needs messages.
             (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents }]).unwrap());
             cents += 1;
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -210,7 +210,7 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
     }
 }
 
-/// It fetches nothing although it renews its leases: a network that drops what is large, a role that may not read.
+/// The relay renews its leases but cannot fetch or settle, for example because a network drops large packets or its role may not read.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     for call in ["fetch", "fetch_waiting", "settle"] {
@@ -229,7 +229,7 @@ async fn a_relay_that_cannot_fetch_or_settle_hands_over() {
     }
 }
 
-/// One settlement failed, and its verdicts ended with their leases: nothing is left that could show that settling works.
+/// One settlement failed, and its verdicts ended with their leases. No verdict is left that could show that settling works.
 #[tokio::test(start_paused = true)]
 async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     let group = Group::of(2).await;
@@ -240,7 +240,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
         group.watched[0].unanswered() == 1
     })
     .await;
-    // What the second relay has is published.
+    // The messages of the second relay's partitions are published.
     tokio::time::sleep(Duration::from_secs(1)).await;
     group.store.expire_leases();
     let other = OwnerId::fresh();
@@ -270,7 +270,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_ne!(group.watched[0].announced(), Some(Fitness::Ailing));
     }
-    // Nor is it when there is something to settle again.
+    // Nor is the relay ailing once it has verdicts to settle again.
     group.ways[0].set(Way::Open);
     (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 2 }]).unwrap());
     for _ in 0..60 {
@@ -281,7 +281,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
     group.end().await;
 }
 
-/// Half an hour, with and without traffic, and with relays that restart meanwhile: nobody is better off with a partition than who has it.
+/// Half an hour, with and without traffic, with relays that restart. No relay could do more with a partition than its owner, so none may move.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_away_for_all_moves_no_partition() {
     for (relays, traffic) in [(1, ACCOUNTS), (3, ACCOUNTS), (3, 1), (4, 0)] {
@@ -293,7 +293,7 @@ async fn a_broker_that_is_away_for_all_moves_no_partition() {
             tokio::time::sleep(Duration::from_secs(30)).await;
             assert_eq!(group.granted(), before, "of {relays} after {} s", cents * 30);
         }
-        // One that starts in the middle of it is no better off.
+        // A relay that starts during the outage can do no more.
         group.join(Way::Silent);
         tokio::time::sleep(Duration::from_secs(300)).await;
         if traffic > 0 {
@@ -317,7 +317,7 @@ async fn a_broker_that_is_away_for_all_moves_no_partition() {
     }
 }
 
-/// A full disk, a stream without a leader: the broker answers questions and takes nothing. Probes succeed then, and trials do not.
+/// A full disk, or a stream without a leader: the broker answers probes and stores nothing. Probes succeed then, and trials fail.
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_times_at_most() {
     for way in [Way::SilentToMessages, Way::Refused(FailureClass::Transient)] {
@@ -338,7 +338,7 @@ async fn a_broker_that_takes_nothing_from_anybody_moves_each_partition_a_few_tim
     }
 }
 
-/// What it may not publish it may ask for: each trial fails, and costs what is sent in it some time.
+/// The relay may not publish but may probe. Each trial fails and delays its message.
 #[tokio::test(start_paused = true)]
 async fn trials_that_fail_become_rare_and_delay_a_message_once() {
     let group = Group::of(2).await;
@@ -365,7 +365,7 @@ async fn trials_that_fail_become_rare_and_delay_a_message_once() {
     group.end().await;
 }
 
-/// It stayed in its trial for ever, and whoever failed beside it kept its partitions.
+/// Such a relay used to stay in its trial for ever, and a relay that failed beside it kept its partitions.
 #[tokio::test(start_paused = true)]
 async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
     let group = Group::of(2).await;
@@ -397,7 +397,7 @@ async fn a_trial_with_nothing_but_a_poisonous_message_ends() {
     group.end().await;
 }
 
-/// There is nobody to hand over to.
+/// There is no other relay to hand over to.
 #[tokio::test(start_paused = true)]
 async fn a_lone_relay_keeps_its_partitions() {
     let group = Group::of(1).await;
@@ -411,7 +411,7 @@ async fn a_lone_relay_keeps_its_partitions() {
     group.end().await;
 }
 
-/// The one that took over dies: then the other one, which has nothing, is the only one who can try.
+/// The relay that took over dies. The other relay, which owns no partition, is then the only one that can try.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_has_handed_over_takes_everything_back_from_one_that_died() {
     let mut group = Group::of(2).await;

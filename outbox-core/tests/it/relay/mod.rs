@@ -1,4 +1,4 @@
-//! The relay over store and broker in memory, on a paused clock: one test per failure it must survive.
+//! Tests of the relay over a store and a broker in memory, on a paused clock: one test per failure that the relay must survive.
 
 mod ailing;
 mod drain;
@@ -51,7 +51,7 @@ fn relay_of(
     Relay::new(store.clone(), broker.publisher()).with_config(config)
 }
 
-/// Runs the relay until `scenario` is over.
+/// Runs the relay until `scenario` ends.
 async fn run_during(
     relay: &Relay<MemoryStore, MemoryPublisher>,
     scenario: impl Future<Output = ()>,

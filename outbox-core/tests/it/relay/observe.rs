@@ -1,4 +1,4 @@
-//! What is seen from outside: health, the hook, metrics and spans.
+//! What a relay reports: health, the hook, metrics and spans.
 
 use std::sync::{Arc, Mutex};
 
@@ -76,8 +76,8 @@ async fn the_application_is_told_of_each_dead_letter_once_it_is_recorded() {
     assert!(told[0].halts && told[0].event_type.as_deref() == Some("account.credited"));
 }
 
-/// Of two messages of an aggregate that are refused, one halts it; the other waits for its turn, and is no dead letter before. An operator who retries an
-/// older one while its successor is on its way gives the relay both at once.
+/// Two messages of an aggregate are refused. The first halts the aggregate; the second waits and is not a dead letter yet. An operator who retries
+/// the first while the second is on its way gives the relay both at once.
 #[tokio::test(start_paused = true)]
 async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
     let latency = Duration::from_millis(200);
@@ -113,7 +113,7 @@ async fn two_refused_messages_of_an_aggregate_are_told_in_their_turns() {
     assert_eq!((report.published, report.dead_letters), (0, 3));
 }
 
-/// The hook is the application's: that it panics is its own concern, and not that of the messages behind.
+/// The hook is the application's. Its panic must not affect later messages.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_panics_does_not_end_the_relay() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -192,7 +192,7 @@ async fn metrics_have_the_documented_names_and_values() {
     assert!(counted("outbox_found_total poll") >= 1);
 }
 
-/// A metric that nothing reports would be a promise of the documentation alone.
+/// Every metric in the documentation must be reported.
 #[tokio::test(start_paused = true)]
 async fn every_documented_metric_is_reported() {
     let recorder = DebuggingRecorder::new();
@@ -233,7 +233,7 @@ async fn a_publish_is_linked_to_the_trace_that_recorded_the_message() {
         assert_eq!(span.metadata().unwrap().name(), "publish");
         LINKS.lock().unwrap().push(traceparent.to_owned());
     });
-    // For all tests of this program: the subscriber of one thread is not seen reliably by spans that others use as well.
+    // A global subscriber, because spans shared with other tests do not reliably reach the subscriber of one thread.
     let _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
         .with_writer(std::io::sink)

@@ -1,4 +1,4 @@
-//! Broker or database away, silent or slow.
+//! Outages of broker or database: unreachable, silent or slow.
 
 use outbox_core::testing::Ledger;
 use outbox_core::{FailureClass, RelayError};
@@ -61,7 +61,7 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
     let relay = relay_of(&store, &broker, quick());
     let shutdown = CancellationToken::new();
     let outage = async {
-        // The database goes away once the first message is on the stream, so before anything is settled.
+        // The outage begins when the first message is on the stream, so before any settlement.
         while broker.publishes() == 0 {
             tokio::task::yield_now().await;
         }
@@ -81,7 +81,7 @@ async fn a_database_outage_loses_nothing_and_settles_before_it_publishes_more() 
     Ledger::of(&store, &broker).assert_balanced();
 }
 
-/// Everything that a relay does with a database backs off on its own; together they must not hammer one that is trying to come back.
+/// Each activity of a relay backs off on its own. Together the activities must not overload a database that is coming back.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_away_is_not_stormed() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -125,7 +125,7 @@ async fn a_misconfigured_event_type_does_not_stop_the_others() {
     assert_eq!(report.unwrap().dead_letters, 0);
 }
 
-/// No stream takes their subject, which looks like a broker that is away.
+/// No stream takes the subject of these messages, which looks like a broker outage.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_of_messages_that_no_stream_takes_does_not_stop_the_others() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());

@@ -1,4 +1,4 @@
-//! A broker that lost what it had confirmed.
+//! A broker that lost messages which it had confirmed.
 
 use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::testing::Ledger;

@@ -1,4 +1,4 @@
-//! The end of a relay, clean or not.
+//! How a relay ends: cleanly, or with a database that does not answer.
 
 use outbox_core::testing::Ledger;
 use outbox_core::{
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Nobody answers: neither settling nor giving the leases back may hold up the shutdown.
+/// The database answers nothing. Neither settling nor giving back the leases may delay the shutdown beyond its limit.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -41,7 +41,7 @@ async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
     );
 }
 
-/// A store behind a connection that went silent.
+/// A store behind a silent connection.
 struct Hanging(MemoryStore);
 
 impl OutboxStore for Hanging {

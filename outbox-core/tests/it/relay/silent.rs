@@ -1,4 +1,4 @@
-//! A database connection that falls silent: nothing is refused, and nothing is ever answered.
+//! A database connection that falls silent: no call is refused, and none is answered.
 
 use outbox_core::Health;
 use outbox_core::testing::Ledger;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::watched::Watched;
 use super::*;
 
-/// Every call that a relay makes, and how many of them are answered before one is not.
+/// Every call that a relay makes, and the number of calls that are answered before one is not.
 const CALLS: [(&str, usize); 9] = [
     ("preflight", 0),
     ("announce", 0),
@@ -20,7 +20,7 @@ const CALLS: [(&str, usize); 9] = [
     ("backlog", 0),
 ];
 
-/// Longer than any call is waited for, and a lease after it.
+/// Longer than the time limit of a call plus a lease.
 const SOON: Duration = Duration::from_secs(60);
 
 fn watched_relay(
@@ -31,7 +31,7 @@ fn watched_relay(
     Relay::new(watched.clone(), broker.publisher()).with_config(config)
 }
 
-/// Runs the relay until `scenario` is over.
+/// Runs the relay until `scenario` ends.
 async fn run_watched(relay: &Relay<Watched, MemoryPublisher>, scenario: impl Future<Output = ()>) {
     let _alone = outbox_core::wake::isolate();
     let shutdown = CancellationToken::new();
@@ -107,7 +107,7 @@ async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
     }
 }
 
-/// Purging and counting stop nobody; but a relay whose one purge was never answered would never purge again.
+/// Purging and counting delay no other activity. But a relay whose one purge is never answered must purge again.
 #[tokio::test(start_paused = true)]
 async fn a_purge_that_is_never_answered_is_not_the_last() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -124,7 +124,7 @@ async fn a_purge_that_is_never_answered_is_not_the_last() {
     .await;
 }
 
-/// Its leases run out, and it takes part again when the database answers.
+/// The relay's leases run out, and it takes part again when the database answers.
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
@@ -176,7 +176,7 @@ async fn a_relay_whose_database_is_silent_is_succeeded_and_comes_back() {
     assert_eq!(ledger.copies(), 0);
 }
 
-/// Else a relay that renews its leases and fetches nothing is taken for a healthy one.
+/// Otherwise a relay that renews its leases and fetches nothing looks healthy.
 #[tokio::test(start_paused = true)]
 async fn health_names_the_activity_that_the_database_does_not_answer() {
     for (call, activity) in [

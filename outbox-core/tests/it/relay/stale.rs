@@ -1,4 +1,4 @@
-//! Verdicts that the store has not taken when their partitions change hands.
+//! Verdicts that the store has not recorded when their partitions change owners.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use outbox_core::{FailureClass, OutboxAdmin, OutboxStore, OwnerId, Relay, Select
 use super::watched::Watched;
 use super::*;
 
-/// What another relay does with the first message of an account while it has the partitions.
+/// Settles the first message of an account as another relay that owns the partitions.
 async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) {
     let other = OwnerId::fresh();
     let leases = store.acquire(other, quick().lease_ttl, PARTITIONS).await.unwrap();
@@ -24,8 +24,8 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     store.release(other, &leases).await.unwrap();
 }
 
-/// The first relay found that a message cannot be published, and nobody heard it. Another one found the same, and an operator mended the cause. When the partition
-/// comes back, the verdict of then is no longer true.
+/// The first relay found that a message cannot be published, but its verdict was not recorded. Another relay found the same, and an operator fixed
+/// the cause. When the partition returns to the first relay, its old verdict is no longer true.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_does_not_outlive_its_lease() {
     for class in [FailureClass::Permanent, FailureClass::Unclassified] {
@@ -50,7 +50,7 @@ async fn a_verdict_does_not_outlive_its_lease() {
                 broker.clear_faults();
                 assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
-                // Lanes that the verdicts closed are open, and the relay goes on.
+                // The verdicts no longer close their lanes, and the relay goes on.
                 credit(&store, 4, 1);
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 shutdown.cancel();
@@ -68,7 +68,7 @@ async fn a_verdict_does_not_outlive_its_lease() {
     }
 }
 
-/// Of one settlement the store refuses the verdicts of two partitions, one with a dead letter and one with a published message.
+/// The store refuses the verdicts of two partitions in one settlement: one with a dead letter, one with a published message.
 #[tokio::test(start_paused = true)]
 async fn what_the_store_refused_is_not_told() {
     const DEAD: [u32; 2] = [3, 11];

@@ -1,4 +1,4 @@
-//! What is refused at the start.
+//! Errors that a relay reports at its start.
 
 use outbox_core::{
     EventPolicy, FailureClass, Message, PublishError, Publisher, Receipt, RelayError, Retention,
@@ -28,7 +28,7 @@ async fn impossible_configurations_are_refused_at_the_start() {
     assert!(refused(RelayConfig::default().buffer_bytes(0)).await);
 }
 
-/// What cannot work until somebody acts ends the relay at its start; what may be better in a moment does not.
+/// An error that needs an operator ends the relay at its start; a transient error does not.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
     let run = async |class| {

@@ -1,4 +1,4 @@
-//! A store whose calls are counted, and whose answers may take time, or never come.
+//! A store that counts its calls, and whose answers can be delayed or withheld.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ pub(crate) struct Watched {
     store: MemoryStore,
     announcing: Duration,
     calls: Arc<AtomicUsize>,
-    /// Calls of this name are never answered, once so many of them were.
+    /// Calls by name, and how many of each are answered before one is not.
     silent: Arc<Mutex<Vec<(&'static str, usize)>>>,
-    /// No call is answered.
+    /// While true, no call is answered.
     silent_at_all: Arc<AtomicBool>,
-    /// Partitions that were taken over.
+    /// Number of partitions acquired.
     granted: Arc<AtomicUsize>,
-    /// Calls that were not answered.
+    /// Number of calls that were not answered.
     unanswered: Arc<AtomicUsize>,
-    /// Partitions that somebody else takes before the next settlement; the next renewal finds out.
+    /// Partitions that another relay takes before the next settlement; the next renewal reports their loss.
     lost: Arc<Mutex<Vec<u16>>>,
-    /// What was announced last.
+    /// The last announcement of a relay.
     announced: Arc<Mutex<Option<Fitness>>>,
 }
 
@@ -46,27 +46,27 @@ impl Watched {
         }
     }
 
-    /// How often the store was asked for anything.
+    /// Number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// One call of this name is never answered: that after the next `answered` ones.
+    /// The call of this name that follows the next `answered` ones is never answered.
     pub(crate) fn silence_one(&self, call: &'static str, answered: usize) {
         self.silent.lock().unwrap().push((call, answered));
     }
 
-    /// No call is answered, until it is set back.
+    /// With `true`, no call is answered until this is called with `false`.
     pub(crate) fn silence_all(&self, silent: bool) {
         self.silent_at_all.store(silent, Ordering::Relaxed);
     }
 
-    /// How many partitions were taken over, by all that share this.
+    /// Number of partitions acquired through this store and its clones.
     pub(crate) fn granted(&self) -> usize {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Somebody else takes these partitions before the next settlement; the next renewal finds out.
+    /// Another relay takes these partitions before the next settlement; the next renewal reports their loss.
     pub(crate) fn lose(&self, partitions: &[u16]) {
         self.lost.lock().unwrap().extend_from_slice(partitions);
     }
@@ -77,12 +77,12 @@ impl Watched {
         leases.iter().filter(is_left).copied().collect()
     }
 
-    /// What the relay said of itself last.
+    /// The last announcement of the relay.
     pub(crate) fn announced(&self) -> Option<Fitness> {
         *self.announced.lock().unwrap()
     }
 
-    /// How many calls were not answered.
+    /// Number of calls that were not answered.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered.load(Ordering::Relaxed)
     }
@@ -129,7 +129,7 @@ impl OutboxStore for Watched {
             .filter(|lease| !left.contains(lease))
             .copied()
             .collect();
-        // It is free again at once, under a new epoch.
+        // The partition is free again at once, under a new epoch.
         store.release(owner, &lost).await?;
         self.lost.lock().unwrap().clear();
         store.renew(owner, &left, ttl).await

@@ -1,4 +1,4 @@
-//! What a relay does while nothing goes wrong but itself.
+//! The work of a relay while database and broker are healthy.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -26,7 +26,7 @@ async fn what_was_committed_is_published_in_order_and_settled() {
     assert_eq!(broker.log().len(), 1000);
 }
 
-/// Kills the relay at each of its await points, as often as needed to get through, and lets a successor finish the work.
+/// Kills the relay at each of its await points in turn, and lets a successor finish the work.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     for polls in 1.. {
@@ -53,7 +53,7 @@ async fn a_relay_that_dies_anywhere_loses_and_inverts_nothing() {
     }
 }
 
-/// Polls a future at most so many times, letting time pass in between; returns whether it finished.
+/// Polls a future at most `polls` times, and lets time pass in between; returns whether the future finished.
 async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) -> bool {
     for _ in 0..polls {
         if future

@@ -1,4 +1,4 @@
-//! What is recorded of a failure while others do something with the same message.
+//! Failures recorded while another process works on the same message.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
     }
 }
 
-/// Between the check of the process that dead-letters it and its decision, another process handled the message.
+/// Another process handles the message between the check and the decision of the process that dead-letters it.
 async fn what_took_effect_is_not_buried(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
@@ -99,13 +99,13 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
     db.close().await;
 }
 
-/// Two processes have the message. The failure of one waits for the other, which counts its own attempt: the row that appears must not be taken for one
-/// that says that the message is done, or it would be acknowledged.
+/// Two processes have the message. One records a failure and waits for the other, which counts its own attempt. The row that appears must not be
+/// taken for the row of a done message, or the message would be acknowledged.
 async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let first = attempts(&db, &sql, &message);
     let Some((pid, waiting)) = who_waits(sql.backend()) else {
-        // One writer at a time: nothing comes in between.
+        // SQLite has one writer at a time, so nothing can come in between.
         return db.close().await;
     };
     let other = db.database.begin().await.unwrap();
@@ -120,9 +120,9 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let pid: i64 = pid.await.unwrap().unwrap().try_get_by_index(0).unwrap();
     let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
     let go_on = async {
-        // Asked outside of the transaction, which would only see who was connected when it first looked.
+        // Asked outside the transaction, which would only see the sessions that were connected at its first look.
         while db.pool.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
-            // InnoDB answers from a copy until nobody has asked for a tenth of a second.
+            // InnoDB answers from a cache that it refreshes only after a tenth of a second without a query.
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
         other.commit().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     db.close().await;
 }
 
-/// How a transaction learns its own name, and how to find those who wait for it.
+/// SQL by which a transaction learns its own name, and SQL that finds the sessions waiting for it.
 fn who_waits(backend: DbBackend) -> Option<(&'static str, &'static str)> {
     match backend {
         DbBackend::Postgres => Some((

@@ -1,4 +1,4 @@
-//! Each function runs on every database. A transaction per claim, as in the runtime.
+//! Tests of strategy *sequence*. Each function runs on every database, with one transaction per claim as in the runtime.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::*;
 use crate::database::{Trouble, trouble};
 use crate::dedup::test_db::{TestDb, on_every_database};
 
+use Claim::{Done, Early, Late, Mine};
 use Gaps::{Accept, Ignore, Wait};
-use Claim::{Early, Late, Mine, Done};
 
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// What a test does with one aggregate of one consumer.
+/// The operations of a test on one aggregate of one consumer.
 struct Lane<'a> {
     db: &'a TestDb,
     sql: InboxSql,
@@ -152,7 +152,7 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
         tx.rollback().await.unwrap();
     }
     assert_eq!(lane.claim(2, Wait).await, Done);
-    // Its dead letter is tried again: it takes effect once more than never, and is no stranger afterwards.
+    // Its dead letter is retried: it takes effect once, and is no longer missing afterwards.
     assert_eq!(lane.claim_again(4).await, Mine);
     assert_eq!(lane.claim(4, Wait).await, Done);
     assert_eq!(lane.claim(3, Wait).await, Late);
@@ -198,24 +198,24 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
 
 async fn a_failing_message_is_no_gap(db: TestDb) {
     let lane = Lane::new(&db);
-    // The first of its aggregate: there is no row yet.
+    // It is the first of its aggregate, so there is no row yet.
     lane.fail(1).await;
     assert_eq!(lane.claim(2, Wait).await, behind(1));
     assert_eq!(lane.claim(2, Accept).await, behind(1), "nobody jumps over it");
     lane.claim_all([1]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     lane.claim_all([2]).await;
-    // In two processes at once: the smallest counts, whichever is written last.
+    // In two processes at once, the smallest number is kept, whichever is written last.
     lane.fail(5).await;
     lane.fail(4).await;
     lane.fail(6).await;
     assert_eq!(lane.row().await.unwrap().failing, Some(4));
     assert_eq!(lane.claim(7, Wait).await, behind(3));
-    // 3 is missing for 4 itself.
+    // For 4 itself, 3 is merely missing.
     assert_eq!(lane.claim(4, Wait).await, gap(3));
     lane.claim_all([3, 4]).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
-    // What was done meanwhile does not fail any more.
+    // A number that was done meanwhile no longer counts as failing.
     lane.fail(2).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
     db.close().await;
@@ -251,14 +251,14 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     assert_eq!(lane.row().await.unwrap().failing, None);
     assert_eq!(lane.claim(1, Wait).await, Done);
     lane.claim_all([2]).await;
-    // 3 and 4 have not come yet.
+    // 3 and 4 have not arrived yet.
     lane.pass(5).await;
     assert_eq!(lane.claim(4, Wait).await, Late);
     lane.claim_all([6]).await;
     assert!(lane.pass(3).await, "it is missing, so it did not take effect");
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
-    // An operator tries a dead letter again, whose turn has passed; and one whose turn has not come.
+    // An operator retries a dead letter whose turn has passed, and one whose turn has not come.
     assert_eq!(lane.claim_again(5).await, Mine);
     assert_eq!(lane.claim_again_of(6, false).await, Done, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));
@@ -348,7 +348,7 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
     db.close().await;
 }
 
-/// Claims at the same moment, one transaction each; conflicts are tried again, as the runtime does.
+/// Claims at the same moment, each in its own transaction. Conflicts are tried again, as in the runtime.
 async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Claim>> {
     let sequences: Vec<u64> = sequences.into_iter().collect();
     let start = Arc::new(Barrier::new(sequences.len()));
@@ -401,12 +401,12 @@ async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -
 enum End {
     /// The first answer counts.
     AtOnce,
-    /// Who is early comes again.
+    /// Tries again while the answer is early.
     WhenDone,
 }
 
 async fn of_concurrent_duplicates_one_runs(db: TestDb) {
-    // The first number, which makes the row; one that follows; and one that failed before.
+    // The first number, which creates the row; a number that follows; and a number that failed before.
     for (round, failed) in [(1, false), (2, false), (3, true)] {
         if failed {
             Lane::new(&db).fail(round).await;
@@ -439,7 +439,7 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
 
 async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
     if db.pool.get_database_backend() == DbBackend::Sqlite {
-        return; // There the transactions themselves wait for each other.
+        return; // SQLite's transactions themselves wait for each other.
     }
     let lane = Lane::new(&db);
     for sequence in [1, 2] {
@@ -454,7 +454,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
                 turn
             };
             tokio::pin!(duplicate);
-            // It cannot have an answer: that depends on how the first one ends.
+            // There can be no answer yet, because it depends on the outcome of the first transaction.
             tokio::time::timeout(Duration::from_millis(200), &mut duplicate)
                 .await
                 .expect_err("the duplicate has decided too early");
@@ -465,7 +465,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
             }
             running.rollback().await.unwrap();
             assert_eq!(duplicate.await, Mine);
-            // Back to where it was.
+            // Restore the previous state.
             let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
             db.pool.execute_unprepared(&back).await.unwrap();
         }

@@ -1,14 +1,14 @@
-//! An item that went back to the broker, and how long those behind it wait for it.
+//! Items that were returned to the broker, and how long the items behind them wait.
 //!
-//! The wait for an item that is due ends with the first of these, counted from when it was due:
+//! The wait for an overdue item ends with the first of these events, counted from the time when it was due:
 //!
-//! - so many deliveries have arrived that the item would be among them: as many as were on their way or away ([`Reception::ahead`]);
-//! - this process has received for a second, and nothing arrived;
-//! - this process has received for ten seconds in all.
+//! - As many deliveries have arrived as could arrive before the item: those on their way and those away when it was due ([`Reception::ahead`]).
+//! - This process has received for one second without a delivery.
+//! - This process has received for ten seconds in all.
 //!
-//! A process that is paused, busy or subscribing anew does not receive, so none of these happens then. A server that no longer answers counts as received from
-//! until the subscription reports it; during that time the wait may end, and a later message of the aggregate may run first.
-//! Not here: whether this process receives, see [`super::super::dispatch`].
+//! A process that is paused, busy or subscribing again does not receive, so none of these events happens then. A server that no longer answers still
+//! counts as received from until the subscription reports the failure. During that time the wait may end, and a later message of the aggregate may
+//! run first. Not here: whether this process receives, see [`super::super::dispatch`].
 
 use std::time::Duration;
 
@@ -17,33 +17,33 @@ use tokio::time::Instant;
 use super::super::returning::Left;
 use super::super::routed::Memory;
 
-/// A process that has received for this long without a delivery has nothing more on its way to it.
+/// If a process receives for this long without a delivery, nothing more is on its way to it.
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest time of receiving that an item is awaited for after it was due: another process may have received it.
+/// Longest wait for an overdue item, in time spent receiving. Another process may have received the item.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Time between two looks at an item that is overdue.
+/// Time between two checks of an overdue item.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// An item that went back to the broker.
+/// An item that was returned to the broker.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Awaited {
-    /// When the broker was told.
+    /// When the broker was told of the return.
     pub(in super::super) left: Left,
-    /// How long after that it comes again, if nothing is in its way.
+    /// The delay after which the broker delivers it again if nothing delays it further.
     pub(in super::super) absence: Duration,
-    /// How often it had been delivered by then.
+    /// The number of its deliveries up to then.
     pub(in super::super) deliveries: u64,
-    /// What was known of it.
+    /// What this process knew of the item.
     pub(in super::super) memory: Memory,
-    /// Since when it is overdue. `None`: nobody has found it overdue yet.
+    /// The state of reception when it was first found overdue. `None`: not found overdue yet.
     pub(in super::super) overdue: Option<Overdue>,
 }
 
-/// What had been received when an item was first found overdue.
+/// The state of reception when an item was first found overdue.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Overdue {
     waited: Duration,
-    /// With this delivery the item would have arrived.
+    /// By this delivery the item would have arrived.
     last_delivery: u64,
 }
 
@@ -52,11 +52,11 @@ pub(in super::super) struct Overdue {
 pub(super) struct Reception {
     /// Time spent waiting for deliveries, with room for them.
     waited: Duration,
-    /// The part of it that had passed when the last delivery arrived.
+    /// The value of `waited` when the last delivery arrived.
     waited_at_delivery: Duration,
-    /// Deliveries that say how far the broker is.
+    /// Number of deliveries that show how far the broker has come.
     deliveries: u64,
-    /// Most deliveries that wait in the driver.
+    /// Maximum number of deliveries that wait in the driver.
     prefetch: usize,
 }
 
@@ -72,14 +72,14 @@ impl Reception {
         self.waited += time;
     }
 
-    /// A delivery arrived. `counts`: the broker sent it now because nothing was due before it. A delivery that is repeated for another reason, after a crash
-    /// say, may have been due for long: it says nothing.
+    /// Records a delivery. `counts`: the broker sent it now because nothing else was due before it. A delivery repeated for another reason, for
+    /// example after a crash, may have been due for long and proves nothing.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);
     }
 
-    /// Deliveries that may arrive before an item that is due now. `away`: items that went back to the broker.
+    /// The number of deliveries that may arrive before an item that is due now. `away`: the number of items returned to the broker.
     fn ahead(&self, away: usize) -> u64 {
         u64::try_from(self.prefetch + away).unwrap_or(u64::MAX)
     }
@@ -91,7 +91,7 @@ impl Reception {
         }
     }
 
-    /// Whether what is overdue since then would have arrived by now.
+    /// Whether an item that is overdue since then would have arrived by now.
     fn is_over(&self, since: Overdue) -> bool {
         let silent_from = since.waited.max(self.waited_at_delivery);
         self.deliveries >= since.last_delivery
@@ -105,8 +105,8 @@ impl Awaited {
         self.left.get().copied().unwrap_or(now) + self.absence
     }
 
-    /// When to look next whether it is awaited still. `None`: it is not. Another process may have received it, so nobody waits for ever.
-    /// `away`: how many items went back to the broker and are awaited.
+    /// The time of the next check whether the item is still awaited. `None`: it is no longer awaited, because another process may have received it.
+    /// `away`: the number of items that were returned to the broker and are awaited.
     pub(super) fn look_at(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
         let Some(left) = self.left.get() else {
             return Some(now + LOOK_AGAIN);

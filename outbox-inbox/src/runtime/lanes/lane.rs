@@ -1,4 +1,4 @@
-//! One lane: what waits in it, and where it belongs.
+//! One lane: its waiting items, and the place where it belongs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::{Awaited, Queue, Queued};
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     pub(super) queue: VecDeque<T>,
-    /// Items of it are out, taken from there.
+    /// The queue from which its running items were taken.
     pub(super) running: Option<Queue>,
-    /// The first item may not run before this.
+    /// The first item may not run before this time.
     pub(super) blocked_until: Option<Instant>,
-    /// By order key.
+    /// Items returned to the broker, by order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
     /// Items that [`Lanes::set_aside`] counts.
@@ -57,7 +57,7 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Where the lane belongs now. Forgets what is not awaited any longer. `away`: see [`Awaited::look_at`].
+    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see [`Awaited::look_at`].
     pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
@@ -79,7 +79,7 @@ impl<T: Queued> Lane<T> {
                 blocked = blocked.max(Some(look_at));
                 break;
             }
-            // Those that left with it were due with it.
+            // Items that were returned together were due together.
             let ended = first.remove();
             self.awaited
                 .retain(|_, awaited| !Arc::ptr_eq(&awaited.left, &ended.left));
@@ -90,12 +90,12 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Whether an item that went back to the broker comes before an order key.
+    /// Whether an item that was returned to the broker precedes an order key.
     pub(super) fn awaits_before(&self, order_key: u64) -> bool {
         self.awaited.range(..order_key).next().is_some()
     }
 
-    /// When the first item may run, as far as is known: after its back-off, and after what it awaits has come back.
+    /// The earliest time at which the first item may run: after its back-off, and after the return of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let order_key = self.queue.front().map_or(u64::MAX, Queued::order_key);
         let back_at = self
@@ -106,7 +106,7 @@ impl<T: Queued> Lane<T> {
         self.blocked_until.max(back_at)
     }
 
-    /// Items that are set aside, and those of them that are blocked.
+    /// The number of items set aside, and how many of them are blocked.
     pub(super) fn counts(&self) -> (usize, usize) {
         let items = self.queue.len();
         match (self.place, self.running) {

@@ -1,4 +1,4 @@
-//! Order, blocking and leaving memory, on items that are plain numbers.
+//! Tests of order, blocking and eviction, with plain numbers as items.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::super::routed::Memory;
 use super::awaited::{SILENCE_MIN, WAIT_MAX};
 use super::*;
 
-/// Its number is its order key; from 1,000 on it has failed before, from 2,000 on its handler fails for everybody.
+/// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler fails for every message.
 impl Queued for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
@@ -30,12 +30,12 @@ fn from(lanes: &mut Lanes<u32>, queue: Queue) -> Option<(Arc<LaneKey>, u32)> {
     taken.pop().map(|(key, items)| (key, items[0]))
 }
 
-/// Takes one item that nothing is known against, and says which.
+/// Takes one item from the ready queue, and returns its number.
 fn one(lanes: &mut Lanes<u32>) -> Option<(Arc<LaneKey>, u32)> {
     from(lanes, Queue::Ready)
 }
 
-/// Deliveries that wait in the driver, at most.
+/// Maximum number of deliveries that wait in the driver.
 const PREFETCH: usize = 4;
 
 fn none<T: Queued>() -> Lanes<T> {
@@ -44,7 +44,7 @@ fn none<T: Queued>() -> Lanes<T> {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Gone since then, for a minute.
+/// An item that was returned at that time, for a minute.
 fn gone(since: Instant) -> Awaited {
     Awaited {
         left: Arc::new(since.into()),
@@ -117,7 +117,7 @@ fn a_batch_takes_what_belongs_together_and_leaves_the_rest_in_order() {
         .collect();
     assert_eq!(taken, [vec![10, 11, 12], vec![30], vec![40]]);
     assert_eq!(one(&mut lanes).unwrap().1, 25);
-    // Behind 30, which is out.
+    // Behind 30, which is running.
     assert!(one(&mut lanes).is_none());
     assert_eq!(lanes.waiting(), 1);
 }
@@ -137,7 +137,7 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     let (key, item) = one(&mut lanes).unwrap();
     assert_eq!(item, 11);
     lanes.finish(&key, vec![], None, now);
-    // 13 does not pass 12, whichever comes first; another aggregate may.
+    // 13 does not pass 12, whichever comes first. Another aggregate may.
     assert!(lanes.arrived(&aggregate(1), 13, true).is_none());
     lanes.push(aggregate(1), 13, now);
     lanes.push(aggregate(2), 20, now);
@@ -149,7 +149,7 @@ fn what_went_back_to_the_broker_comes_before_what_is_behind_it() {
     assert_eq!(taken[0].1, [12, 13]);
 }
 
-/// Another process may have received it.
+/// Another process may have received the item.
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -167,7 +167,7 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever() {
     assert!(lanes.lanes.is_empty());
 }
 
-/// It may lie with the broker all the time.
+/// The item may stay with the broker all the time.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -185,12 +185,12 @@ fn what_went_back_to_the_broker_is_awaited_while_nothing_is_received() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// A delivery of an aggregate that nothing else is about.
+/// A delivery of an aggregate that no other item belongs to.
 fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
     assert!(lanes.arrived(&aggregate(99), 1, true).is_none());
 }
 
-/// One second of receiving shows nothing while the broker still sends what was due before.
+/// One silent second proves nothing while the broker still sends deliveries that were due earlier.
 #[test]
 fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -215,7 +215,7 @@ fn what_went_back_to_the_broker_is_awaited_while_those_before_it_arrive() {
     assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
-/// They would have come after it.
+/// Those deliveries would have come after the item.
 #[test]
 fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -233,7 +233,7 @@ fn what_went_back_to_the_broker_is_not_awaited_for_ever_while_others_arrive() {
     assert_eq!(one(&mut lanes).unwrap().1, 13);
 }
 
-/// They come again because somebody did not answer for them, not because nothing else is due.
+/// These deliveries are repeated because a process did not answer, not because nothing else is due.
 #[test]
 fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -247,7 +247,7 @@ fn repeated_deliveries_that_nobody_awaits_do_not_end_a_wait() {
         lanes.release(due + MINUTE);
         assert!(one(&mut lanes).is_none());
     }
-    // But nothing is awaited without end.
+    // The wait is bounded all the same.
     lanes.received_for(WAIT_MAX / 2);
     assert!(lanes.arrived(&aggregate(99), 1, false).is_none());
     lanes.release(due + 2 * MINUTE);
@@ -269,7 +269,7 @@ fn items_that_left_together_are_awaited_together() {
     assert_eq!(one(&mut lanes).unwrap().1, 12);
 }
 
-/// The database is asked first, and may not answer.
+/// The database is asked before the item is returned, and may not answer.
 #[test]
 fn what_has_not_left_yet_is_awaited() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -306,7 +306,7 @@ fn lanes_that_only_await_are_forgotten_in_time() {
     assert_eq!((lanes.lanes.len(), lanes.awaiting.len()), (0, 0));
 }
 
-/// Another process had it, which ended. Those behind it wait for it, so it must not wait behind them.
+/// A process that had the item has ended. The items behind it wait for it, so it must not wait behind them.
 #[test]
 fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -343,7 +343,7 @@ fn empty_lanes_are_forgotten() {
     );
 }
 
-/// First whole lanes that are blocked for long, then the later halves of those that are set aside, then whole lanes; others only if asked for.
+/// First whole lanes that are blocked for long, then the later halves of lanes set aside, then whole lanes. Other lanes only on request.
 #[test]
 fn what_leaves_memory_is_what_costs_least() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -395,7 +395,7 @@ fn what_waits_behind_a_running_retry_is_set_aside() {
     assert_eq!((lanes.set_aside(), lanes.suspects()), (2, 1));
 }
 
-/// An item whose handler recovers while it waits.
+/// The handler of an item recovers while the item waits.
 #[derive(Debug)]
 struct OfHandler(std::rc::Rc<std::cell::Cell<Queue>>);
 
@@ -432,7 +432,7 @@ fn lanes_follow_their_handler() {
     assert_eq!(counts(Queue::Ready), (1, [1, 0]));
 }
 
-/// Those before it and behind it are in memory, and would fit into one batch.
+/// The items before and behind it are in memory and would fit into one batch.
 #[test]
 fn a_batch_does_not_pass_what_went_back_to_the_broker() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -446,7 +446,7 @@ fn a_batch_does_not_pass_what_went_back_to_the_broker() {
     assert!(one(&mut lanes).is_none());
 }
 
-/// Or each absence would be longer than the one before it.
+/// Otherwise each absence would be longer than the previous one.
 #[test]
 fn what_waits_for_an_absent_item_stays_away_no_longer_than_that() {
     let (mut lanes, now) = (none(), Instant::now());

@@ -1,4 +1,4 @@
-//! What fails leaves nothing, and a retry really runs.
+//! Failed requests leave nothing, and a retry runs the handler.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::shop::{Shop, Step, books, by_ann};
 use crate::on_every_backend;
 use crate::support::{Backend, TestDb};
 
-/// The first request fails with the status and leaves nothing, the second takes effect, the third is answered with the second's response.
+/// The first request fails with the status and leaves nothing, the second takes effect, and the third gets the second's response.
 async fn check(
     test: &TestDb,
     step: Step,
@@ -25,7 +25,7 @@ async fn check(
         assert!(!first.text().contains("no_such_table"), "{}", first.text());
     }
     assert_eq!((shop.runs(), books(test, 1).await), (1, (0, 0, 0)));
-    // Without the change, which may be a short time-out.
+    // The default layer, without the change, which may be a short time-out.
     let client = shop.serve(Shop::layer(&test.db)).await;
     let second = client.order(1, "k").await;
     assert_eq!((second.status, second.is_replayed()), (201, false));
@@ -61,7 +61,7 @@ async fn a_handler_that_does_not_end_is_rolled_back(test: TestDb) {
     .await;
 }
 
-/// PostgreSQL aborts the transaction; the others go on, and so does the request.
+/// PostgreSQL aborts the transaction. The other databases continue it, and the request succeeds.
 async fn a_swallowed_error_is_noticed(test: TestDb) {
     if test.backend == Backend::Postgres {
         return check(&test, Step::Swallow, 500, |layer| layer).await;
@@ -79,7 +79,7 @@ async fn a_transaction_that_the_database_undid_is_noticed(test: TestDb) {
 
 async fn a_refused_commit_is_a_failure(test: TestDb) {
     if test.backend == Backend::MariaDb {
-        // It has no deferred constraints.
+        // MySQL has no deferred constraints.
         return;
     }
     test.execute(
@@ -100,7 +100,7 @@ async fn a_transaction_that_is_kept_is_not_committed(test: TestDb) {
     let client = shop.serve(Shop::layer(&test.db)).await;
     client.order(1, "k").await.assert_problem(500);
     shop.let_go();
-    // The connection rolls back before it is used again; on a server others may look before that.
+    // The connection rolls back before its next use. Other sessions on a server may read before that.
     let answer = loop {
         let answer = client.order(1, "k").await;
         if answer.status != 409 {

@@ -1,4 +1,4 @@
-//! Which requests are the same, and which are refused before their handler runs.
+//! Keys: which requests count as the same, and which are refused before their handler runs.
 
 use axum::http::{HeaderName, Method};
 use outbox_inbox::http::MissingKey;
@@ -23,7 +23,7 @@ async fn a_request_without_a_key_may_pass_through(test: TestDb) {
     let client = shop
         .serve(Shop::layer(&test.db).with_missing_key(MissingKey::PassThrough))
         .await;
-    // Nobody says who asks, and nobody needs to know. The effect is in a transaction nevertheless.
+    // No scope is given and none is needed. The effect is in a transaction all the same.
     for (status, effects) in [(201, 1), (500, 1), (201, 2), (500, 2)] {
         let answer = client.send("POST /orders/1", &[], b"tea").await;
         assert_eq!((answer.status, answer.is_replayed()), (status, false));
@@ -162,7 +162,7 @@ async fn other_methods_pass_through(test: TestDb) {
         let answer = client.send(&format!("{method} /plain"), &[], b"").await;
         assert_eq!((answer.status, answer.text()), (200, "plain".to_owned()));
     }
-    // Who asks for the transaction is told that there is none.
+    // A handler that takes `RequestTx` is told that there is none.
     client.send("GET /orders/1", &[], b"").await.assert_problem(500);
     assert_eq!((shop.runs(), books(&test, 1).await), (0, (0, 0, 0)));
 }

@@ -1,4 +1,4 @@
-//! Several requests with one key at once, in one process and in several.
+//! Concurrent requests with one key, in one process and in several.
 
 use outbox_inbox::http::purge_requests;
 use outbox_sea_orm::TableNames;
@@ -7,7 +7,7 @@ use super::shop::{Answer, Client, Shop, Step, books, by_ann};
 use crate::on_every_backend;
 use crate::support::{SOON, TestDb};
 
-/// Asks until the answer is another than 409.
+/// Repeats a request until the status is not 409.
 async fn insist(client: &Client, id: u64, key: &str) -> Answer {
     loop {
         let answer = client.order(id, key).await;
@@ -18,7 +18,7 @@ async fn insist(client: &Client, id: u64, key: &str) -> Answer {
     }
 }
 
-/// Lets a hundred ask at once, of several servers in turn.
+/// Sends a hundred requests at once, to several servers in turn.
 async fn a_hundred_ask(test: &TestDb, shop: &Shop, clients: &[Client]) {
     let asking = (0..100).map(|n| {
         let client = clients[n % clients.len()].clone();
@@ -72,7 +72,7 @@ async fn a_hundred_at_several_processes_take_effect_once(test: TestDb) {
     a_hundred_ask(&test, &shop, &clients).await;
 }
 
-/// The process ends while its handler runs: no line of the layer runs any more.
+/// The process crashes while its handler runs.
 async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
     let connect = test.connector();
     let process = std::thread::spawn(move || {
@@ -97,7 +97,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
-    // The server may still be ending the old session.
+    // The database server may still be ending the old session.
     let answer = insist(&client, 1, "k").await;
     assert_eq!((answer.status, answer.is_replayed()), (201, false));
     assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
@@ -105,7 +105,7 @@ async fn a_crash_before_the_commit_leaves_nothing(test: TestDb) {
 
 on_every_backend!(without memory: a_hundred_at_several_processes_take_effect_once, a_crash_before_the_commit_leaves_nothing);
 
-/// The second process does not wait: it answers while the first is held up.
+/// The second process answers while the first still runs its handler.
 async fn another_process_is_refused_at_once(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Gate]), Shop::new([]));
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -125,7 +125,7 @@ async fn another_process_is_refused_at_once(test: TestDb) {
     );
 }
 
-/// Also if the row is there, and expired.
+/// The same holds if the row exists and has expired.
 async fn another_process_is_refused_while_an_expired_key_is_replaced(test: TestDb) {
     let (shop, other) = (Shop::new([Step::Created, Step::Gate]), Shop::new([]));
     let client = shop.serve(Shop::layer(&test.db)).await;

@@ -1,4 +1,4 @@
-//! What a retry is answered with, and for how long.
+//! Replayed responses: their contents, and how long they are kept.
 
 use axum::http::HeaderName;
 use outbox_inbox::http::purge_requests;
@@ -69,7 +69,7 @@ async fn an_expired_key_is_a_new_one(test: TestDb) {
         (1, 1, 1),
         "rolled back, and the expired row is still there"
     );
-    // Another request, too: nobody knows any more what the key was used for.
+    // Another request may use the key too, because no record shows its earlier use.
     let second = client.order(2, "k").await;
     assert_eq!((second.status, second.is_replayed()), (201, false));
     assert_ne!(first.body, second.body);

@@ -1,4 +1,4 @@
-//! A shop behind the layer, on a socket of its own, and a small client for it.
+//! A shop behind the layer, served on its own socket, and a small client for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,34 +21,34 @@ use tokio::sync::Semaphore;
 
 use crate::support::{OrderBooked, SOON, TestDb};
 
-/// What the response's body begins with: no UTF-8, and a NUL.
+/// The first bytes of the response's body: no UTF-8, and a NUL.
 pub(super) const BYTES: &[u8] = b"\xff\x00order ";
 
-/// How a handler ends, after its effect and its event were written.
+/// How a handler ends after it has written its effect and its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Created,
     Status(u16),
-    /// Responds with so many bytes.
+    /// Responds with this many bytes.
     Bytes(usize),
     Panic,
-    /// Never ends by itself.
+    /// Never ends.
     Hang,
     /// Waits for [`Shop::release`].
     Gate,
-    /// Runs into a database error and does not return it.
+    /// Causes a database error and does not return it.
     Swallow,
-    /// Its transaction is undone, as a deadlock's victim is.
+    /// Loses its transaction, as a deadlock victim does.
     Undo,
     /// Loses its connection.
     Kill,
-    /// Leaves something that a constraint refuses at the commit.
+    /// Writes a row that a deferred constraint refuses at the commit.
     Orphan,
     /// Keeps the transaction beyond the response.
     Keep,
 }
 
-/// What handlers do, and what they did.
+/// The script of the handlers, and a record of their runs.
 #[derive(Debug, Clone)]
 pub(super) struct Shop(Arc<Inner>);
 
@@ -63,7 +63,7 @@ struct Inner {
 }
 
 impl Shop {
-    /// The given steps first, then always `Created`.
+    /// Plays the given steps, then `Created` for every further run.
     pub(super) fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         Self(Arc::new(Inner {
             steps: Mutex::new(steps.into_iter().collect()),
@@ -79,27 +79,27 @@ impl Shop {
         self.0.runs.load(Ordering::SeqCst)
     }
 
-    /// Waits until one more handler has written its effect.
+    /// Waits until another handler has written its effect.
     pub(super) async fn started(&self) {
         soon(self.0.running.acquire()).await.unwrap().forget();
     }
 
-    /// Waits until the server has answered or given up one more request.
+    /// Waits until the server has answered or dropped another request.
     pub(super) async fn ended(&self) {
         soon(self.0.ended.acquire()).await.unwrap().forget();
     }
 
-    /// Lets a handler go on that waits at [`Step::Gate`].
+    /// Releases a handler that waits at [`Step::Gate`].
     pub(super) fn release(&self) {
         self.0.gate.add_permits(1);
     }
 
-    /// Ends what [`Step::Keep`] has kept.
+    /// Drops the transaction that [`Step::Keep`] has kept.
     pub(super) fn let_go(&self) {
         self.0.kept.lock().unwrap().take();
     }
 
-    /// A layer with default settings. Who asks stands in two headers, which a real service would never trust.
+    /// A layer with default settings. It reads the scope from two headers, which a real service would never trust.
     pub(super) fn layer(db: &DatabaseConnection) -> IdempotencyLayer {
         IdempotencyLayer::new(db.clone(), |request| {
             let part = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
@@ -126,7 +126,7 @@ impl Shop {
     }
 }
 
-/// Gives a request its context, and says when it has ended, also because its client has gone away.
+/// Gives a request its message context, and reports its end, including the end by a client that hangs up.
 async fn watch(State(shop): State<Shop>, request: Request, next: Next) -> Response {
     struct Guard(Shop);
     impl Drop for Guard {
@@ -146,7 +146,7 @@ async fn watch(State(shop): State<Shop>, request: Request, next: Next) -> Respon
     context.scope(next.run(request)).await
 }
 
-/// Takes no transaction.
+/// A handler without a transaction.
 async fn plain() -> &'static str {
     "plain"
 }
@@ -208,17 +208,17 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("it happens soon")
 }
 
-/// One connection per request.
+/// An HTTP client with one connection per request.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     address: String,
 }
 
-/// An answer, as it came.
+/// An HTTP response as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// In lower case, without `date`.
+    /// Names in lower case, without `date`.
     pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) body: Vec<u8>,
 }
@@ -233,7 +233,7 @@ impl Answer {
         self.header("idempotency-replayed") == Some(b"true")
     }
 
-    /// Checks an answer of the layer itself.
+    /// Checks that this is an answer of the layer itself.
     #[track_caller]
     pub(super) fn assert_problem(&self, status: u16) {
         assert_eq!(self.status, status, "{}", self.text());
@@ -257,7 +257,7 @@ impl Answer {
 }
 
 impl Client {
-    /// `what`: method and path. `headers`: lines.
+    /// Sends a request and reads the answer. `what`: method and path. `headers`: header lines.
     pub(super) async fn send(&self, what: &str, headers: &[&str], body: &[u8]) -> Answer {
         let mut connection = self.begin(what, headers, body).await;
         let mut bytes = Vec::new();
@@ -265,7 +265,7 @@ impl Client {
         parse(&bytes)
     }
 
-    /// Sends a request and leaves the connection to the caller.
+    /// Sends a request and returns the open connection.
     pub(super) async fn begin(&self, what: &str, headers: &[&str], body: &[u8]) -> TcpStream {
         let mut connection = TcpStream::connect(&self.address).await.unwrap();
         let mut head = format!("{what} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n");
@@ -283,14 +283,14 @@ impl Client {
         connection
     }
 
-    /// An order under a key, by one user of one tenant.
+    /// Places an order under a key, always as the same user of the same tenant.
     pub(super) async fn order(&self, id: u64, key: &str) -> Answer {
         self.send(&format!("POST /orders/{id}"), &by_ann(key), b"tea")
             .await
     }
 }
 
-/// Headers of a request by Ann of Acme.
+/// Headers of a request by user Ann of tenant Acme.
 pub(super) fn by_ann(key: &str) -> [&str; 3] {
     let line: &'static str = Box::leak(format!("idempotency-key: {key}").into_boxed_str());
     [line, "x-tenant: acme", "x-user: ann"]
@@ -319,7 +319,7 @@ fn parse(bytes: &[u8]) -> Answer {
     }
 }
 
-/// Effects and events of an order, and stored requests.
+/// Counts the effects and events of an order, and the stored requests.
 pub(super) async fn books(test: &TestDb, id: u64) -> (i64, i64, i64) {
     (
         test.effects("http", id).await,

@@ -1,4 +1,4 @@
-//! A handler for each strategy, and what is special about it.
+//! One handler per strategy, and the traits in which strategies differ.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,15 +25,15 @@ impl LineNoted {
     }
 }
 
-/// What differs between strategies.
+/// The traits in which strategies differ.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traits {
     pub(super) name: &'static str,
-    /// What comes too early waits.
+    /// A message that comes too early waits.
     pub(super) ordered: bool,
     /// Another event with the same key is a duplicate.
     pub(super) by_key: bool,
-    /// The effect is outside the database, and a crash is noticed when a lease has passed.
+    /// The effect is outside the database, and another process can claim it only when the lease has passed.
     pub(super) leased: bool,
 }
 
@@ -48,7 +48,7 @@ impl Traits {
     }
 }
 
-/// What handlers shall do, and what those of strategy `external` have done.
+/// The instructions for the handlers, and the effects of handlers with strategy `external`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes(pub(super) Arc<Inner>);
 
@@ -75,7 +75,7 @@ impl Default for Inner {
 }
 
 impl Notes {
-    /// A process that is going to end in the middle of the line.
+    /// Instructions for a process that crashes in the middle of this line.
     pub(super) fn that_hang_at(line: u64) -> Self {
         Self(Arc::new(Inner {
             hang: line,
@@ -95,7 +95,7 @@ impl Notes {
     }
 }
 
-/// An effect that shows if it happens twice.
+/// Writes an effect that shows a repetition.
 async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), HandlerError> {
     let LineNoted { account, line } = event;
     let effect =
@@ -131,7 +131,7 @@ pub(super) async fn note_by_key(
     note(&event, &tx, &notes).await
 }
 
-/// Sets a state, which is the same however often it is set.
+/// Sets a state that stays the same however often it is set.
 #[idempotent_handler(consumer = "naturally", strategy = natural)]
 pub(super) async fn note_naturally(
     event: Event<LineNoted>,
@@ -145,7 +145,7 @@ pub(super) async fn note_naturally(
     notes.go_on(&event).await
 }
 
-/// Its own table knows the line.
+/// The unique key of its own table recognizes a repeated line.
 #[idempotent_handler(
     consumer = "by_constraint",
     strategy = constraint("markers_pkey", "PRIMARY", "markers.id")
@@ -162,7 +162,7 @@ pub(super) async fn note_by_constraint(
     note(&event, &tx, &notes).await
 }
 
-/// Its effect is not in the database.
+/// The effect is outside the database.
 #[idempotent_handler(consumer = "by_external", strategy = external)]
 pub(super) async fn note_by_external(
     event: Event<LineNoted>,

@@ -1,6 +1,6 @@
 //! One suite for every strategy: duplicate, concurrent duplicate, crash, reorder, poison.
 //!
-//! The handlers do the same in the way of their strategy: they note a line of an account. What differs between strategies is said by [`Traits`].
+//! Each handler notes a line of an account in the way of its strategy. [`Traits`] names the differences between the strategies.
 
 mod handlers;
 mod results;

@@ -1,4 +1,4 @@
-//! What a handler returns, and what a duplicate gets of it.
+//! Stored results: the value that a handler returns, and the value that a duplicate gets.
 
 use std::sync::{Arc, Mutex};
 
@@ -55,7 +55,7 @@ impl OrderPlaced {
     }
 }
 
-/// Handles one message as often as the broker delivers it.
+/// Handles one message that the broker delivers repeatedly.
 async fn deliver_twice(test: &TestDb, router: Router) -> Vec<(bool, Option<Vec<u8>>)> {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(7)).await;
@@ -79,7 +79,7 @@ async fn a_duplicate_gets_the_stored_result(test: TestDb) {
     assert_eq!(test.follow_ups().await, 1, "returned events are recorded once");
 }
 
-/// Acknowledgements are lost more often than there are attempts.
+/// The broker loses more acknowledgements than there are attempts.
 async fn every_duplicate_gets_the_stored_result(test: TestDb) {
     let broker = MemoryBroker::new();
     publish(&broker, &placed(7)).await;
@@ -104,7 +104,7 @@ async fn every_duplicate_gets_the_stored_result(test: TestDb) {
     );
 }
 
-/// The follow-up event was published and is kept: a duplicate publishes it again, as the same event.
+/// The follow-up event was published and is recorded. A duplicate publishes it again, as the same event.
 async fn a_duplicate_publishes_the_follow_ups_again(test: TestDb) {
     let broker = MemoryBroker::new();
     let published = publish(&broker, &placed(7)).await;
@@ -113,7 +113,7 @@ async fn a_duplicate_publishes_the_follow_ups_again(test: TestDb) {
     let store = outbox_sea_orm::SqlStore::new(test.db.clone());
     let out = MemoryBroker::new();
     Relay::new(store.clone(), out.publisher()).drain().await.unwrap();
-    // A copy that the broker does not recognise.
+    // A copy that the broker does not recognize as a duplicate.
     let mut copy = published.clone();
     copy.id = MessageId::fresh();
     broker.publisher().publish(&copy).await.unwrap();

@@ -1,4 +1,4 @@
-//! The cases.
+//! The cases of the suite.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Suite<'_> {
         self.harness(self.test.db.clone(), &self.notes)
     }
 
-    /// How often each line of an account took effect, in order where that shows.
+    /// How often each line of an account took effect, in sequence where the strategy keeps one.
     async fn effects(&self, account: u64) -> Vec<u64> {
         if self.traits.leased {
             let outside = self.notes.0.outside.lock().unwrap();
@@ -104,10 +104,10 @@ impl Suite<'_> {
             harness.deliver_message::<H>(&message).await.unwrap(),
             Outcome::Handled
         );
-        // As a copy that the broker does not know, and as a delivery that it repeats.
+        // First as a copy that the broker does not recognize, then as a delivery that it repeats.
         for delivery in [1, 2, 3] {
             let outcome = harness.redeliver_message::<H>(&message, delivery).await.unwrap();
-            // Without bookkeeping only what the broker has repeated leaves a row, because its attempts are counted.
+            // Strategy `natural` leaves a row only for a repeated delivery, whose attempts are counted.
             let expected = if self.traits.name == "natural" && delivery < 3 {
                 Outcome::Handled
             } else {
@@ -118,7 +118,7 @@ impl Suite<'_> {
         assert_eq!(self.effects(DUPLICATE).await, [1]);
     }
 
-    /// 16 deliveries of each of several messages over two pools, which are two processes as far as the database can tell.
+    /// 16 deliveries of each of several messages over two pools, which the database sees as two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
         let pools = [self.test.db.clone(), self.test.connect_again().await];
         let harnesses = pools.map(|db| Arc::new(self.harness(db, &self.notes)));
@@ -129,7 +129,7 @@ impl Suite<'_> {
                 tokio::spawn(async move {
                     loop {
                         let outcome = harness.deliver_message::<H>(&message).await.unwrap();
-                        // Somebody else is at it: a broker would come again.
+                        // Another task is handling the message. A broker would deliver it again.
                         if outcome != Outcome::Later {
                             return outcome;
                         }
@@ -151,7 +151,7 @@ impl Suite<'_> {
         assert_eq!(effects, [1, 2, 3, 4, 5]);
     }
 
-    /// A process ends while the handler runs, after its effect was written.
+    /// A process crashes while the handler runs, after the handler has written its effect.
     async fn a_crash_before_the_commit_leaves_nothing<H: Handler>(&self) {
         let message = message(CRASH, 1);
         let (connect, notes, store) = (self.test.connector(), Notes::that_hang_at(1), self.store.clone());
@@ -169,7 +169,7 @@ impl Suite<'_> {
                     .with_config(slow());
                 let delivery = tokio::spawn(async move { harness.deliver_message::<H>(&crashing).await });
                 notes.0.hanging.acquire().await.unwrap().forget();
-                // Not dropped: that would be an orderly end.
+                // Not dropped, because dropping would end the run in an orderly way.
                 std::mem::forget(delivery);
             });
             runtime.shutdown_timeout(SOON);
@@ -180,7 +180,7 @@ impl Suite<'_> {
         assert!(self.effects(CRASH).await.is_empty());
         let outcome = self.own().redeliver_message::<H>(&message, 2).await.unwrap();
         if self.traits.leased {
-            // The claim of the process that ended stands until its lease has passed; the suite of the stores shows what then happens.
+            // The claim of the crashed process lasts until its lease has passed; the suite of the deduplication stores shows the rest.
             assert_eq!(outcome, Outcome::Later);
             return;
         }
@@ -191,7 +191,7 @@ impl Suite<'_> {
     async fn what_comes_in_another_order_takes_effect_once<H: Handler>(&self) {
         let harness = self.own();
         let messages: Vec<_> = (1..=4).map(|line| message(REORDER, line)).collect();
-        // 3 1 3 2 4 1 3 4: too early, in turn, repeated, repeated late.
+        // The sequence 3 1 3 2 4 1 3 4 has messages that are too early, in turn, repeated, and repeated late.
         let mut handled = Vec::new();
         for line in [3, 1, 3, 2, 4, 1, 3, 4] {
             let outcome = harness.deliver_message::<H>(&messages[line - 1]).await.unwrap();
@@ -248,7 +248,7 @@ impl Suite<'_> {
         );
         assert_eq!(letters[0].payload, poison.payload);
         assert!(self.effects(POISON).await.is_empty());
-        // It holds back nobody, not even in its own account.
+        // The dead letter blocks no message, not even in its own account.
         let next = message(POISON, 2);
         assert_eq!(
             harness.deliver_message::<H>(&next).await.unwrap(),
@@ -263,7 +263,7 @@ impl Suite<'_> {
             harness.deliver_message::<H>(&message(KEY, 1)).await.unwrap(),
             Outcome::Handled
         );
-        // Recorded once more, by another producer: another event, the same number.
+        // Another producer recorded it once more: another event with the same number.
         for delivery in [1, 2] {
             let outcome = harness
                 .redeliver_message::<H>(&message(KEY, 1), delivery)

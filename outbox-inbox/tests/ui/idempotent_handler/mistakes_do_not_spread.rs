@@ -1,4 +1,4 @@
-// One error only: the code that uses the handler does not turn red.
+// One error only: the code that uses the handler reports none.
 
 use outbox_core::DomainEvent;
 use outbox_inbox::{Event, Handler, HandlerError, Registration, idempotent_handler};

@@ -1,4 +1,4 @@
-//! Adds up what each customer owes.
+//! Adds up the amount that each customer owes.
 
 use outbox_inbox::{Event, HandlerError, Metadata, Tx, idempotent_handler};
 

@@ -1,7 +1,7 @@
 //! The four consumers, each with a database of its own.
 //!
-//! Three take effect through the handler's transaction, so the inbox alone makes their effects happen once. `notifications` reaches
-//! out of the database and hands the other side a stable key.
+//! Three of them write their effects through the handler's transaction, so the inbox alone makes each effect happen once. `notifications` has its
+//! effect outside the database and gives the receiver a stable key.
 
 mod billing;
 mod inventory;
@@ -28,7 +28,7 @@ pub(crate) async fn run<S: Subscriber>(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let db = connect(setup.database, setup.url(part), CONNECTIONS).await?;
-    // Messages of a killed consumer come back after `ack_wait`; the default would let a demo wait for half a minute.
+    // The messages of a killed consumer are delivered again after `ack_wait`. The default would make a demo wait for half a minute.
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(5))
         .handler_timeout(Duration::from_secs(4));
@@ -42,7 +42,7 @@ pub(crate) async fn run<S: Subscriber>(
     Ok(())
 }
 
-/// Notes that a message took effect. Deliberately without a unique key: the ledger counts the rows.
+/// Records that a message took effect. The table deliberately has no unique key: the ledger counts the rows.
 async fn note_effect(tx: &Tx<'_>, message: &Metadata) -> Result<(), HandlerError> {
     let sql = "INSERT INTO effects (message_id) VALUES (?)";
     let id = message.message_id().to_string();
@@ -51,7 +51,7 @@ async fn note_effect(tx: &Tx<'_>, message: &Metadata) -> Result<(), HandlerError
     Ok(())
 }
 
-/// A table with a key and a number that is added up.
+/// A table of sums by key.
 struct Sum {
     table: &'static str,
     key: &'static str,
@@ -59,8 +59,8 @@ struct Sum {
 }
 
 impl Sum {
-    /// Adds to the number of a key. Two handlers that meet at one row wait for each other; rows are taken in the order of their keys, so
-    /// that they cannot wait in a circle.
+    /// Adds to the sum of a key. Two handlers that update one row wait for each other. A handler updates rows in the order of their keys, so handlers
+    /// cannot deadlock.
     async fn add(&self, tx: &Tx<'_>, key: impl Into<Value>, number: i64) -> Result<(), HandlerError> {
         let Self {
             table,

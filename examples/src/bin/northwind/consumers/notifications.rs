@@ -1,6 +1,6 @@
-//! Tells the customer: an effect outside the database.
+//! Notifies the customer: an effect outside the database.
 //!
-//! The transaction cannot undo it, so it happens at least once; the stable key lets the receiver drop the copies.
+//! The transaction cannot undo a notice, so it is sent at least once. The stable key lets the receiver drop the copies.
 
 use outbox_inbox::{Event, HandlerError, HandlerState, StableKey, idempotent_handler};
 

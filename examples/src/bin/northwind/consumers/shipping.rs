@@ -1,4 +1,4 @@
-//! Stores shipments, and tells others that the carrier took them: a follow-up event in the handler's own transaction.
+//! Stores shipments, and records a follow-up event in the handler's own transaction: the carrier took the shipment over.
 
 use outbox_inbox::{Event, HandlerError, Metadata, Outbox, Tx, idempotent_handler};
 use sea_orm::ConnectionTrait as _;

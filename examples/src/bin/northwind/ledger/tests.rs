@@ -1,4 +1,4 @@
-//! Plants each mistake into good evidence, and looks for the number that must show it.
+//! Plants each mistake in correct evidence, and checks the number that must show it.
 
 use outbox_core::testing::LogEntry;
 use outbox_core::{Message, NewMessage};
@@ -9,7 +9,7 @@ use crate::generate::generate;
 use crate::notices::Notice;
 use crate::order::Order;
 
-/// What a run over three shipped orders leaves behind when all goes well.
+/// The evidence of a correct run over three shipped orders.
 fn good() -> (Evidence, Expected) {
     let mut orders = generate(3);
     for order in &mut orders {
@@ -134,10 +134,10 @@ fn losses_show() {
 
 #[test]
 fn ghosts_show() {
-    // The third order was rolled back, but its messages were published and took effect.
+    // The third order was rolled back, but its messages were published and took effect all the same.
     let ghost = planted(|evidence| evidence.committed.truncate(6));
     assert_eq!(ghost.ghosts, 3 + 4);
-    // Committed differently from what was published.
+    // The committed payload differs from the published one.
     let changed = planted(|evidence| evidence.committed[0].payload.push(b' '));
     assert_eq!((changed.ghosts, changed.lost), (1, 1));
     let foreign = planted(|evidence| {
@@ -160,7 +160,7 @@ fn double_effects_show() {
         evidence.notices.push(evidence.notices[0].clone());
     });
     assert_eq!(double.double_effects, 3);
-    // The same notice under another key is what a key that is not stable looks like.
+    // An unstable key looks like the same notice under another key.
     let unstable = planted(|evidence| {
         let notice = Notice {
             key: uuid::Uuid::now_v7(),
@@ -174,7 +174,7 @@ fn double_effects_show() {
 #[test]
 fn inversions_show() {
     assert_eq!(planted(|evidence| evidence.stream.swap(0, 1)).inversions, 2);
-    // A copy of the second message before the first is an inversion, whatever comes later.
+    // A copy of the second message before the first is an inversion, whatever follows.
     assert_eq!(
         planted(|evidence| evidence.stream.insert(0, evidence.stream[1].clone())).inversions,
         2

@@ -1,4 +1,4 @@
-// What is written becomes the options, and what is not stays the default.
+// Written options are used, and omitted options keep their defaults.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-// What a registration says, and that it is found without being named.
+// The contents of a registration, and its discovery without being named.
 
 use outbox_core::DomainEvent;
 use outbox_inbox::__private::inventory;
