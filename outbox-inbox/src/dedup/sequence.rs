@@ -38,7 +38,7 @@ pub(crate) struct Place<'a> {
 /// How a claim treats missing numbers before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gaps {
-    /// The claim answers [`Turn::Early`], so the message waits.
+    /// The claim answers [`Claim::Early`], so the message waits.
     Wait,
     /// The claim goes on without them and records them as missing.
     Accept,
