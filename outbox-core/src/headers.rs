@@ -1,7 +1,8 @@
 //! Headers that travel with a message.
 //!
 //! Invariant: a name is a token and not one of ours, and no value can break out of its line (CR, LF, NUL). Both are
-//! checked when the header is set, so a bad one is an error at save time and never a poison row.
+//! checked when the header is set, so a bad one is an error at save time and never a poison row. `Deserialize` trusts stored rows: a publisher
+//! checks again before it sends, because somebody may have changed the row.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ impl Headers {
         self.set_checked(name, value.into())
     }
 
-    /// Sets one of the library's own headers; still checked for its value.
+    /// Sets one of the library's own headers; only the value is checked.
     pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         self.set_checked(name.to_owned(), value.into())
     }
@@ -107,7 +108,7 @@ pub enum HeaderError {
     },
     /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
     #[error(
-        "header name `{name}` is reserved; choose a name that does not start with `ce-`, `nats-` or `outbox-` (correlation, causation and trace ids are set through `MessageContext`)"
+        "header name `{name}` is reserved; choose another that is not `content-type`, `traceparent` or `tracestate` and does not start with `ce-`, `nats-` or `outbox-` (`MessageContext` sets correlation, causation and trace ids)"
     )]
     Reserved {
         /// The name.
