@@ -25,7 +25,7 @@ use crate::servers::{Servers, Stream};
 /// The largest number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
-/// Names, as text and for the driver, and values.
+/// Each header: its name as text, the same parsed for async-nats, and its value.
 pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
 /// The headers that are sent beside the message id.
