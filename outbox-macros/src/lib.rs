@@ -1,12 +1,14 @@
-//! The macros of the transactional outbox. Use them through the crates that own their traits: `outbox-core`
-//! re-exports [`macro@DomainEvent`], `outbox-inbox` re-exports [`macro@idempotent_handler`], and their examples
-//! and keys are documented there, where they compile as users write them.
+//! The macros of the transactional outbox.
+//!
+//! Use them through the crates that own their traits: `outbox-core` re-exports [`macro@DomainEvent`], `outbox-inbox` re-exports
+//! [`macro@idempotent_handler`], and their examples and keys are documented there, where they compile as users write them.
 //!
 //! A macro here only writes code that a user could write by hand, in front of a documented trait. Generated code
 //! has no loops and takes no decisions; whatever needs one is a function of the runtime crates.
 //!
 //! Both macros work in the same stages, one file each: `attr` (keys as written) → `model` (our types) → `validate`
-//! (all rules) → `expand` (tokens), or `fallback` (what is emitted beside errors, so that nothing else turns red).
+//! (all rules; those of a handler's keys are in `options`) → `expand` (tokens), or `fallback` (what is emitted beside
+//! errors, so that nothing else turns red).
 
 mod diagnostics;
 mod durations;

@@ -3,6 +3,11 @@
 //! This crate is the one to depend on. It re-exports the crates that do the work, and sets their features together. [`prelude`] has what most programs
 //! import; [`migrate`] makes all tables.
 //!
+//! **Promised**: an event is stored if and only if its transaction commits, reaches the stream at least once and in the order of its aggregate, and takes
+//! effect once per consumer if the effect goes through the handler's transaction, while the inbox remembers it (15 days by default).
+//!
+//! **Not promised**: one copy on the wire, order between aggregates, once outside the database.
+//!
 //! ```no_run
 //! use outbox::nats;
 //! use outbox::prelude::*;
@@ -77,6 +82,17 @@
 //! }
 //! ```
 //!
+//! | you want | see |
+//! |---|---|
+//! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
+//! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](crate::sea_orm::record) |
+//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
+//! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
+//! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
+//! | the tables | [`migrate`], [`migrations`] |
+//! | to decide about dead letters | [`OutboxAdmin`](crate::core::OutboxAdmin) (relay), [`DeadLetters`](inbox::DeadLetters) (consumers) |
+//! | to test a service | module `testing` (feature `testing`) |
+//!
 //! | feature | adds |
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
@@ -93,8 +109,9 @@
 //! That is how to read the guide and the documentation of the single crates. Import modules by name: `use outbox::*` would bring in a `core` beside
 //! Rust's own.
 //!
-//! The macros find this crate also when it is renamed in `Cargo.toml`. If a crate depends on `outbox-core` or `outbox-inbox` as well, they name that one, also if it
-//! is a development dependency or an optional one. Such a crate writes `#[domain_event(crate = outbox::core)]`.
+//! The macros find this crate also when it is renamed in `Cargo.toml`. If `Cargo.toml` also names `outbox-core` or `outbox-inbox`, generated code uses that
+//! crate. Where it is only a development or optional dependency, write `#[domain_event(crate = outbox::core)]` and
+//! `#[idempotent_handler(…, crate = outbox::inbox)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
