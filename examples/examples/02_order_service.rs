@@ -26,7 +26,7 @@ mod order {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// One event per variant. The representation is chosen on purpose: it is what consumers will read for years.
+/// One event per variant. `untagged`: the payload has the fields alone, because the header `ce-type` already names the event.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order")]
 #[serde(untagged)]
@@ -37,7 +37,7 @@ enum OrderEvent {
         order_id: String,
         total_cents: i64,
     },
-    #[domain_event(name = "shipped", version = 2)]
+    #[domain_event(name = "shipped")]
     Shipped {
         #[domain_event(aggregate_id)]
         order_id: String,
@@ -50,6 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(order::Entity).apply(&db).await?;
 
+    // A dot and a letter beyond ASCII, to show how a subject encodes ids.
     for id in ["A-1", "B.2", "Ü"] {
         let order = order::ActiveModel {
             id: Set(id.to_owned()),

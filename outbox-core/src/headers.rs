@@ -2,7 +2,8 @@
 //!
 //! Invariant: a name is a token and not reserved, and no value holds CR, LF or NUL, so no value can break out of its
 //! line. Both are checked when the header is set. So a bad header is an error before the event is recorded, never a row
-//! that cannot be published.
+//! that cannot be published. `Deserialize` trusts stored rows: a publisher checks
+//! again before it sends, because somebody may have changed the row.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ impl Headers {
         self.set_checked(name, value.into())
     }
 
-    /// Sets one of the library's own headers. The value is still checked.
+    /// Sets one of the library's own headers; only the value is checked.
     pub(crate) fn set_own(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         self.set_checked(name.to_owned(), value.into())
     }
@@ -110,7 +111,7 @@ pub enum HeaderError {
     },
     /// The name belongs to CloudEvents, NATS, W3C trace context or this library.
     #[error(
-        "header name `{name}` is reserved; choose a name that does not start with `ce-`, `nats-` or `outbox-` (correlation, causation and trace ids are set through `MessageContext`)"
+        "header name `{name}` is reserved; choose another that is not `content-type`, `traceparent` or `tracestate` and does not start with `ce-`, `nats-` or `outbox-` (`MessageContext` sets correlation, causation and trace ids)"
     )]
     Reserved {
         /// The name.

@@ -14,8 +14,16 @@
 //! * the engine over them ([`Relay`]),
 //! * with the feature `testing`: in-memory implementations, and the test suites that every implementation runs.
 //!
-//! ```
-//! use outbox_core::{DomainEvent, NewMessage};
+//! **Promised**, if store and broker keep the contracts of their traits: a message whose transaction committed is published at least once, and
+//! the messages of an aggregate in the order of their commits, although relays crash and broker or database are unreachable meanwhile.
+//!
+//! **Not promised**: one copy on the wire, which nobody can promise; order between aggregates, or of events that are declared `unsequenced`.
+//!
+//! ```standalone_crate
+//! use outbox_core::{
+//!     DomainEvent, Relay,
+//!     testing::{MemoryBroker, MemoryStore},
+//! };
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(DomainEvent, Serialize, Deserialize)]
@@ -26,13 +34,28 @@
 //!     total_cents: i64,
 //! }
 //!
-//! let message = NewMessage::from_event(&OrderPlaced { order_id: 7, total_cents: 1999 })?;
-//! assert_eq!(message.event_type(), "order.placed");
-//! assert_eq!(message.aggregate().to_string(), "order/7");
-//! # Ok::<(), outbox_core::EventError>(())
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+//! let mut transaction = store.begin();
+//! transaction.record([OrderPlaced { order_id: 7, total_cents: 1999 }])?;
+//! transaction.commit()?;
+//!
+//! Relay::new(store, broker.publisher()).drain().await?; // A service calls `run(shutdown)`.
+//! assert_eq!(broker.messages()[0].event_type, "order.placed");
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! Not here: exactly-once delivery on the wire (nobody can promise it), order between aggregates, and any I/O.
+//! | you want | see |
+//! |---|---|
+//! | to describe an event | [`DomainEvent`] |
+//! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
+//! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `testing::conformance` (feature `testing`) |
+//! | to operate | [`OutboxAdmin`], [`health`], [`telemetry`] |
+//! | correlation and trace ids | [`MessageContext`] |
+//!
+//! Not here: any I/O.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

@@ -4,10 +4,15 @@
 //! writes to its database each time counts an order twice. Here a row per (consumer, message) is written in the same transaction as the
 //! handler's effects, before them: a message that has its row has had its effect, and a copy finds the row.
 //!
-//! **Promised**, for effects through the handler's transaction: one effect per consumer and message, however often, wherever and
-//! in whichever order copies arrive, while the row is kept (15 days by default); within a process, messages of one aggregate one at a time, in the order of
-//! the stream, and none before a failed one has been handled or dead-lettered; a message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw
-//! bytes, and the others go on; outages of database and broker use no attempts. Other ways to recognise duplicates promise more or less: [`Strategy`].
+//! **Promised**, for effects through the handler's transaction:
+//!
+//! - One effect per consumer and message while the row is kept (15 days by default), however often, wherever and in whichever order copies arrive.
+//! - Within a process, messages of one aggregate run one at a time, in the order of the stream, and none before a failed one has been handled or
+//!   dead-lettered.
+//! - A message that cannot be handled is kept as a [dead letter](DeadLetters) with its raw bytes, and the others go on.
+//! - Outages of database and broker use no attempts.
+//!
+//! Other ways to recognise duplicates promise more or less: [`Strategy`].
 //!
 //! **Not promised**: anything about effects outside the database. They happen at least once; [`StableKey`] is the same each time,
 //! so that the receiver can drop the copies. Nor order of an aggregate over several processes, unless the handler asks for it ([`Strategy::Sequence`],
@@ -83,7 +88,7 @@
 //! | to write a handler | [`idempotent_handler`](macro@idempotent_handler), its arguments ([`FromContext`]) and errors ([`HandlerError`]) |
 //! | to choose how duplicates are recognised | [`Strategy`] |
 //! | order, or none | [`Order`] |
-//! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), [`HandlerOptions::batch`](HandlerOptions#structfield.batch) |
+//! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`] |
 //! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
 //! | effects outside the database | [`StableKey`], [`DedupStore`]: `RedisDedupStore` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
@@ -136,11 +141,10 @@ pub mod testing;
 pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
-pub use handler::BoxFuture;
 pub use handler::{
-    Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError, HandlerOptions,
-    HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox, Registration, Reply,
-    Requirement, Shape, StableKey, StateMap, Strategy, Tx,
+    BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
+    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox,
+    Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy, Tx,
 };
 pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};

@@ -11,7 +11,7 @@
 //!
 //! 1. `attr` reads the keys as written.
 //! 2. `model` turns them into our types.
-//! 3. `validate` checks all rules.
+//! 3. `validate` checks all rules; those of a handler's keys are in `options`.
 //! 4. `expand` generates the tokens, or `fallback` the code beside errors, so that no further errors appear.
 
 mod diagnostics;

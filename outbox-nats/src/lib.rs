@@ -3,15 +3,15 @@
 //! [`EventStream`] describes the stream once. It makes sure at start that the stream exists and loses nothing, and it makes both ends: the
 //! [`JetStreamPublisher`] of a relay and the [`JetStreamSubscriber`] of an inbox. Works with nats-server 2.9 and newer.
 //!
-//! **Guaranteed**
+//! **Promised**
 //!
 //! - A publish is `Ok` only if the message is on the stream.
 //! - Publishing a message again within the stream's duplicate window stores no copy.
 //! - Every failure says whether the message may be stored, can never be stored, or should be sent again.
-//! - No aggregate id and no changed row leads to a subject of another aggregate.
+//! - Whatever characters an aggregate id has, it leads to no default subject of another aggregate and to none of the server.
 //! - A consumer receives every message of its events at least once, even if either side restarts.
 //!
-//! **Not guaranteed**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when the connection broke
+//! **Not promised**: exactly one copy on the stream. The server forgets ids after the window, and a message that was on the wire when the connection broke
 //! may be stored although its failure was reported. The inbox drops such copies.
 //!
 //! ```no_run

@@ -4,6 +4,10 @@
 //! one when it publishes first and the commit fails. [`SaveWithEvents`] writes both in one transaction; a
 //! [`Relay`](outbox_core::Relay) over [`SqlStore`] publishes what was committed, at least once and in order per aggregate.
 //!
+//! **Promised**: events exist if and only if the transaction committed; per aggregate they are numbered 1, 2, 3 … in commit order.
+//!
+//! **Not promised**: an answer for a commit during which the connection is lost ([`SaveError::CommitUnknown`]).
+//!
 //! ```
 //! use outbox_core::DomainEvent;
 //! use outbox_sea_orm::SaveWithEvents;
@@ -50,15 +54,18 @@
 //! # }
 //! ```
 //!
-//! | you have | you call |
+//! | you have | you use |
 //! |---|---|
 //! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
 //! | domain methods that raise events | [`AggregateRoot`] |
 //! | events only | [`record`], inside a transaction |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
+//! | a relay | [`SqlStore`], in a pool of its own |
+//! | no tables yet | [`migrate`]; in a migrator of your own [`migration`]; daily tables [`migration::partitioned`] |
+//! | dead letters to decide about | [`SqlStore`] as [`OutboxAdmin`](outbox_core::OutboxAdmin) |
+//! | tests | module `testing` (feature `testing`) |
 //!
-//! Promised: events exist if and only if the transaction committed; per aggregate they are numbered 1, 2, 3 … in commit order. Not
-//! here: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
+//! Not here: publishing (see `outbox-nats`) and consuming (see `outbox-inbox`).
 //!
 //! The crate chooses neither a driver nor TLS for you: enable `postgres`, `mysql` or `sqlite`, and choose SeaORM's runtime feature in your
 //! own `Cargo.toml`. MySQL support is tested with MariaDB.

@@ -3,6 +3,11 @@
 //! Depend on this crate. It re-exports the crates that do the work and sets their features together. [`prelude`] holds the names that most programs
 //! import; [`migrate`] creates all tables.
 //!
+//! **Promised**: an event is stored if and only if its transaction commits, reaches the stream at least once and in the order of its aggregate, and takes
+//! effect once per consumer if the effect goes through the handler's transaction, while the inbox remembers it (15 days by default).
+//!
+//! **Not promised**: one copy on the wire, order between aggregates, once outside the database.
+//!
 //! ```no_run
 //! use outbox::nats;
 //! use outbox::prelude::*;
@@ -77,6 +82,17 @@
 //! }
 //! ```
 //!
+//! | you want | see |
+//! |---|---|
+//! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
+//! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](crate::sea_orm::record) |
+//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
+//! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
+//! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
+//! | the tables | [`migrate`], [`migrations`] |
+//! | to decide about dead letters | [`OutboxAdmin`](crate::core::OutboxAdmin) (relay), [`DeadLetters`](inbox::DeadLetters) (consumers) |
+//! | to test a service | module `testing` (feature `testing`) |
+//!
 //! | feature | adds |
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
@@ -93,8 +109,9 @@
 //! and the documentation of the single crates show the paths of the single crates. Import modules by name: `use outbox::*` would import a `core` that
 //! collides with Rust's own.
 //!
-//! The macros find this crate even if `Cargo.toml` renames it. If a crate also depends on `outbox-core` or `outbox-inbox`, even as a development or
-//! optional dependency, the macros use that crate instead. Such a crate writes `#[domain_event(crate = outbox::core)]`.
+//! The macros find this crate also when it is renamed in `Cargo.toml`. If `Cargo.toml` also names `outbox-core` or `outbox-inbox`, generated code uses that
+//! crate. Where it is only a development or optional dependency, write `#[domain_event(crate = outbox::core)]` and
+//! `#[idempotent_handler(…, crate = outbox::inbox)]`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 

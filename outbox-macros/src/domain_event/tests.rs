@@ -183,7 +183,7 @@ fn versions_start_at_one_and_fit_the_column() {
                 #[domain_event(aggregate = "order", name = "placed", version = #version)]
                 struct OrderPlaced(#[domain_event(aggregate_id)] u64);
             },
-            &["`version` is a number from 1 to 4294967295"],
+            &["`version` is a number from 1 to 4294967295, without a suffix"],
         );
     }
     for version in [quote!("1"), quote!(1.0), quote!(VERSION), quote!(1 + 1)] {
@@ -211,7 +211,7 @@ fn a_default_is_checked_once_and_not_per_variant() {
         },
         &[
             "`aggregate` contains a dot, and dots separate the tokens of a subject",
-            "`version` is a number from 1 to 4294967295",
+            "`version` is a number from 1 to 4294967295, without a suffix",
         ],
     );
 }

@@ -238,7 +238,7 @@ fn check_values(keys: &Keys, diagnostics: &Diagnostics) {
     if let Slot::Given(literal) = &keys.version
         && version(literal).is_none()
     {
-        let wrong = "`version` is a number from 1 to 4294967295";
+        let wrong = "`version` is a number from 1 to 4294967295, without a suffix";
         diagnostics.error(
             literal,
             wrong,

@@ -30,7 +30,11 @@ pub(super) fn options<'a>(declaration: &'a Declaration, diagnostics: &Diagnostic
         let number =
             number.filter(|number| legal.contains(number) && ["", "u32"].contains(&literal.suffix()));
         if number.is_none() {
-            let wrong = format!("`{key}` is a number from {} to {}", legal.start(), legal.end());
+            let wrong = format!(
+                "`{key}` is a number from {} to {}, without a suffix",
+                legal.start(),
+                legal.end()
+            );
             diagnostics.error(literal, wrong, fix);
         }
         number

@@ -240,12 +240,15 @@ fn numbers_and_times_have_bounds() {
         quote!(7u64),
         quote!(99999999999),
     ] {
-        check_options(quote!(batch = #number), &["`batch` is a number from 1 to 1000"]);
+        check_options(
+            quote!(batch = #number),
+            &["`batch` is a number from 1 to 1000, without a suffix"],
+        );
     }
     for number in [quote!(0), quote!(1000001)] {
         check_options(
             quote!(attempts = #number),
-            &["`attempts` is a number from 1 to 1000000"],
+            &["`attempts` is a number from 1 to 1000000, without a suffix"],
         );
     }
     check_options(

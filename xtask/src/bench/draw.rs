@@ -1,7 +1,7 @@
 //! `cargo xtask bench draw`: draws a picture beside each list of figures in docs/performance.
 //!
-//! A list is what `cargo xtask bench … --json` prints. Drawn are the figures with a target, each as a share of it, so that one mark is the target of
-//! all; the tables of the documents have the rest.
+//! A list is what `cargo xtask bench … --json` prints. Only figures with a target are drawn, each as a share of its target, so that one
+//! mark fits all bars; the tables of the documents have the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};

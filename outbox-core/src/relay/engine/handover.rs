@@ -20,7 +20,7 @@ pub(super) enum Unfit {
     Publisher(PublishError),
 }
 
-/// The activities that make up a relay's work. A relay that fails at the other one, keeping leases, has none to hand over.
+/// The activities that make up a relay's work. `Keeping` is not among them: a relay that cannot renew its leases loses them, and then has nothing to hand over.
 const WORK: [Activity; 3] = [Activity::Fetching, Activity::FetchingWaiting, Activity::Settling];
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
@@ -62,7 +62,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         since.into_iter().flatten().min()
     }
 
-    /// If all that the store did not take was dropped: that settling failed says nothing more, and only the next verdict can show whether it still does.
+    /// Forgets that settling failed once no verdict is left to settle, for example because its partition was lost. Only the next verdict can show whether it
+    /// still fails.
     pub(super) fn forget_settling(&mut self) {
         if self.in_flight.not_taken() == 0 {
             self.store_failing_since[Activity::Settling as usize] = None;
@@ -118,7 +119,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
     }
 
-    /// Something failed through no message's fault.
+    /// Ends the trial, if there is one: something failed through no message's fault.
     pub(super) fn end_trial(&mut self) {
         if self.checkup.failed(&mut self.rng) {
             tracing::warn!("this relay still cannot do its work");
@@ -127,13 +128,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// Whether all partitions go to others, or wait only for verdicts that this relay cannot settle.
-    pub(super) fn lets_go(&self) -> bool {
+    pub(super) fn must_hand_over(&self) -> bool {
         let cannot_settle = self.store_failing_since[Activity::Settling as usize].is_some();
         self.hands_over || (self.ownership.hands_over() && cannot_settle)
     }
 
-    /// No publish is on its way any more, and all partitions go to others.
-    pub(super) async fn let_go(&mut self) {
+    /// Hands all partitions over. Call it only when no publish is on its way.
+    pub(super) async fn hand_over(&mut self) {
         self.hands_over = false;
         self.abandon().await;
         if self.store_failing_since[Activity::Settling as usize]

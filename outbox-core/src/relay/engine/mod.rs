@@ -192,8 +192,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             if self.is_over(publishing.is_empty()) {
                 break;
             }
-            if self.lets_go() && publishing.is_empty() {
-                self.let_go().await;
+            if self.must_hand_over() && publishing.is_empty() {
+                self.hand_over().await;
             }
             self.start();
             self.launch(publishing.len(), |queued| {

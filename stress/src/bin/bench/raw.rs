@@ -26,7 +26,7 @@ use crate::servers::{Servers, Stream};
 /// The largest number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
 
-/// Headers, each with its name as text, its name for the driver, and its value.
+/// Each header: its name as text, the same parsed for async-nats, and its value.
 pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
 /// The headers sent besides the message id.

@@ -130,11 +130,13 @@ impl State {
 
     pub(in super::super) fn resume(&mut self, aggregate: &Aggregate) -> bool {
         let now = self.now();
-        let block = self.index.blocks.get_mut(aggregate);
-        block
-            .filter(|block| !block.is_halted())
-            .map(|block| block.until = block.until.min(now))
-            .is_some()
+        match self.index.blocks.get_mut(aggregate) {
+            Some(block) if !block.is_halted() => {
+                block.until = block.until.min(now);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(in super::super) fn published(

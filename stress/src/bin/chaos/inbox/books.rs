@@ -36,8 +36,7 @@ pub(super) struct Books {
     pub(super) handled: u64,
     /// Events with a dead letter.
     pub(super) dead_letters: u64,
-    /// Of those, events whose handler does not always misbehave: chance, or crashes of their process, used up their
-    /// attempts.
+    /// Of those, events whose handler can succeed: their attempts were used up by chance, or by crashes of their process.
     pub(super) unlucky: u64,
     /// Events with an effect although their handler never succeeds.
     pub(super) torn: u64,
