@@ -85,7 +85,7 @@
 //! | you want | see |
 //! |---|---|
 //! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
-//! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](crate::sea_orm::record) |
+//! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](fn@crate::sea_orm::record) |
 //! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
 //! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
 //! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
