@@ -23,10 +23,11 @@ impl TestDb {
 
     /// Moves the expiry of a row into the past.
     async fn expire(&self, id: u128) {
+        // The SQL of `later`, with a time in the past.
         let mut sql = self.sql.sql(format!(
             "UPDATE {} SET expires_at = {} WHERE id = ",
             self.sql.messages(),
-            later(&self.sql).replace("86400", "-5")
+            later(&self.sql).replace(PUT_OFF, "-5")
         ));
         sql.bind(Uuid::from_u128(id));
         assert_eq!(

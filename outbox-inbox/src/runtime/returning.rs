@@ -4,7 +4,7 @@
 //! them meanwhile ([`super::lanes`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,10 +15,8 @@ use tokio_util::task::TaskTracker;
 use super::consumer::{Consumer, Stop};
 use super::fail::CORRECTIONS_MAX;
 use super::job::{ANSWERS_MAX, InFlight, Origin};
+use super::routed::Left;
 use crate::panics::guard_async;
-
-/// When deliveries left for the broker. Empty until then.
-pub(super) type Left = Arc<OnceLock<Instant>>;
 
 /// Deliveries on their way back, by local id.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Not here: one try ([`super::attempt`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outbox_core::Message;
@@ -126,6 +126,9 @@ impl RoutedMessage {
         }
     }
 }
+
+/// When deliveries left for the broker. Empty until then.
+pub(super) type Left = Arc<OnceLock<Instant>>;
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

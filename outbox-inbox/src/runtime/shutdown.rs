@@ -1,8 +1,9 @@
 //! The end of a consumer: unhandled deliveries go back to the broker in order, and no answer is left on its way.
 //!
-//! Invariants: no delivery of an aggregate goes back while a message of it still runs here, or another process would overtake that message; deliveries go back in the
-//! order of the stream, and without a delay; at the end the broker has every answer. All waits are bounded, whatever database and broker do: a delivery that could not be
-//! given back comes again after `ack_wait`. Not here: cancelling running handlers, see [`super::lifecycle`].
+//! Invariants: until the hard stop, no delivery of an aggregate goes back while a message of it still runs here, or another process would overtake that message.
+//! [`ROLLED_BACK_AFTER`] later everything goes back; whoever then gets a message waits for the end of its claim. Deliveries go back in the order of the stream, without a
+//! delay. Every wait is bounded: an answer that database or broker did not take in time is lost, and its message comes again after `ack_wait`. Not here: cancelling running
+//! handlers, see [`super::lifecycle`].
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -21,7 +22,8 @@ use super::lanes::LaneKey;
 use super::routed::Handling;
 use crate::handler::describe;
 
-/// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than the inbox waits.
+/// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than `ROLLBACK_GRACE` in
+/// [`super::lifecycle`], which leaves a second to give back.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// The deliveries without an answer at the end.
@@ -159,7 +161,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // Before it goes back, or the next process may find its attempts used up. A crash here, or an outage: they stay counted.
+        // An attempt is counted before it begins. What did not run is uncounted before it goes back; otherwise the next process may find the attempts used up. After a crash or an
+        // outage here they stay counted.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();

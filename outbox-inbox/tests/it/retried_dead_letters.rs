@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox_core::Message;
 use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber};
+use outbox_core::{EventId, Message};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
-    DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler, HandlerError,
-    HandlerState, Inbox, Router, Tx, idempotent_handler,
+    DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler,
+    HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler,
 };
+use sea_orm::DatabaseConnection;
 use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
@@ -291,28 +292,53 @@ async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     assert_eq!(orders.seen().runs.len(), runs + 1);
 }
 
+/// Attempts and error of a dead letter.
+type Failure = (u32, String);
+/// What a hook was told of an event, and the dead letter that it found then.
+type Told = (Option<EventId>, Failure, Option<Failure>);
+
+/// A hook that notes what it is told, and looks the dead letter up over a connection of its own.
+fn note_and_look_up(
+    told: Arc<Mutex<Vec<Told>>>,
+    db: DatabaseConnection,
+) -> impl Fn(DeadDelivery<'_>) + Send + Sync + 'static {
+    move |dead| {
+        let (db, consumer) = (db.clone(), dead.consumer.to_owned());
+        let letters = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current()
+                .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
+        });
+        let event_id = dead.message.map(|message| message.event_id);
+        let found = letters.iter().find(|letter| letter.event_id == event_id);
+        let found = found.map(|letter| (letter.attempts, letter.error.clone()));
+        told.lock()
+            .unwrap()
+            .push((event_id, (dead.attempts, dead.error.to_owned()), found));
+    }
+}
+
+/// The sink has one copy: of this dead letter, with the message's payload.
+#[track_caller]
+fn assert_one_copy(sink: &MemoryDeadLetters, letter: &DeadLetter, message: &Message) {
+    let copies = sink.letters();
+    let [copied] = copies.as_slice() else {
+        panic!("{copies:?}")
+    };
+    assert_eq!(
+        (copied.id, &copied.error, copied.attempts),
+        (letter.id, &letter.error, 1)
+    );
+    assert_eq!(copied.incoming.payload, message.payload);
+    assert_eq!(copied.event_type.as_deref(), Some("order.placed"));
+}
+
 /// The hook is called once per dead-lettered message, when the dead letter is visible, and once more after a failed retry.
 async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_message_id";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
     let (told, sink) = (Arc::new(Mutex::new(Vec::new())), MemoryDeadLetters::new());
-    let hook = {
-        let (told, db) = (told.clone(), test.connect_again().await);
-        move |dead: outbox_inbox::DeadDelivery<'_>| {
-            let (db, consumer) = (db.clone(), dead.consumer.to_owned());
-            let letters = tokio::task::block_in_place(|| {
-                tokio::runtime::Handle::current()
-                    .block_on(async move { dead_letters(&db, &consumer).await.unwrap() })
-            });
-            let event_id = dead.message.map(|message| message.event_id);
-            let found = letters.iter().find(|letter| letter.event_id == event_id);
-            let found = found.map(|letter| (letter.attempts, letter.error.clone()));
-            told.lock()
-                .unwrap()
-                .push((event_id, (dead.attempts, dead.error.to_owned()), found));
-        }
-    };
+    let hook = note_and_look_up(told.clone(), test.connect_again().await);
     // The dead letter is in the table even if the sink does not take the copy.
     sink.refuse(1);
     let messages = [numbered(1, 1), numbered(2, 1)];
@@ -345,21 +371,12 @@ async fn who_asks_is_told_once_and_after_the_commit(test: TestDb) {
         }
     }
     assert_eq!(count(&test, &DeadLetterSelection::consumer(consumer)).await, 2);
-    let copies = sink.letters();
-    let [copied] = copies.as_slice() else {
-        panic!("{copies:?}")
-    };
     let letters = dead_letters(&test.db, consumer).await.unwrap();
     let letter = letters
         .iter()
         .find(|letter| letter.event_id == Some(messages[1].event_id))
         .unwrap();
-    assert_eq!(
-        (copied.id, &copied.error, copied.attempts),
-        (letter.id, &letter.error, 1)
-    );
-    assert_eq!(copied.incoming.payload, messages[1].payload);
-    assert_eq!(copied.event_type.as_deref(), Some("order.placed"));
+    assert_one_copy(&sink, letter, &messages[1]);
 
     orders.rule(2, Rule::Fail);
     let of_order_2 = DeadLetterSelection::ids([letter.id]);

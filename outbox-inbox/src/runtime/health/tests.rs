@@ -1,5 +1,6 @@
 //! What health says of consumers in each state, on a paused clock.
 
+use super::vitals::{FORGOTTEN_AFTER, OVERDUE, SILENCE_MAX};
 use super::*;
 use crate::runtime::routed::Handling;
 
@@ -21,8 +22,8 @@ fn consumer(check: &InboxHealthCheck) -> ConsumerHealth {
     consumer
 }
 
-async fn pass(consumer: &ConsumerVitals, seconds: u32) {
-    tokio::time::advance(SECOND * seconds).await;
+async fn pass(consumer: &ConsumerVitals, time: Duration) {
+    tokio::time::advance(time).await;
     consumer.turned();
 }
 
@@ -69,22 +70,24 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
     assert_eq!(consumer(&check).subscription, SubscriptionState::Receiving);
     books.trouble("it was deleted");
     books.subscribing();
-    pass(&books, 40).await;
+    // Longer than an interruption of an open subscription is remembered.
+    let away_for = FORGOTTEN_AFTER + 10 * SECOND;
+    pass(&books, away_for).await;
     assert_eq!(
         consumer(&check).subscription,
         SubscriptionState::Away {
-            away_for: 40 * SECOND,
+            away_for,
             reason: "it was deleted".to_owned()
         }
     );
     assert_text(
         &check,
-        "degraded: consumer `books`: it has not been receiving for 40s: it was deleted",
+        &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: it was deleted"),
     );
     // What the last subscription had fetched says nothing of the next one.
     books.received();
     books.trouble("no answer");
-    pass(&books, 260).await;
+    pass(&books, STUCK_AFTER - away_for).await;
     assert_text(
         &check,
         "stuck: consumer `books`: it has not been receiving for 300s: no answer",
@@ -96,15 +99,17 @@ async fn a_subscription_that_is_over_is_away_until_the_next_one_is_open() {
 #[tokio::test(start_paused = true)]
 async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again() {
     let (check, _run, books) = running();
+    let between = FORGOTTEN_AFTER - SECOND;
     for _ in 0..10 {
         books.trouble("no answer");
-        pass(&books, 29).await;
+        pass(&books, between).await;
     }
+    let away_for = 10 * between;
     assert_text(
         &check,
-        "degraded: consumer `books`: it has not been receiving for 290s: no answer",
+        &format!("degraded: consumer `books`: it has not been receiving for {away_for:?}: no answer"),
     );
-    pass(&books, 1).await;
+    pass(&books, SECOND).await;
     assert_eq!(check.now(), Health::Alive, "a silent stream is no trouble");
     books.trouble("no answer");
     assert!(!check.now().is_ready());
@@ -116,8 +121,9 @@ async fn an_interruption_is_over_when_something_arrives_or_it_is_not_noted_again
 async fn a_handler_that_cannot_be_cancelled_is_stuck() {
     let (check, _run, books) = running();
     let job = books.begin_job();
-    let (first, limit) = (books.begin_handler("book", 20 * SECOND), 20 * SECOND);
-    pass(&books, 1).await;
+    let limit = 20 * SECOND;
+    let first = books.begin_handler("book", limit);
+    pass(&books, SECOND).await;
     let second = books.begin_handler("reserve", SECOND);
     let oldest = consumer(&check).oldest_handler.expect("one runs");
     assert_eq!(
@@ -125,17 +131,18 @@ async fn a_handler_that_cannot_be_cancelled_is_stuck() {
         ("book", SECOND, limit)
     );
     drop(second);
-    pass(&books, 19).await;
+    pass(&books, limit - SECOND).await;
     assert!(!consumer(&check).oldest_handler.expect("it runs").is_over_limit());
-    pass(&books, 5).await;
+    pass(&books, OVERDUE).await;
     assert!(consumer(&check).oldest_handler.expect("it runs").is_over_limit());
     assert_eq!(check.now(), Health::Alive, "timers may be late");
-    pass(&books, 1).await;
+    pass(&books, SECOND).await;
+    let running_for = limit + OVERDUE + SECOND;
     let text = check.now().to_string();
     assert!(
-        text.starts_with(
-            "stuck: consumer `books`: handler `book` has been running for 26s, its limit is 20s"
-        ),
+        text.starts_with(&format!(
+            "stuck: consumer `books`: handler `book` has been running for {running_for:?}, its limit is 20s"
+        )),
         "{text}"
     );
     drop(first);
@@ -151,7 +158,7 @@ async fn a_job_that_waits_for_ever_is_stuck() {
     drop(books.begin_handler("book", SECOND));
     for _ in 0..6 {
         assert_eq!(check.now(), Health::Alive);
-        pass(&books, 50).await;
+        pass(&books, STUCK_AFTER / 6).await;
     }
     let text = check.now().to_string();
     assert!(
@@ -159,19 +166,20 @@ async fn a_job_that_waits_for_ever_is_stuck() {
         "{text}"
     );
     drop(job);
-    pass(&books, 50).await;
+    pass(&books, STUCK_AFTER / 6).await;
     assert_eq!(check.now(), Health::Alive, "who has nothing to do does nothing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_stands_still_or_has_stopped_is_stuck() {
     let (check, _run, books) = running();
-    tokio::time::advance(90 * SECOND).await;
+    tokio::time::advance(SILENCE_MAX).await;
     assert_eq!(check.now(), Health::Alive);
     tokio::time::advance(SECOND).await;
+    let silent = SILENCE_MAX + SECOND;
     assert_text(
         &check,
-        "stuck: consumer `books`: it has not done anything for 91s",
+        &format!("stuck: consumer `books`: it has not done anything for {silent:?}"),
     );
     books.turned();
     assert_eq!(consumer(&check).state, ConsumerState::Running);
@@ -189,6 +197,6 @@ async fn the_last_effect_is_that_of_a_message_that_was_handled() {
         assert_eq!(consumer(&check).last_effect, None);
     }
     books.ended(Handling::Handled);
-    pass(&books, 7).await;
+    pass(&books, 7 * SECOND).await;
     assert_eq!(consumer(&check).last_effect, Some(7 * SECOND));
 }

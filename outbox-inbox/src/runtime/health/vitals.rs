@@ -13,13 +13,13 @@ use super::{ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, de
 use crate::runtime::routed::Handling;
 
 /// A loop that has not turned for this long does not run. An idle one turns every 5 s.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// How far beyond its limit a handler may be before the inbox counts as stuck: timers of a busy machine are late.
-const OVERDUE: Duration = Duration::from_secs(5);
+pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
 /// An interruption of an open subscription that was not noted again for this long is over: a consumer tries again every 10 s at least.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// What a consumer notes of itself.
 #[derive(Debug)]

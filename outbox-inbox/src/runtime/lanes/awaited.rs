@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::returning::Left;
-use super::super::routed::Memory;
+use super::super::routed::{Left, Memory};
 
 /// If a process receives for this long without a delivery, nothing more is on its way to it.
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);

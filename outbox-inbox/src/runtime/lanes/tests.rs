@@ -273,7 +273,7 @@ fn items_that_left_together_are_awaited_together() {
 #[test]
 fn what_has_not_left_yet_is_awaited() {
     let (mut lanes, now) = (none(), Instant::now());
-    let left = super::super::returning::Left::default();
+    let left = super::super::routed::Left::default();
     let awaited = Awaited {
         left: left.clone(),
         ..gone(now)
