@@ -178,6 +178,7 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let sequence: Option<i64> = get(row, Column::Sequence).map_err(corrupt)?;
     let created_micros = int(Column::CreatedMicros)?;
     let age = int(Column::NowMicros)?.saturating_sub(created_micros);
+    // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
     let has_to_wait = payload.is_none();
     Ok(ScannedRow {
         has_to_wait,
