@@ -117,8 +117,11 @@ impl EventStream {
             }
             update(&context, &self.name, &seen.raw).await?;
             tracing::info!(stream = self.name, added = ?plan.subjects_added, "stream updated");
-            report.subjects_added.extend(plan.subjects_added);
-            report.subjects_added.dedup();
+            for subject in plan.subjects_added {
+                if !report.subjects_added.contains(&subject) {
+                    report.subjects_added.push(subject);
+                }
+            }
             sleep(SETTLE).await;
         }
         Err(ProvisionError::Contended {
