@@ -90,7 +90,8 @@ async fn blocked_groups(
             limit: rows_max,
             ..scope
         };
-        dialect.ended_blocks_own(scope, share.share().saturating_add(in_flight), &request.excluding)
+        let per_partition = share.share().saturating_add(in_flight);
+        dialect.ended_blocks_own(scope, per_partition, &request.excluding)
     };
     let blocks = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
     let mut blocks = blocks
