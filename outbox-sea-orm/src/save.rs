@@ -41,7 +41,8 @@ where
 
 /// Saves active models together with events. Implemented for every SeaORM active model.
 ///
-/// `db` is a pool or an open transaction. Over a pool, the save opens and commits a transaction. In an open transaction it commits nothing.
+/// `db` is a pool or an open transaction ([`Executor`] lists the types). Over a pool, the save opens and commits a
+/// transaction. In an open transaction it commits nothing.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -76,11 +77,11 @@ where
 ///
 /// | events | closure |
 /// |---|---|
-/// | one or several of one type | `\|order\| [OrderPlaced { order_id: order.id }]`, or a `Vec` |
+/// | one or several of one type | `\|order\| [OrderPaid { order_id: order.id }]`, or a `Vec` |
 /// | one, or none | `\|order\| order.paid.then(\|\| OrderPaid { order_id: order.id })` |
-/// | of several types | `\|order\| Events::new().with(OrderPlaced::of(order)).with(OrderPaid::of(order))` |
+/// | of several types | `\|order\| Events::new().with(OrderPaid { order_id: order.id }).with(OrderShipped { order_id: order.id })` |
 /// | made before the save | `\|_\| [event]` |
-/// | none | `\|_\| None::<OrderPlaced>` |
+/// | none | `\|_\| None::<OrderPaid>` |
 ///
 /// The closure is `'static`, because over a pool the work runs in a task of its own. If it uses variables, add `move`, and clone first those
 /// that you need afterwards.

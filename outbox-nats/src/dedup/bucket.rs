@@ -16,7 +16,7 @@ use crate::setters::setters;
 use crate::stream::Provisioning;
 use crate::subject::{captures, is_plain_name};
 
-/// Name of the bucket unless configured otherwise.
+/// Name of the bucket of [`KvDedupStore`](crate::KvDedupStore) unless `DedupBucketSpec::bucket` says otherwise.
 pub const DEFAULT_BUCKET: &str = "outbox-dedup";
 
 /// The bucket that is needed. Start from the default and set what differs.
@@ -25,13 +25,13 @@ pub const DEFAULT_BUCKET: &str = "outbox-dedup";
 pub struct DedupBucketSpec {
     /// Name of the bucket; `[A-Za-z0-9_-]`, at most 200 bytes. One for all consumers will do. Default `outbox-dedup`.
     pub bucket: String,
-    /// Age at which keys are forgotten; zero for never. Longer than completed keys are to be remembered, and than any lease. Only for
-    /// creating. Default 15 days.
+    /// Age at which keys are forgotten; zero for never. At least `InboxConfig::retention` (checked at the start) and longer than any lease.
+    /// Used only when the bucket is created; an existing one keeps its own. Default 15 days.
     pub max_age: Duration,
-    /// Most bytes in the bucket, `None` for no limit. A full bucket refuses claims, which then wait. A key takes about 150 bytes. Only for
-    /// creating. Default `None`.
+    /// Most bytes in the bucket, `None` for no limit. A full bucket refuses claims, which then wait. A key takes about 150 bytes. Used only
+    /// when the bucket is created; an existing one keeps its own. Default `None`.
     pub max_bytes: Option<u64>,
-    /// Copies in a cluster, 1 to 5. Only for creating. Default 1.
+    /// Copies in a cluster, 1 to 5. Used only when the bucket is created; an existing one keeps its own. Default 1.
     pub replicas: usize,
     /// Whether the bucket may be created. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,

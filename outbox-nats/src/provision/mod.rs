@@ -54,8 +54,10 @@ impl EventStream {
     /// ([`Catalogue::linked`]).
     ///
     /// Call it at the start of every relay. It is safe to run in many processes at once. An existing stream is checked; with [`Provisioning::Create`]
-    /// missing subjects are added and a shorter duplicate window is raised, and nothing else is touched. Ends within a few requests of 5 s each.
-    /// Cancelling leaves at most a stream that the next call completes.
+    /// missing subjects are added and a shorter duplicate window is raised, and nothing else is touched.
+    ///
+    /// Usually two or three requests. Each ends within 5 s; if other processes keep changing the stream, it gives up after 20 rounds of two requests
+    /// ([`ProvisionError::Contended`]). Cancelling leaves at most a stream that the next call completes.
     ///
     /// # Errors
     ///
@@ -115,8 +117,11 @@ impl EventStream {
             }
             update(&context, &self.name, &seen.raw).await?;
             tracing::info!(stream = self.name, added = ?plan.subjects_added, "stream updated");
-            report.subjects_added.extend(plan.subjects_added);
-            report.subjects_added.dedup();
+            for subject in plan.subjects_added {
+                if !report.subjects_added.contains(&subject) {
+                    report.subjects_added.push(subject);
+                }
+            }
             sleep(SETTLE).await;
         }
         Err(ProvisionError::Contended {

@@ -68,7 +68,7 @@ impl ScannedRow {
 }
 
 /// Rows per statement that selects by row ids: MariaDB turns lists of 1,000 and more into a join.
-const KEYS_MAX: usize = 500;
+const ROW_IDS_MAX: usize = 500;
 
 /// The first pending rows of each of these partitions, in the order of their row ids.
 pub(super) async fn fetch(
@@ -92,7 +92,7 @@ pub(super) async fn fetch(
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
     let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
     // Rows may leave between these statements. New rows of these partitions have later row ids, and are left to the next fetch.
-    for row_ids in row_ids.chunks(KEYS_MAX) {
+    for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.fetched.more {
             scan.read(db, dialect.scan_rows(row_ids)).await?;
         }
@@ -178,6 +178,7 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let sequence: Option<i64> = get(row, Column::Sequence).map_err(corrupt)?;
     let created_micros = int(Column::CreatedMicros)?;
     let age = int(Column::NowMicros)?.saturating_sub(created_micros);
+    // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
     let has_to_wait = payload.is_none();
     Ok(ScannedRow {
         has_to_wait,
@@ -205,7 +206,7 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
 
 pub(super) fn corrupt(error: DbErr) -> StoreError {
     StoreError::Corrupt {
-        context: format!("key columns of outbox_messages: {error}"),
+        context: format!("a row of the outbox cannot be read: {error}"),
     }
 }
 

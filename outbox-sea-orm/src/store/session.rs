@@ -214,10 +214,10 @@ impl Session {
     }
 
     async fn open<'a>(&self, slot: &'a mut Option<Connection>) -> Result<&'a mut Connection, DbErr> {
-        if slot.is_none() {
-            *slot = Some(acquire(&self.pool).await?);
-        }
-        let connection = slot.as_mut().ok_or_else(disconnected)?;
+        let connection = match slot {
+            Some(connection) => connection,
+            None => slot.insert(acquire(&self.pool).await?),
+        };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
             // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.
             let _ = with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
@@ -269,6 +269,7 @@ where
         }
     };
     if timeout(RETURN_TIMEOUT, rolled_back).await.is_err() {
+        tracing::warn!("a database connection did not answer in time and is closed");
         drop(live.detach());
     } else if timeout(RETURN_TIMEOUT, live.return_to_pool()).await.is_err() {
         tracing::warn!("a database connection did not answer in time and is closed");

@@ -23,8 +23,8 @@ const CONTEXT: &str = "waiting messages could not be fetched";
 /// Aggregates per statement, which has one part for each aggregate.
 const AGGREGATES_MAX: usize = 64;
 
-/// How many pending messages are compared with waiting ones, beside those in flight. If there are more below a waiting message, the scan must
-/// come first.
+/// How many pending messages are compared with waiting ones, beside those in flight, shared equally between the partitions with waiting
+/// messages. If there are more below a waiting message, the scan must come first.
 const PENDING_MAX: i64 = 5_000;
 
 /// A request with owned values, because a task of its own runs it.
@@ -85,12 +85,13 @@ async fn blocked_groups(
     let statement = if scope.owns_all() {
         dialect.ended_blocks(scope, &request.excluding)
     } else {
-        // All rows in flight may be in one partition.
+        // Each partition gives its share, and all rows in flight may be in one of them.
         let share = Scope {
             limit: rows_max,
             ..scope
         };
-        dialect.ended_blocks_own(scope, share.share().saturating_add(in_flight), &request.excluding)
+        let per_partition = share.share().saturating_add(in_flight);
+        dialect.ended_blocks_own(scope, per_partition, &request.excluding)
     };
     let blocks = tx.query_all_raw(statement).await.map_err(failed(CONTEXT))?;
     let mut blocks = blocks
