@@ -105,6 +105,14 @@ async fn show_stock(AppState(db): AppState<Arc<DatabaseConnection>>) -> Result<S
     Ok(format!("chai: {}\n", chai.map_or(0, |chai| chai.units)))
 }
 
+/// An orchestrator restarts the process if `/live` fails, and sends it no requests while `/ready` does.
+fn probe(is_well: bool) -> StatusCode {
+    match is_well {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
 #[idempotent_handler(consumer = "example04-inventory")]
 async fn reserve_stock(
     event: Event<OrderPlaced>,
@@ -150,7 +158,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let relay = Relay::new(SqlStore::new(relay_db), publisher);
     let inbox = Inbox::new(db.clone(), stream.subscriber(client));
 
+    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
+    let (live, ready) = (runner.health(), runner.health());
     let app = axum::Router::new()
+        .route("/live", get(async move || probe(live.now().is_alive())))
+        .route("/ready", get(async move || probe(ready.now().is_ready())))
         .route("/orders/{product}/{units}", post(place_order))
         .route("/stock", get(show_stock))
         .with_state(Arc::new(db));
@@ -159,7 +171,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
     // What cannot start ends the others too, with its error.
-    let runner = Runner::new().with_relay(relay).with_inbox(inbox);
     let (served, report) = tokio::join!(async { server.await }, runner.run_until(shutdown));
     served?;
     let report = report?;

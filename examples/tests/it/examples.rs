@@ -99,6 +99,11 @@ fn serve_until(signal: Signal, nats_url: &str) {
         std::thread::yield_now();
     }
 
+    for probe in ["GET /live", "GET /ready"] {
+        let answer = request(&address, probe, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{probe}: {answer}");
+    }
+
     kill_process(Pid::from_child(&service), signal).unwrap();
     for line in lines {
         printed.push_str(&format!("{line}\n"));
