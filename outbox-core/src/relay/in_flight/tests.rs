@@ -55,7 +55,7 @@ impl InFlight {
         self.published(out, true, false);
     }
 
-    fn to_settle(&mut self) -> Vec<i64> {
+    fn taken_to_settle(&mut self) -> Vec<i64> {
         let settlements = self.begin_settle(vec![FIRST]);
         settlements.iter().map(|settlement| settlement.row_id).collect()
     }
@@ -105,7 +105,7 @@ fn verdicts_that_were_not_taken_go_first() {
     in_flight.publish(2);
     in_flight.not_settled(&[FIRST]);
     in_flight.forget(&[]);
-    assert_eq!(in_flight.to_settle(), [1, 2]);
+    assert_eq!(in_flight.taken_to_settle(), [1, 2]);
     assert_eq!(in_flight.begin_fetch().1, [1, 2]);
 }
 
@@ -140,9 +140,9 @@ fn of_a_lost_lease_only_confirmations_are_settled_later() {
         assert!(!left_out.contains(&2), "{left_out:?}");
         in_flight.accept(later, row(2));
         assert_eq!(in_flight.queued(), 1, "the lane is open again");
-        let mut to_settle = in_flight.to_settle();
-        to_settle.retain(|row_id| *row_id != 3);
-        assert_eq!(to_settle, [1]);
+        let mut taken_to_settle = in_flight.taken_to_settle();
+        taken_to_settle.retain(|row_id| *row_id != 3);
+        assert_eq!(taken_to_settle, [1]);
     }
 }
 
@@ -156,7 +156,7 @@ fn a_lease_that_lasts_keeps_its_verdicts() {
     in_flight.begin_settle(vec![FIRST]);
     in_flight.forget(&[1]);
     in_flight.not_settled(&[FIRST]);
-    assert_eq!(in_flight.to_settle(), [1]);
+    assert_eq!(in_flight.taken_to_settle(), [1]);
 }
 
 /// Rows of a store that knows no blocks, and everything that may happen to them in any order.

@@ -6,7 +6,7 @@ use super::StoreFixture;
 use super::support::{
     ALL, LONG, SHORT, backlog, blocked, commit, commit_delayed, commit_each, fetch, fetch_waiting, keys,
     lease_all, only, published, resume, settled, sorted_keys, status_of, until_blocks_have_ended,
-    with_blocked,
+    until_something_is_due, with_blocked,
 };
 use crate::message::Events;
 use crate::store::{BlockedAggregate, MessageStatus};
@@ -46,10 +46,7 @@ pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fix
     commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
     commit_each(fixture, &["a"]).await;
     let (_, leases) = lease_all(fixture).await;
-    let mut rows = fetch(fixture, &leases, ALL).await;
-    if rows.is_empty() {
-        rows = until_blocks_have_ended(fixture, &leases).await;
-    }
+    let rows = until_something_is_due(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2))]);
     settled(fixture, &leases, &rows, published()).await;
     assert_eq!(blocked(fixture).await, []);
@@ -68,10 +65,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
     let (_, leases) = lease_all(fixture).await;
     let mut arrived = Vec::new();
     while arrived.len() < 5 {
-        let mut rows = fetch(fixture, &leases, ALL).await;
-        if rows.is_empty() {
-            rows = until_blocks_have_ended(fixture, &leases).await;
-        }
+        let rows = until_something_is_due(fixture, &leases).await;
         settled(fixture, &leases, &rows, published()).await;
         arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
     }
@@ -177,7 +171,7 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
     settled(fixture, &leases, &from_a, published()).await;
 
     if super::support::of(&rows, "b").is_empty() {
-        rows = until_blocks_have_ended(fixture, &leases).await;
+        rows = until_something_is_due(fixture, &leases).await;
     }
     let due = only(&rows, "b");
     settled(fixture, &leases, &due, published()).await;

@@ -108,20 +108,43 @@ pub(super) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]
     fetched.due
 }
 
-/// As [`fetch_waiting`], repeated until something is due. Some clocks tick in whole seconds, so the time is awaited
-/// rather than computed.
+/// How long something is awaited that comes with time, in steps of [`STEP`].
+const STEPS_MAX: usize = 200;
+/// Some clocks tick in whole seconds, so a time is awaited rather than computed.
+const STEP: Duration = Duration::from_millis(50);
+
+/// As [`fetch_waiting`], repeated until something is due.
 pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
 ) -> Vec<FetchedRow> {
-    for _ in 0..200 {
+    for _ in 0..STEPS_MAX {
         let rows = fetch_waiting(fixture, leases).await;
         if !rows.is_empty() {
             return rows;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(STEP).await;
     }
-    panic!("no block ended");
+    panic!("no block ended: {:?}", blocked(fixture).await);
+}
+
+/// Fetches pending and waiting messages in turns, as a relay does, until something is due. A delayed message that becomes due
+/// while it is being set aside stays pending, and waiting messages behind it must not pass.
+pub(super) async fn until_something_is_due<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+) -> Vec<FetchedRow> {
+    for _ in 0..STEPS_MAX {
+        let mut rows = fetch(fixture, leases, ALL).await;
+        if rows.is_empty() {
+            rows = fetch_waiting(fixture, leases).await;
+        }
+        if !rows.is_empty() {
+            return rows;
+        }
+        tokio::time::sleep(STEP).await;
+    }
+    panic!("nothing became due: {:?}", blocked(fixture).await);
 }
 
 /// Settles the settlements that a fetch returned.
