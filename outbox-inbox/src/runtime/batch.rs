@@ -68,6 +68,7 @@ impl Batch<'_> {
             let effects = self.effects(&all, None, &recorded).await?;
             return Some(self.done(&vec![true; all.len()], effects));
         }
+        let _turn = self.consumer.shared.database.turn().await;
         let tx = self.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some((mine, effects)) => match self.consumer.commit(tx, &recorded, None).await {

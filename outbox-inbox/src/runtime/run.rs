@@ -98,6 +98,7 @@ impl Consumer {
         stop: &Stop,
     ) -> RunOutcome {
         // A crash here has done nothing: the message is delivered again.
+        let _turn = self.shared.database.turn().await;
         let tx = match self.shared.database.begin().await {
             Ok(tx) => tx,
             Err(error) => return RunOutcome::NotStarted(describe(&error)),

@@ -35,6 +35,7 @@ impl Attempt<'_> {
         };
         // A crash after the commit: the message comes again, and its number is passed already.
         let claimed = async {
+            let _turn = consumer.shared.database.turn().await;
             let tx = consumer.shared.database.begin().await?;
             let turn = place.claim(&tx, self.gaps()).await?;
             tx.commit().await?;
