@@ -7,7 +7,8 @@
 //! | `buffer_bytes` | all of them together |
 //!
 //! Invariant: as long as there are free slots and no message that may run, another delivery is received, whatever stands still: what costs least time there
-//! goes back to the broker instead. Not here: which lanes are set aside ([`super::lanes`]).
+//! goes back to the broker instead. Messages whose predecessors take effect in other processes at this moment do not stand still: a process that ran
+//! ahead of the others would only fill its memory with what comes last. Not here: which lanes are set aside ([`super::lanes`]).
 
 use std::time::Duration;
 
@@ -61,9 +62,11 @@ impl<S: Subscriber> Dispatcher<S> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory: all of them stand still, or wait behind others.
+    /// Whether slots are free although deliveries are in memory: all of them stand still, or wait behind others. A lane that moves will need a slot
+    /// in a moment.
     fn is_starving(&self) -> bool {
-        self.jobs < self.consumer.shared.config.concurrency && self.lanes.waiting_in(Queue::Ready) == 0
+        let soon = self.jobs + self.lanes.moving();
+        soon < self.consumer.shared.config.concurrency && self.lanes.waiting_in(Queue::Ready) == 0
     }
 
     /// Whether another delivery may be received as things are.
@@ -133,6 +136,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 left: left.clone(),
                 absence,
                 deliveries,
+                precedes: !self.consumer.keeps_sequences(),
                 memory,
                 overdue: None,
             };

@@ -239,6 +239,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let Some((in_flight, handling)) = lane.stopped else {
             let until = self.wait_for_number(&lane.key, lane.over_to, now);
             self.lanes.finish(&lane.key, Vec::new(), until, now);
+            self.lanes.set_moving(&lane.key, until.is_some(), now);
             return;
         };
         self.consumer.shared.tally.count(handling);
@@ -250,11 +251,16 @@ impl<S: Subscriber> Dispatcher<S> {
             self.give_back(back, retry_after);
             return;
         }
-        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_sequences() {
-            self.predecessors.await_those_of(&lane.key, now);
+        let mut is_moving = false;
+        if let Handling::Early { came_to, .. } = handling
+            && self.consumer.keeps_sequences()
+        {
+            self.predecessors.await_those_of(&lane.key, came_to, now);
+            is_moving = came_to.is_some();
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
         self.lanes.finish(&lane.key, back, Some(now + retry_after), now);
+        self.lanes.set_moving(&lane.key, is_moving, now);
     }
 
     /// After a number took effect: until when the next one in the lane does not claim its turn, because other processes have those between them.

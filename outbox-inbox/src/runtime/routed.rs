@@ -145,8 +145,11 @@ pub(crate) enum Handling {
     Failed { retry_after: Duration },
     /// It could not run yet, through no fault of its own.
     Later { retry_after: Duration },
-    /// Others before it in its aggregate come first.
-    Early { retry_after: Duration },
+    /// Others before it in its aggregate come first. `came_to`: the last number of the aggregate that took effect, if that is news and it does not fail.
+    Early {
+        retry_after: Duration,
+        came_to: Option<u64>,
+    },
     /// Another version of the program is to handle it: it goes back to the broker, and nothing here waits for it.
     SentBack { retry_after: Duration },
     /// A shutdown came first.
@@ -167,7 +170,7 @@ impl Handling {
         match self {
             Self::Failed { retry_after }
             | Self::Later { retry_after }
-            | Self::Early { retry_after }
+            | Self::Early { retry_after, .. }
             | Self::SentBack { retry_after } => retry_after,
             _ => Duration::ZERO,
         }

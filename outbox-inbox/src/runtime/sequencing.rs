@@ -37,6 +37,7 @@ impl<'a> Attempt<'a> {
         }
         let keeper = self.keeper_of_sequence()?;
         let claimed = async {
+            let _turn = self.consumer.shared.database.turn().await;
             let tx = self.consumer.shared.database.begin().await?;
             let claim = keeper.claim(&tx, false, self.gaps()).await;
             roll_back(tx).await;
@@ -58,8 +59,9 @@ impl<'a> Attempt<'a> {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
         let waits = &mut self.routed.memory.early;
+        let is_news = waits.is_none_or(|early| early.expected != expected);
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
-        if failing || waits.is_none_or(|early| early.expected != expected) {
+        if failing || is_news {
             *waits = Some(Early {
                 expected,
                 since: now,
@@ -90,6 +92,7 @@ impl<'a> Attempt<'a> {
                 Duration::ZERO => CLAIM_AGAIN / 4,
                 _ => CLAIM_AGAIN.min(wait / 4),
             },
+            came_to: (is_news && !failing).then(|| expected.saturating_sub(1)),
         }
     }
 
