@@ -62,11 +62,15 @@ impl<S: Subscriber> Dispatcher<S> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory: all of them stand still, or wait behind others. A lane that moves will need a slot
-    /// in a moment.
+    /// Whether slots are free although deliveries are in memory: all of them wait for a time, or behind others.
+    fn has_free_slots(&self) -> bool {
+        self.jobs < self.consumer.shared.config.concurrency && self.lanes.waiting_in(Queue::Ready) == 0
+    }
+
+    /// Whether slots stay free. A lane that moves needs one in a moment.
     fn is_starving(&self) -> bool {
         let soon = self.jobs + self.lanes.moving();
-        soon < self.consumer.shared.config.concurrency && self.lanes.waiting_in(Queue::Ready) == 0
+        self.has_free_slots() && soon < self.consumer.shared.config.concurrency
     }
 
     /// Whether another delivery may be received as things are.
@@ -74,7 +78,12 @@ impl<S: Subscriber> Dispatcher<S> {
         let config = &self.consumer.shared.config;
         let (all, flow_max) = (self.unanswered.len(), self.flow_max());
         let flows = all - self.lanes.set_aside().min(all);
-        let more = if self.is_starving() { config.blocked_max } else { 0 };
+        let more = match self.has_free_slots() {
+            true if self.is_starving() => config.blocked_max,
+            // Others may be behind those that move. But what moves must never fill memory, or it goes back to the broker, and the order is lost.
+            true => config.blocked_max / 2,
+            false => 0,
+        };
         (all == 0 || self.bytes < config.buffer_bytes)
             && self.lanes.set_aside() <= config.blocked_max
             && flows < flow_max + more

@@ -23,7 +23,7 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Most aggregates in one look.
 const LANES_MAX: usize = 128;
 /// An aggregate moves in other processes as long as its last number rises at least this often.
-const MOVES_WITHIN: Duration = Duration::from_millis(100);
+const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lanes, with the last number that their aggregate has come to.
 type Found = Vec<(Arc<LaneKey>, u64)>;
@@ -216,8 +216,8 @@ mod tests {
         assert!(!progress.moves(5, at(0)));
         assert!(!progress.moves(5, at(10)));
         assert!(progress.moves(6, at(20)));
-        assert!(progress.moves(6, at(100)));
-        assert!(!progress.moves(6, at(120)));
-        assert!(progress.moves(9, at(500)));
+        assert!(progress.moves(6, at(1_000)));
+        assert!(!progress.moves(6, at(1_020)));
+        assert!(progress.moves(9, at(5_000)));
     }
 }

@@ -230,7 +230,7 @@ async fn a_process_does_not_run_ahead_of_the_others(test: TestDb) {
     let config = quick().concurrency(1).in_flight_max(16).blocked_max(16);
     relayed_by_two(&test, &broker, config, 300).await;
     let deliveries = broker.deliveries("relayed");
-    assert!(deliveries < 600, "{deliveries} deliveries of 300 messages");
+    assert!(deliveries < 1_000, "{deliveries} deliveries of 300 messages");
 }
 
 on_every_backend!(
