@@ -122,10 +122,11 @@ pub trait OutboxStore: Send + Sync + 'static {
 
     /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
     /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
-    /// [`Verdict::Blocked`] counts again each time. The block of an aggregate ends with its last waiting message,
-    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
     /// [`Verdict::Blocked`] counts a failure each time. The block of an aggregate ends with its last waiting message,
     /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
+    ///
+    /// [`StoreError::Refused`] if the database refuses one of the verdicts: none is recorded then. The relay finds that
+    /// verdict by settling fewer at a time, records the others, and tries it again later.
     fn settle(
         &self,
         leases: &[Lease],
@@ -430,6 +431,16 @@ pub enum StoreError {
     /// The database failed or could not be reached. Try again later.
     #[error("{context}")]
     Database {
+        /// What could not be done.
+        context: &'static str,
+        /// The cause.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The database answered, and refused the statement for its own sake: a missing right, a constraint, a value. The
+    /// call had no effect, and the same call fails again until somebody acts. Never for what time repairs: a lost
+    /// connection, a deadlock, a server that starts, stops or only reads.
+    #[error("{context}")]
+    Refused {
         /// What could not be done.
         context: &'static str,
         /// The cause.

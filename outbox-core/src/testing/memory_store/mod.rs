@@ -173,9 +173,21 @@ impl MemoryStore {
         self.lock().faults.down = down;
     }
 
+    /// Refuses every verdict on these messages ([`StoreError::Refused`]), as a database does whose constraint or missing right one verdict meets. An empty list
+    /// ends it.
+    pub fn refuse_verdicts(&self, ids: &[MessageId]) {
+        self.lock().faults.refused = ids.iter().copied().collect();
+    }
+
     /// Makes all leases run out now, as if their time had passed.
     pub fn expire_leases(&self) {
         self.lock().leases.expire();
+    }
+
+    /// Makes all leases and announcements older by this much, as if the store's clock were set forward, or the machines of all relays had been suspended
+    /// meanwhile.
+    pub fn age_leases(&self, by: Duration) {
+        self.lock().leases.age(by);
     }
 
     /// Number of partitions that each relay owns.
@@ -281,7 +293,16 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        let result = self.call("settle messages", |state| state.settle(leases, settlements));
+        let result = self.call("settle messages", |state| {
+            if state.refuses(settlements) {
+                return Err(StoreError::Refused {
+                    context: "settle messages",
+                    source: Box::from("injected fault: the store refuses a verdict"),
+                });
+            }
+            Ok(state.settle(leases, settlements))
+        });
+        let result = result.flatten();
         self.shared.settled.notify_waiters();
         result
     }

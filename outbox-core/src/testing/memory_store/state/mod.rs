@@ -42,6 +42,8 @@ pub(super) struct Faults {
     pub(super) fail_next: usize,
     pub(super) lose_answers: usize,
     pub(super) down: bool,
+    /// Messages whose verdicts are refused.
+    pub(super) refused: HashSet<MessageId>,
 }
 
 #[derive(Debug, Clone)]
