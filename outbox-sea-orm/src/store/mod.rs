@@ -13,6 +13,7 @@ mod leases;
 mod own;
 mod preflight;
 mod purge;
+mod refusal;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     path = "driverless.rs"
@@ -248,10 +249,10 @@ impl OutboxStore for SqlStore {
             return Ok(0);
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        self.run("messages could not be settled", move |db, dialect| async move {
+        let settled = self.call(move |db, dialect| async move {
             settle::settle(&db, &dialect, &leases, &settlements).await
-        })
-        .await
+        });
+        settled.await.map_err(refusal::of_settlement)
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {

@@ -18,6 +18,7 @@ use crate::support::{Backend, TestDb};
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
     a_relay_whose_sessions_are_killed_goes_on,
+    a_verdict_that_the_database_refuses_does_not_block_the_others,
     a_table_that_cannot_be_read_now_is_not_taken_for_missing,
     tables_of_an_older_version_are_found_at_the_start,
 );
@@ -221,4 +222,40 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     }
     tx.rollback().await.unwrap();
     assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
+}
+
+/// A constraint, which somebody added to the table, forbids what became of one message.
+async fn a_verdict_that_the_database_refuses_does_not_block_the_others(test: TestDb) {
+    let messages = test.messages();
+    let refused = "aggregate_id = 'refused' AND status = 1";
+    let (forbid, allow) = match test.sql_backend() {
+        DbBackend::Sqlite => (
+            format!(
+                "CREATE TRIGGER forbidden BEFORE UPDATE ON {messages} WHEN NEW.aggregate_id = 'refused' AND NEW.status = 1 \
+                 BEGIN SELECT RAISE(ABORT, 'forbidden'); END"
+            ),
+            "DROP TRIGGER forbidden".to_owned(),
+        ),
+        _ => (
+            format!("ALTER TABLE {messages} ADD CONSTRAINT forbidden CHECK (NOT ({refused}))"),
+            format!("ALTER TABLE {messages} DROP CONSTRAINT forbidden"),
+        ),
+    };
+    test.execute(&forbid).await;
+    let ids = (0..50).map(|n| n.to_string()).chain(["refused".to_owned()]);
+    let events: Vec<_> = ids.zip(0..).map(|(id, n)| Probe::noted(id, n)).collect();
+    test.record(events).await.unwrap();
+    let relay = Relay::new(test.store(), MemoryBroker::new().publisher()).with_config(config());
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let scenario = async {
+        until("the others", async || unpublished(&test).await == 1).await;
+        let told = |text: &str| text.contains("refuses to record what became of 1 messages");
+        until("health", async || told(&health.now().to_string())).await;
+        test.execute(&allow).await;
+        until("the last one", async || unpublished(&test).await == 0).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    let report = report.unwrap();
+    assert_eq!((report.published, report.duplicates), (51, 0));
 }
