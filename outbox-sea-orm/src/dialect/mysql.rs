@@ -51,10 +51,11 @@ pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Stateme
 }
 
 /// Reads head rows that this transaction has just raised. A locking read, because a plain one sees the transaction's snapshot, which may be
-/// older than the rows.
+/// older than the rows. Look-ups in the primary key: for many heads the optimizer would scan the table, and so wait for and lock those of others.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "SELECT aggregate_type, aggregate_id, last_sequence FROM {} WHERE (aggregate_type, aggregate_id) IN (",
+        "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \
+         WHERE (aggregate_type, aggregate_id) IN (",
         dialect.aggregates
     ));
     sql.bind_rows(heads.iter().map(|(aggregate, _)| keys(dialect, aggregate)));
