@@ -130,6 +130,22 @@ impl Dialect {
         }
     }
 
+    /// As [`Self::micros`], from a time that another program may have set to something that has no such number: `infinity` on PostgreSQL.
+    pub(crate) fn micros_of_any(&self, column: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => {
+                let (first, last) = (
+                    "timestamptz '1970-01-01 00:00:00+00'",
+                    "timestamptz '9999-12-31 23:59:59+00'",
+                );
+                self.micros(&format!(
+                    "CASE WHEN {column} < {first} THEN {first} WHEN {column} > {last} THEN {last} ELSE {column} END"
+                ))
+            }
+            _ => self.micros(column),
+        }
+    }
+
     /// A small integer column, as a 64-bit integer.
     pub(crate) fn int(&self, column: &str) -> String {
         match self.backend {

@@ -10,12 +10,16 @@ mod shop;
 mod support;
 
 mod aggregate;
+mod bytes;
+mod damaged;
 mod days;
 mod insert;
 mod migration;
 mod operators;
 mod refused;
 mod relays;
+mod replay;
+mod roles;
 mod save;
 mod sharing;
 mod silent;

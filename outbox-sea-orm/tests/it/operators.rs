@@ -84,6 +84,72 @@ mod head_row {
     }
 }
 
+mod business {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        check(Backend::Postgres, "SET lock_timeout = '1s'").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mariadb() {
+        check(Backend::MariaDb, "SET SESSION innodb_lock_wait_timeout = 1").await;
+    }
+
+    /// Settling and purging wait for no business transaction that has recorded, also if they touch most of the table.
+    async fn check(backend: Backend, impatient: &str) {
+        let Some(test) = TestDb::open(backend, "business").await else {
+            return;
+        };
+        let events = |n| {
+            (0..3_300)
+                .map(|id: u64| Probe::noted(id.to_string(), n))
+                .collect::<Vec<_>>()
+        };
+        test.record(events(1)).await.unwrap();
+        let business = test.outbox().begin().await.unwrap();
+        outbox_sea_orm::record(&business, [Probe::noted("other", 2), Probe::noted("another", 2)])
+            .await
+            .unwrap();
+        let (_, leases) = test.lease_all().await;
+        let rows = test.scan(&leases, 3_300).await.due;
+        let pool = test
+            .connect_again(|options| {
+                options.max_connections(1);
+            })
+            .await;
+        sea_orm::ConnectionTrait::execute_unprepared(&pool, impatient)
+            .await
+            .unwrap();
+        let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+        let thirds: Vec<_> = rows.chunks(1_100).collect();
+        let blocked = Verdict::Blocked {
+            delay: Duration::ZERO,
+            error: Some("no".to_owned()),
+            attempt: true,
+        };
+        for (rows, verdict) in [
+            (thirds[0], Verdict::Published { keep: true }),
+            (thirds[1], blocked),
+            (thirds[2], Verdict::Published { keep: false }),
+        ] {
+            let settled = store.settle(&leases, &settlements(rows, &verdict)).await;
+            assert_eq!(
+                settled.unwrap_or_else(|error| panic!("{verdict:?}: {error:?}")),
+                1_100
+            );
+        }
+        let request = PurgeRequest {
+            older_than: Duration::ZERO,
+            after: None,
+            limit: 10_000.try_into().unwrap(),
+        };
+        assert_eq!(store.purge(request).await.unwrap().deleted, 1_100);
+        business.commit().await.unwrap();
+    }
+}
+
 /// Fetches and settles as a relay does; every third message fails, every seventh is dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();

@@ -25,6 +25,8 @@ struct Control {
     silenced: watch::Sender<usize>,
     /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
+    /// Bytes that the database has sent.
+    received: AtomicUsize,
 }
 
 impl Proxy {
@@ -39,6 +41,7 @@ impl Proxy {
             all_silent: AtomicBool::new(false),
             silenced: watch::Sender::new(0),
             closed: watch::Sender::new(0),
+            received: AtomicUsize::new(0),
         });
         let (shared, server) = (control.clone(), server.to_owned());
         tokio::spawn(async move {
@@ -54,6 +57,11 @@ impl Proxy {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Bytes that the database has sent through this proxy so far.
+    pub(crate) fn received(&self) -> usize {
+        self.control.received.load(Ordering::SeqCst)
     }
 
     /// Lets that many connections fall silent, each with its next query, or when it is opened. The query reaches the database; its answer reaches nobody.
@@ -123,6 +131,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
             }
             read = server.read(&mut down) => {
                 let Ok(read @ 1..) = read else { return };
+                control.received.fetch_add(read, Ordering::SeqCst);
                 if client.write_all(&down[..read]).await.is_err() {
                     return;
                 }

@@ -184,14 +184,44 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
 
 /// Otherwise the relay would start, and fail at each announcement without naming the next step.
 async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
-    let relays = test.messages().replace("messages", "relays");
-    let sql = format!("ALTER TABLE {relays} DROP COLUMN fitness");
-    test.db.execute_unprepared(&sql).await.unwrap();
+    let table = |name| test.names.table(test.sql_backend(), name);
+    let mut changes: Vec<(String, Option<String>)> = [
+        ("outbox_relays", "fitness"),
+        ("outbox_messages", "last_error"),
+        ("outbox_messages", "available_at"),
+        ("outbox_aggregates", "last_sequence"),
+        ("outbox_blocks", "partition_no"),
+        ("outbox_leases", "owner"),
+    ]
+    .into_iter()
+    .map(|(name, column)| {
+        let rename = |from, to| format!("ALTER TABLE {} RENAME COLUMN {from} TO {to}", table(name));
+        (rename(column, "other"), Some(rename("other", column)))
+    })
+    .collect();
+    // Queries name their indexes there.
+    match test.sql_backend() {
+        DbBackend::Postgres => {}
+        DbBackend::MySql => {
+            let own = format!(
+                "ALTER TABLE {} DROP INDEX outbox_messages_status_own",
+                test.messages()
+            );
+            changes.push((own, None));
+        }
+        _ => changes.push(("DROP INDEX outbox_messages_pending_own".to_owned(), None)),
+    }
     let store = SqlStore::new(test.db.clone()).with_names(&test.names).unwrap();
-    let error = store.preflight().await.unwrap_err();
-    assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
+    for (change, undo) in changes {
+        test.execute(&change).await;
+        let error = store.preflight().await.expect_err(&change);
+        assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
+        if let Some(undo) = undo {
+            test.execute(&undo).await;
+        }
+    }
 }
 
 /// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.
