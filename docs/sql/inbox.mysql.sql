@@ -90,3 +90,8 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     -- What may be deleted.
     KEY inbox_requests_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

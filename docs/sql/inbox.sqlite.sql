@@ -92,3 +92,8 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
 
 -- What may be deleted.
 CREATE INDEX IF NOT EXISTS inbox_requests_expires_at ON inbox_requests (expires_at);
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

@@ -125,3 +125,8 @@ CREATE OR REPLACE VIEW outbox_blocked AS
 SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
        halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

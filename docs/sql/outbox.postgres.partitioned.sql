@@ -229,3 +229,8 @@ WHERE m.status = 2;
 CREATE VIEW outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_partitioned_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -137,3 +137,8 @@ CREATE VIEW IF NOT EXISTS outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
        strftime('%Y-%m-%d %H:%M:%f', blocked_until / 1000000.0, 'unixepoch') AS blocked_until, halted_by, partition_no
 FROM outbox_blocks;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
