@@ -41,6 +41,10 @@ CREATE TABLE outbox_messages_default PARTITION OF outbox_messages DEFAULT WITH (
     autovacuum_analyze_scale_factor = 0.02
 );
 
+-- By which making a day sees that no row of it is here. Attaching the day reads the table once more; the server does so by itself.
+CREATE INDEX outbox_messages_default_day
+    ON outbox_messages_default (created_at);
+
 -- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
 CREATE TABLE outbox_dedup_keys (
     dedup_key text COLLATE "C" NOT NULL,

@@ -13,9 +13,11 @@
 //!   by one as in the ordinary layout, before their day is dropped.
 //! * **Locks.** Dropping a day locks the messages against everybody for some milliseconds. It waits at most half a second for that lock,
 //!   while new statements queue behind it, and otherwise tries again a minute later. A transaction that has touched the outbox and stays
-//!   open for longer (`pg_dump`, for example) postpones it.
+//!   open for longer (`pg_dump`, for example) postpones it. Making a day reads the default partition once under a lock; relays wait for
+//!   that, and writers if their own day has no table. It is milliseconds, unless nobody has made days for long.
 //! * **Rights.** The relay makes and drops days, so its user must own the tables (or be a member of the role that owns them) and have CREATE
-//!   on their schema. Writers also need `INSERT` on `outbox_dedup_keys`, and whoever deletes messages needs `DELETE` on it.
+//!   on their schema. Writers also need `USAGE` on the sequence `outbox_messages_row_ids` and `INSERT` on `outbox_dedup_keys`; whoever
+//!   deletes messages needs `SELECT` and `DELETE` on the latter.
 //! * **Uniqueness.** A trigger keeps deduplication keys unique over all days. Message ids are not checked: if the same
 //!   [`NewMessage`](outbox_core::NewMessage) is recorded twice, two rows have its id.
 //! * **Days.** The relay's purge makes the tables of today and of the next three days, each minute. With

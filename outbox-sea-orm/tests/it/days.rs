@@ -253,6 +253,38 @@ async fn a_day_without_a_partition_is_caught_by_the_default() {
     assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
 }
 
+/// Writers and relays wait for the lock under which the default partition is read. The server reads it by itself; once is enough.
+#[tokio::test]
+async fn making_a_day_reads_the_default_partition_once() {
+    const ROWS: i64 = 10_000;
+    let Some(test) = open("default_read").await else {
+        return;
+    };
+    // Days that nobody makes.
+    insert(&test, 20, ROWS).await;
+    let scanned = format!(
+        "SELECT pg_stat_get_tuples_returned('{}_default'::regclass)",
+        test.messages()
+    );
+    let pool = test.connect_again(|_| {}).await;
+    let make = table(&test, "outbox_make_day");
+    let made = format!("SELECT {make}((now() AT TIME ZONE 'UTC')::date + 10)::int::int8");
+    assert_eq!(crate::support::int(&pool, &made).await, 1);
+    // A session counts what it has read at its end.
+    pool.close().await.unwrap();
+    let counted = async {
+        loop {
+            match test.int(&scanned).await {
+                0 => tokio::task::yield_now().await,
+                read => return read,
+            }
+        }
+    };
+    let read = tokio::time::timeout(Duration::from_secs(60), counted).await;
+    let read = read.expect("the session has ended");
+    assert!(read <= ROWS, "{read} of {ROWS} rows were read");
+}
+
 /// Two relays purge at once, as after a takeover: each message is deleted once, and neither fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_purgers_do_not_deadlock_over_a_day() {
