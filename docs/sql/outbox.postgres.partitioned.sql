@@ -41,36 +41,6 @@ CREATE TABLE outbox_messages_default PARTITION OF outbox_messages DEFAULT WITH (
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
-CREATE TABLE outbox_dedup_keys (
-    dedup_key text COLLATE "C" NOT NULL,
-    day       date,                              -- null: of a row in the default partition
-    CONSTRAINT outbox_messages_dedup_key PRIMARY KEY (dedup_key)
-);
-
-CREATE INDEX outbox_dedup_keys_day
-    ON outbox_dedup_keys (day) WHERE day IS NOT NULL;
-
-CREATE FUNCTION outbox_keep_dedup_key() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM outbox_dedup_keys WHERE dedup_key = OLD.dedup_key;
-    ELSE
-        INSERT INTO outbox_dedup_keys (dedup_key, day) VALUES (NEW.dedup_key,
-            CASE WHEN TG_TABLE_NAME <> 'outbox_messages_default' THEN (NEW.created_at AT TIME ZONE 'UTC')::date END);
-    END IF;
-    RETURN NULL;
-END
-$$;
-
--- Rows without a key cost nothing.
-CREATE TRIGGER outbox_messages_key_inserted AFTER INSERT ON outbox_messages
-    FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL) EXECUTE FUNCTION outbox_keep_dedup_key();
-
-CREATE TRIGGER outbox_messages_key_deleted AFTER DELETE ON outbox_messages
-    FOR EACH ROW WHEN (OLD.dedup_key IS NOT NULL) EXECUTE FUNCTION outbox_keep_dedup_key();
-
 -- Makes the partition of a day (UTC) if it is missing; whether it did. Relays call it each minute for today and three days ahead.
 -- A day that has rows in the default partition already (nobody has called this for long) stays there. Locks: the parent against
 -- other DDL but neither reads nor writes, then the default partition against everything, in the order in which statements lock them.
@@ -138,12 +108,24 @@ CREATE TABLE outbox_aggregates (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     last_sequence  bigint NOT NULL,
+    recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITH (
     -- Room on the page, so that counting up stays a heap-only update.
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.05
 );
+
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE outbox_dedup_keys (
+    dedup_key   text COLLATE "C" NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT outbox_dedup_keys_pk PRIMARY KEY (dedup_key)
+);
+
+-- What is purged, oldest first.
+CREATE INDEX outbox_dedup_keys_age
+    ON outbox_dedup_keys (recorded_at);
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns

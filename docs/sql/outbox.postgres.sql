@@ -34,10 +34,6 @@ CREATE TABLE outbox_messages (
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- Partial, so that rows without a key cost nothing.
-CREATE UNIQUE INDEX outbox_messages_dedup_key
-    ON outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
-
 -- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
 CREATE INDEX outbox_messages_pending
     ON outbox_messages (row_id) WHERE status = 0;
@@ -66,12 +62,24 @@ CREATE TABLE outbox_aggregates (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     last_sequence  bigint NOT NULL,
+    recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITH (
     -- Room on the page, so that counting up stays a heap-only update.
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.05
 );
+
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE outbox_dedup_keys (
+    dedup_key   text COLLATE "C" NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT outbox_dedup_keys_pk PRIMARY KEY (dedup_key)
+);
+
+-- What is purged, oldest first.
+CREATE INDEX outbox_dedup_keys_age
+    ON outbox_dedup_keys (recorded_at);
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns

@@ -99,9 +99,9 @@ pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Lease, MessageStatus, OutboxAdmin,
-    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
-    Verdict, WaitingRequest,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten, Lease, MessageStatus,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,

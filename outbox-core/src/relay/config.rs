@@ -81,6 +81,9 @@ pub struct RelayConfig {
     pub policies: BTreeMap<String, EventPolicy>,
     /// What becomes of published messages. Default: kept for 7 days.
     pub retention: Retention,
+    /// How long deduplication keys are kept, counted from their recording, whatever becomes of their messages. Longer than anybody repeats a
+    /// save. At least an hour. Default 7 days.
+    pub dedup_key_retention: Duration,
     /// How long a shutdown waits for confirmations. Default 10 s, never longer than the leases last.
     pub shutdown_timeout: Duration,
     /// Without a confirmed message for this long, while some are due, or with a database that fails for this long, a relay is reported as stuck.
@@ -110,6 +113,7 @@ impl Default for RelayConfig {
             policy: EventPolicy::default(),
             policies: BTreeMap::new(),
             retention: Retention::KeepFor(Duration::from_secs(7 * 24 * 3600)),
+            dedup_key_retention: Duration::from_secs(7 * 24 * 3600),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
             seed: None,
@@ -171,6 +175,8 @@ impl RelayConfig {
         policy: EventPolicy,
         /// Sets [`Self::retention`](#structfield.retention).
         retention: Retention,
+        /// Sets [`Self::dedup_key_retention`](#structfield.dedup_key_retention).
+        dedup_key_retention: Duration,
         /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
         /// Sets [`Self::stuck_after`](#structfield.stuck_after).
@@ -233,6 +239,12 @@ impl RelayConfig {
         {
             return fail(format!(
                 "retention keeps messages for {time:?}; use at least an hour, or Retention::Delete"
+            ));
+        }
+        if self.dedup_key_retention < Duration::from_secs(3600) {
+            return fail(format!(
+                "dedup_key_retention is {:?}; use at least an hour",
+                self.dedup_key_retention
             ));
         }
         self.policy.check("the default policy")?;

@@ -40,7 +40,7 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
@@ -133,7 +133,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
     /// Deletes published messages that were both recorded and published longer ago than `request.older_than`, and
-    /// nothing else. A store that drops whole days may keep messages up to a day longer.
+    /// deduplication keys that were recorded longer ago than `request.keys_older_than`; nothing else. A store that drops
+    /// whole days may keep messages up to a day longer. A key outlives its message if that is deleted earlier.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
@@ -355,8 +356,10 @@ pub enum Verdict {
 /// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Delete only messages that were both recorded and published longer ago than this.
-    pub older_than: Duration,
+    /// Delete only messages that were both recorded and published longer ago than this; `None` deletes none.
+    pub older_than: Option<Duration>,
+    /// Delete deduplication keys that were recorded longer ago than this, whatever became of their messages.
+    pub keys_older_than: Duration,
     /// Look only at messages with a larger id. Pass [`Purged::next`] of the round's last call, or `None` to begin a
     /// round.
     pub after: Option<MessageId>,

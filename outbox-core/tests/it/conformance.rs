@@ -194,6 +194,11 @@ mod wrong_stores {
         replays_everything: ReplaysEverything => replay_takes_a_selection,
         replay_keeps_message_id: ReplayKeepsMessageId => replay_copies_messages_behind_everything_recorded,
         replay_forgets_event: ReplayForgetsEvent => a_replayed_copy_is_a_message_like_any_other,
+        frees_keys_early: FreesKeysEarly => a_deduplication_key_outlives_its_message,
+        purge_keeps_keys: PurgeKeepsKeys => a_deduplication_key_outlives_its_message,
+        forgets_unpublished: ForgetsUnpublished => unpublished_messages_are_not_forgotten,
+        forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
+        forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
     ]);
 }
 

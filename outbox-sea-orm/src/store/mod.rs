@@ -9,6 +9,7 @@ mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
 mod fetch;
+mod forget;
 mod leases;
 mod own;
 mod preflight;
@@ -30,9 +31,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use outbox_core::{
-    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, WaitingRequest,
+    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, Message,
+    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -259,11 +260,23 @@ impl OutboxStore for SqlStore {
         let by_day = self.by_day.clone();
         let context = "published messages could not be purged";
         self.run(context, move |db, dialect| async move {
+            if purge::purge_keys(&db, &dialect, &request).await? {
+                return Ok(Purged {
+                    deleted: 0,
+                    next: Some(purge::before_rows()),
+                });
+            }
+            let Some(older_than) = request.older_than else {
+                return Ok(Purged {
+                    deleted: 0,
+                    next: None,
+                });
+            };
             #[cfg(feature = "postgres")]
             if days::is_by_day(&db, &dialect, &by_day).await? {
-                return days::purge(&db, &dialect, request).await;
+                return days::purge(&db, &dialect, request, older_than).await;
             }
-            purge::purge(&db, &dialect, request).await
+            purge::purge(&db, &dialect, request, older_than).await
         })
         .await
     }
@@ -321,6 +334,23 @@ impl OutboxAdmin for SqlStore {
         let aggregate = aggregate.clone();
         self.run("the aggregate could not be resumed", |db, dialect| async move {
             admin::resume(&db, &dialect, &aggregate).await
+        })
+        .await
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        let aggregates = aggregates.to_vec();
+        self.run(
+            "aggregates could not be forgotten",
+            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates).await },
+        )
+        .await
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        let aggregate_type = aggregate_type.to_owned();
+        self.run("idle aggregates could not be forgotten", move |db, dialect| async move {
+            forget::forget_idle(&db, &dialect, &aggregate_type, idle_for).await
         })
         .await
     }

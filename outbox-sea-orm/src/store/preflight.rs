@@ -40,7 +40,8 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     check_version(dialect.backend, &version)?;
     for (table, column) in [
         (&dialect.messages, "row_id"),
-        (&dialect.aggregates, "1"),
+        (&dialect.aggregates, "recorded_at"),
+        (&dialect.dedup_keys, "recorded_at"),
         (&dialect.blocks, "1"),
         (&dialect.leases, "epoch"),
         // The newest column: it is missing in tables of an older version.

@@ -1,7 +1,9 @@
-//! Deletes old published messages row by row.
+//! Deletes old deduplication keys, and old published messages row by row.
 //!
 //! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
 //! delete them, without a lock in between. Daily tables: see `days`.
+
+use std::time::Duration;
 
 use outbox_core::{MessageId, PurgeRequest, Purged};
 use sea_orm::{DbErr, Statement};
@@ -21,10 +23,38 @@ const ROWS_MAX: usize = 1024;
 /// one leaves the rows of fast clocks to a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest) -> Result<Purged, DbErr> {
-    purge_rows(db, dialect, request, |below| {
+/// Where the next call continues after one that has deleted keys, or dropped a day: before the rows.
+pub(super) fn before_rows() -> MessageId {
+    MessageId::from(Uuid::nil())
+}
+
+/// Deletes old deduplication keys, at the beginning of a round. Returns whether more of them may be left.
+pub(super) async fn purge_keys(
+    db: &Session,
+    dialect: &Dialect,
+    request: &PurgeRequest,
+) -> Result<bool, DbErr> {
+    if request.after.is_some_and(|after| after != before_rows()) {
+        return Ok(false);
+    }
+    let limit = i64::from(request.limit.get());
+    let tx = db.begin().await?;
+    let deleted = tx
+        .execute_raw(dialect.purge_keys(request.keys_older_than, limit))
+        .await?;
+    tx.commit().await?;
+    Ok(deleted.rows_affected() >= limit.unsigned_abs())
+}
+
+pub(super) async fn purge(
+    db: &Session,
+    dialect: &Dialect,
+    request: PurgeRequest,
+    older_than: Duration,
+) -> Result<Purged, DbErr> {
+    purge_rows(db, dialect, request, older_than, |below| {
         let limit = i64::from(request.limit.get());
-        dialect.purgeable(request.after, below, request.older_than, limit)
+        dialect.purgeable(request.after, below, older_than, limit)
     })
     .await
 }
@@ -34,9 +64,10 @@ pub(super) async fn purge_rows(
     db: &Session,
     dialect: &Dialect,
     request: PurgeRequest,
+    older_than: Duration,
     purgeable: impl FnOnce(Uuid) -> Statement,
 ) -> Result<Purged, DbErr> {
-    let newest = now(db, dialect).await?.saturating_sub(micros(request.older_than));
+    let newest = now(db, dialect).await?.saturating_sub(micros(older_than));
     let newest = time_of(newest)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
         .saturating_add(CLOCKS_APART);

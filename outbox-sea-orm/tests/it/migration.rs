@@ -69,6 +69,7 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_leases",
                 "outbox_messages",
                 "outbox_aggregates",
+                "outbox_dedup_keys",
                 "outbox_blocks",
                 "outbox_relays",
                 "outbox_messages_readable",

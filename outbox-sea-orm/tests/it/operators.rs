@@ -214,7 +214,8 @@ async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
             .await;
         let purge = || async {
             let request = PurgeRequest {
-                older_than: Duration::ZERO,
+                older_than: Some(Duration::ZERO),
+                keys_older_than: Duration::from_secs(3600),
                 after: None,
                 limit: 10_000.try_into().unwrap(),
             };

@@ -340,9 +340,10 @@ impl Backend {
             Wrong::PurgesDeadLetters => status == MessageStatus::Dead,
             _ => false,
         };
-        let bound = self.store.now() - request.older_than;
+        let bound = request.older_than.map(|older_than| self.store.now() - older_than);
+        let is_old = |created_at| bound.is_some_and(|bound| created_at < bound);
         let rows = self.store.rows().into_iter();
-        for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
+        for row in rows.filter(|row| is_wrong(row.status) && is_old(row.message.created_at)) {
             self.store.discard(row.row_id);
         }
         now(self.store.purge(request))

@@ -158,7 +158,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             breaker: Breaker::new(config.backoff),
             checkup: Checkup::new(config.lease_ttl, config.store_timeout),
             hands_over: false,
-            purge: Purge::new(config.retention, &mut rng),
+            purge: Purge::new(config, &mut rng),
             crowded_since: None,
             backlog_at: Instant::now(),
             counts_backlog: false,
@@ -341,7 +341,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             at(self.breaker.pause_end());
         }
         if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {
-            at(self.purge.next_at());
+            at(Some(self.purge.next_at()));
         }
         next
     }

@@ -23,7 +23,7 @@ use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxAdmin,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, MessageStatus, OutboxAdmin,
     OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
     WaitingRequest,
 };
@@ -326,6 +326,16 @@ impl OutboxAdmin for MemoryStore {
         let result = self.call("resume an aggregate", |state| state.resume(aggregate));
         crate::wake::notify();
         result
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        self.call("forget aggregates", |state| state.forget(aggregates))
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        self.call("forget idle aggregates", |state| {
+            state.forget_idle(aggregate_type, idle_for)
+        })
     }
 
     async fn published(

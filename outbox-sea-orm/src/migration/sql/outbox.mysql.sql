@@ -36,7 +36,6 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     waiting_until  DATETIME(6) GENERATED ALWAYS AS (IF(status = 3 AND sequence IS NULL, available_at, NULL)) STORED,
     PRIMARY KEY (row_id),
     UNIQUE KEY outbox_messages_id (id),
-    UNIQUE KEY outbox_messages_dedup_key (dedup_key),
     -- What relays read, in their order (there are no partial indexes): one that owns all partitions, and one that shares them with others.
     KEY outbox_messages_status (status, row_id),
     KEY outbox_messages_status_own (status, partition_no, row_id),
@@ -49,7 +48,17 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_aggregates (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     last_sequence  BIGINT NOT NULL,
+    recorded_at    DATETIME(6) NOT NULL,
     PRIMARY KEY (aggregate_type, aggregate_id)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_dedup_keys (
+    dedup_key   VARBINARY(1020) NOT NULL,
+    recorded_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (dedup_key),
+    -- What is purged, oldest first.
+    KEY outbox_dedup_keys_age (recorded_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its

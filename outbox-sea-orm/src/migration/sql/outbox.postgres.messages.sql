@@ -34,7 +34,3 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- Partial, so that rows without a key cost nothing.
-CREATE UNIQUE INDEX {prefix}outbox_messages_dedup_key
-    ON {schema}{prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
-

@@ -41,36 +41,6 @@ CREATE TABLE {schema}{prefix}outbox_messages_default PARTITION OF {schema}{prefi
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
-CREATE TABLE {schema}{prefix}outbox_dedup_keys (
-    dedup_key text COLLATE "C" NOT NULL,
-    day       date,                              -- null: of a row in the default partition
-    CONSTRAINT {prefix}outbox_messages_dedup_key PRIMARY KEY (dedup_key)
-);
-
-CREATE INDEX {prefix}outbox_dedup_keys_day
-    ON {schema}{prefix}outbox_dedup_keys (day) WHERE day IS NOT NULL;
-
-CREATE FUNCTION {schema}{prefix}outbox_keep_dedup_key() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM {schema}{prefix}outbox_dedup_keys WHERE dedup_key = OLD.dedup_key;
-    ELSE
-        INSERT INTO {schema}{prefix}outbox_dedup_keys (dedup_key, day) VALUES (NEW.dedup_key,
-            CASE WHEN TG_TABLE_NAME <> '{prefix}outbox_messages_default' THEN (NEW.created_at AT TIME ZONE 'UTC')::date END);
-    END IF;
-    RETURN NULL;
-END
-$$;
-
--- Rows without a key cost nothing.
-CREATE TRIGGER {prefix}outbox_messages_key_inserted AFTER INSERT ON {schema}{prefix}outbox_messages
-    FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
-
-CREATE TRIGGER {prefix}outbox_messages_key_deleted AFTER DELETE ON {schema}{prefix}outbox_messages
-    FOR EACH ROW WHEN (OLD.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
-
 -- Makes the partition of a day (UTC) if it is missing; whether it did. Relays call it each minute for today and three days ahead.
 -- A day that has rows in the default partition already (nobody has called this for long) stays there. Locks: the parent against
 -- other DDL but neither reads nor writes, then the default partition against everything, in the order in which statements lock them.

@@ -26,12 +26,24 @@ CREATE TABLE {schema}{prefix}outbox_aggregates (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     last_sequence  bigint NOT NULL,
+    recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT {prefix}outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITH (
     -- Room on the page, so that counting up stays a heap-only update.
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.05
 );
+
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE {schema}{prefix}outbox_dedup_keys (
+    dedup_key   text COLLATE "C" NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT {prefix}outbox_dedup_keys_pk PRIMARY KEY (dedup_key)
+);
+
+-- What is purged, oldest first.
+CREATE INDEX {prefix}outbox_dedup_keys_age
+    ON {schema}{prefix}outbox_dedup_keys (recorded_at);
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns

@@ -31,9 +31,6 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
 
 CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_id ON {prefix}outbox_messages (id);
 
-CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_dedup_key
-    ON {prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
-
 -- What relays read, in their order: one that owns all partitions, and one that shares them with others. Their size is the backlog, not the history.
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending
     ON {prefix}outbox_messages (row_id) WHERE status = 0;
@@ -59,8 +56,20 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     last_sequence  INTEGER NOT NULL,
+    recorded_at    INTEGER NOT NULL,
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
+
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE IF NOT EXISTS {prefix}outbox_dedup_keys (
+    dedup_key   TEXT NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    PRIMARY KEY (dedup_key)
+) WITHOUT ROWID;
+
+-- What is purged, oldest first.
+CREATE INDEX IF NOT EXISTS {prefix}outbox_dedup_keys_age
+    ON {prefix}outbox_dedup_keys (recorded_at);
 
 -- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
 -- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message.

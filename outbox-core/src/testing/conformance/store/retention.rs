@@ -13,7 +13,9 @@ use super::support::{
     published, settled, shown, status_of,
 };
 use crate::message::{Events, Message, MessageId};
-use crate::store::{FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection};
+use crate::store::{
+    FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict,
+};
 use crate::testing::conformance::probe::{Probe, aggregate};
 use crate::testing::conformance::skip;
 
@@ -23,7 +25,8 @@ async fn purge<F: StoreFixture>(fixture: &F, request: PurgeRequest) -> Purged {
 
 fn older_than(older_than: Duration) -> PurgeRequest {
     PurgeRequest {
-        older_than,
+        older_than: Some(older_than),
+        keys_older_than: LONG,
         after: None,
         limit: NonZeroU32::MAX,
     }
@@ -99,6 +102,30 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
     );
 }
 
+/// A deduplication key is refused as long as keys are kept, also if its message was deleted long before; then it is free again.
+pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
+    let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
+    commit(fixture, keyed()).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, Verdict::Published { keep: false }).await;
+    assert_eq!(fixture.rows().await, []);
+    let refused = "a save that is repeated would take effect twice";
+    assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
+    let keys = |keys_older_than| PurgeRequest {
+        older_than: None,
+        keys_older_than,
+        after: None,
+        limit: NonZeroU32::MAX,
+    };
+    purge(fixture, keys(LONG)).await;
+    assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
+    // The clocks of some databases tick in milliseconds.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    purge(fixture, keys(Duration::ZERO)).await;
+    commit(fixture, keyed()).await;
+}
+
 /// A round of purging goes on where the last call ended, deletes everything old, and comes to an end.
 pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
@@ -112,7 +139,8 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     let (mut deleted, mut after) = (0, None);
     for _ in 0..20 {
         let request = PurgeRequest {
-            older_than: Duration::ZERO,
+            older_than: Some(Duration::ZERO),
+            keys_older_than: LONG,
             after,
             limit: limit(3),
         };
