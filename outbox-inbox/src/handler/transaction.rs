@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use outbox_core::{IntoEvents, MessageId};
-use outbox_sea_orm::{OutboxConfig, OutboxTransaction, RecordError, Transactional};
+use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use super::context::HandlerContext;
@@ -53,6 +53,7 @@ impl<'a> FromContext<'a> for Tx<'a> {
 impl Tx<'_> {
     /// Runs a statement. One that fails, or is dropped, may have ended the transaction.
     async fn watched<T>(&self, statement: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+        self.recorded.integrity().usable()?;
         let guard = Doubt(self.recorded);
         let outcome = statement.await;
         if outcome.is_ok() {
@@ -90,6 +91,10 @@ impl Transactional for Tx<'_> {
         // Asked for by whoever is about to record; the commit then wakes the relays.
         self.recorded.note_any();
         self.outbox
+    }
+
+    fn integrity(&self) -> Option<&Integrity> {
+        Some(self.recorded.integrity())
     }
 }
 

@@ -191,7 +191,7 @@ where
     let tx = RequestTx::new(tx, settings.outbox.clone());
     request.extensions_mut().insert(tx.clone());
     let outcome = call(settings, service, request).await;
-    let Some((tx, recorded)) = tx.close() else {
+    let Some((tx, recorded, integrity)) = tx.close() else {
         tracing::error!(route = %claim.route, "handler keeps its `RequestTx` beyond its response, so it cannot be committed");
         return Err(failed());
     };
@@ -205,6 +205,10 @@ where
     if !is_result(parts.status) {
         roll_back(tx).await;
         return Ok(Response::from_parts(parts, Body::from(body)));
+    }
+    if let Err(error) = integrity.check() {
+        roll_back(tx).await;
+        return Err(swallowed(claim, Some(&error)));
     }
     let stored = claim
         .kept

@@ -123,8 +123,9 @@ impl Consumer {
             Err(outcome) => {
                 let connected = roll_back(tx).await;
                 match outcome {
-                    // The handler may have wrapped the error beyond recognition; that its connection is gone says enough.
-                    RunOutcome::Failed { error, fatal: false } if !connected => {
+                    // The handler may have wrapped the error beyond recognition; that its connection is gone says enough, unless a save has closed
+                    // it because the transaction had failed.
+                    RunOutcome::Failed { error, fatal: false } if !connected && !recorded.is_lost() => {
                         RunOutcome::Interrupted(error)
                     }
                     outcome => outcome,
@@ -189,6 +190,9 @@ impl Consumer {
         effect: Effect,
         recorded: &Recorded,
     ) -> Result<Option<Vec<u8>>, RunOutcome> {
+        if recorded.is_lost() {
+            return Err(swallowed(None));
+        }
         self.emit(tx, claimant.message, effect.events, recorded).await?;
         let follow_ups = recorded.ids();
         let reemits = handler.options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();

@@ -10,8 +10,10 @@ mod shop;
 mod support;
 
 mod aggregate;
+mod commit;
 mod days;
 mod insert;
+mod joined;
 mod migration;
 mod operators;
 mod refused;
