@@ -61,6 +61,7 @@ mod log;
 mod outcome;
 mod preflight;
 mod publisher;
+mod search;
 mod stream_sequences;
 
 mod asked;
@@ -69,6 +70,7 @@ mod failure;
 mod filters;
 mod oracle;
 mod pull;
+mod settings;
 mod subscriber;
 mod subscription;
 

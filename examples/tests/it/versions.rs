@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryDedupStore, backend_url};
 use outbox_core::{
-    ConsumerSpec, DomainEvent, EventDescriptor, NewMessage, Publisher as _, StreamFacts, Subscriber,
+    ConsumerSpec, DomainEvent, EventDescriptor, Message, NewMessage, Publisher as _, StreamFacts, Subscriber,
     SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
@@ -207,6 +207,10 @@ impl Subscriber for Announced {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.subscriber.belongs(message, subject, fixed)
     }
 }
 

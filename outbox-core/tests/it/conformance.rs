@@ -284,6 +284,9 @@ mod wrong_subscribers {
         acks_other_types: AcksOtherTypes => what_another_version_asked_for_is_known,
         forgets_other_versions: ForgetsOtherVersions => what_another_version_asked_for_is_known,
         asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
+        forgets_siblings: ForgetsSiblings => siblings_with_a_fixed_subject_arrive,
+        believes_headers: BelievesHeaders => a_message_belongs_on_its_own_subjects_only,
+        believes_nothing: BelievesNothing => a_message_belongs_on_its_own_subjects_only,
         remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
     ]);
 }
@@ -319,6 +322,7 @@ const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/publisher.rs"),
     include_str!("../../src/testing/conformance/subscriber/mod.rs"),
     include_str!("../../src/testing/conformance/subscriber/deploys.rs"),
+    include_str!("../../src/testing/conformance/subscriber/subjects.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),

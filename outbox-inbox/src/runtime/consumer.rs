@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::codec::{self, DecodeError};
-use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
+use outbox_core::codec;
+use outbox_core::{Catalogue, ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::health::ConsumerVitals;
 use super::report::Tally;
-use super::routed::{Route, RoutedMessage};
+use super::routed::{Refused, Route, RoutedMessage};
 use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::StoredDeadLetter;
@@ -37,7 +37,11 @@ pub(crate) struct Shared {
     pub(crate) store: Option<Arc<dyn DedupStore>>,
     pub(crate) hooks: Hooks,
     pub(crate) tally: Tally,
+    pub(crate) belongs: Belongs,
 }
+
+/// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
+pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,6 +96,10 @@ pub(crate) struct Consumer {
     /// By the handler's name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     events: Vec<&'static EventDescriptor>,
+    /// Event types that only count, see [`ConsumerSpec::siblings`].
+    siblings: Vec<&'static EventDescriptor>,
+    /// The fixed subjects of each event type that this program knows.
+    fixed_subjects: HashMap<String, Vec<&'static str>>,
     pub(super) order: Order,
     /// Most messages in one transaction.
     pub(super) batch_max: usize,
@@ -115,6 +123,8 @@ impl Consumer {
             handlers: HashMap::new(),
             health: HashMap::new(),
             events: Vec::new(),
+            siblings: Vec::new(),
+            fixed_subjects: HashMap::new(),
             order: Order::default(),
             batch_max: 1,
             sequenced: false,
@@ -141,7 +151,30 @@ impl Consumer {
                 consumer.events.push(event);
             }
         }
+        // Contradictions among them have been reported at the start.
+        let linked = Catalogue::linked().unwrap_or_default();
+        consumer.know(&linked.iter().collect::<Vec<_>>());
         consumer
+    }
+
+    /// Learns the event types of this program.
+    fn know(&mut self, linked: &[&'static EventDescriptor]) {
+        for event in linked.iter().chain(&self.events) {
+            let known = self.fixed_subjects.entry(event.event_type()).or_default();
+            known.extend(event.subject);
+        }
+        if self.whole_aggregates {
+            let counts = |event: &EventDescriptor| {
+                event.sequenced
+                    && event.subject.is_some()
+                    && self.events.iter().any(|own| own.aggregate == event.aggregate)
+            };
+            let others = linked
+                .iter()
+                .copied()
+                .filter(|event| !self.events.contains(event));
+            self.siblings = others.filter(|event| counts(event)).collect();
+        }
     }
 
     pub(crate) fn spec(&self) -> ConsumerSpec {
@@ -151,6 +184,7 @@ impl Consumer {
             events: self.events.clone(),
             ack_wait: config.ack_wait,
             whole_aggregates: self.whole_aggregates,
+            siblings: self.siblings.clone(),
             in_flight_max: match self.order {
                 Order::Strict => 1,
                 _ => config.ack_pending_max,
@@ -178,12 +212,22 @@ impl Consumer {
     /// Decodes a delivery and finds its handler.
     pub(crate) fn routed(&self, incoming: &Incoming) -> RoutedMessage {
         match codec::decode(&incoming.headers, incoming.payload.clone()) {
+            Ok(message) if !self.belongs(&message, &incoming.subject) => {
+                let event_type = message.event_type;
+                self.unreadable(Refused::Subject { event_type })
+            }
             Ok(message) => {
                 let route = self.route(&message);
                 RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
             }
-            Err(error) => self.unreadable(error),
+            Err(error) => self.unreadable(error.into()),
         }
+    }
+
+    /// Whether a message came on a subject of its own. A dead letter is asked about again, because it was stored as it came.
+    fn belongs(&self, message: &Message, subject: &str) -> bool {
+        let fixed = self.fixed_subjects.get(&message.event_type);
+        (self.shared.belongs)(message, subject, fixed.map(Vec::as_slice))
     }
 
     /// The health of the handler of a message.
@@ -201,7 +245,7 @@ impl Consumer {
         routed
     }
 
-    fn unreadable(&self, error: DecodeError) -> RoutedMessage {
+    fn unreadable(&self, error: Refused) -> RoutedMessage {
         RoutedMessage::new(Err(error), Route::Unreadable, false)
     }
 

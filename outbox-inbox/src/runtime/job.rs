@@ -344,6 +344,7 @@ mod tests {
             events: Vec::new(),
             ack_wait: Duration::from_secs(30),
             whole_aggregates: false,
+            siblings: Vec::new(),
             in_flight_max: 10,
             prefetch: 1,
         };

@@ -240,6 +240,10 @@ impl<S: Subscriber> Inbox<S> {
             store: self.store.clone(),
             hooks: self.hooks.clone(),
             tally: Tally::default(),
+            belongs: {
+                let subscriber = self.subscriber.clone();
+                Arc::new(move |message, subject, fixed| subscriber.belongs(message, subject, fixed))
+            },
         })))
     }
 

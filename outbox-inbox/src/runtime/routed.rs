@@ -15,11 +15,27 @@ use crate::handler::Registration;
 /// A message at a consumer.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedMessage {
-    pub(crate) message: Result<Arc<Message>, DecodeError>,
+    pub(crate) message: Result<Arc<Message>, Refused>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
     /// The dead letter that it comes from, if the broker did not deliver it.
     pub(crate) letter: Option<Arc<StoredDeadLetter>>,
+}
+
+/// Why a delivery is not taken for a message.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Refused {
+    /// It does not look like one.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// It looks like one, but came on a subject on which others are published.
+    #[error(
+        "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right to publish this event;          if a stream has subjects of another layout, tell the subscriber not to check them"
+    )]
+    Subject {
+        /// The event type in the headers. The aggregate is left out, because it may be personal data.
+        event_type: String,
+    },
 }
 
 /// Which handler a message has.
@@ -87,11 +103,7 @@ pub(super) struct Early {
 }
 
 impl RoutedMessage {
-    pub(super) fn new(
-        message: Result<Arc<Message>, DecodeError>,
-        route: Route,
-        delivered_before: bool,
-    ) -> Self {
+    pub(super) fn new(message: Result<Arc<Message>, Refused>, route: Route, delivered_before: bool) -> Self {
         Self {
             message,
             route,

@@ -27,6 +27,7 @@ async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
         events: vec![&OrderPlaced::DESCRIPTORS[0]],
         ack_wait: SOON * 4,
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 1_000,
         prefetch: 0,
     };
