@@ -156,6 +156,16 @@ pub trait Delivery: Send + Sync + 'static {
     /// * **Cheap.** Callers may ask for each of many messages: implementations ask the broker about once a second.
     /// * **On `Err`.** The answer is unknown. Try again later, and do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
+
+    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not, of an event type that the
+    /// subscription asked for or that is linked into the program. Without one, nothing of the aggregate can arrive
+    /// before this message any more: its beginning has left the stream.
+    ///
+    /// * **No wrong `false`.** If messages of the aggregate may be where the implementation does not look, such as on
+    ///   fixed subjects, the answer is true.
+    /// * **Bounded.** It takes a second at most. Callers ask once for a message whose predecessors are missing.
+    /// * **On `Err`.** The answer is unknown. Treat it as true.
+    fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// A message as it came from the broker, before any of it is trusted.

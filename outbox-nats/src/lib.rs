@@ -68,6 +68,7 @@ mod consumer;
 mod failure;
 mod filters;
 mod oracle;
+mod predecessors;
 mod pull;
 mod subscriber;
 mod subscription;

@@ -284,6 +284,8 @@ mod wrong_subscribers {
         acks_other_types: AcksOtherTypes => what_another_version_asked_for_is_known,
         forgets_other_versions: ForgetsOtherVersions => what_another_version_asked_for_is_known,
         asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
+        overlooks_predecessors: OverlooksPredecessors => predecessors_of_any_type_are_found_and_no_others,
+        finds_predecessors_everywhere: FindsPredecessorsEverywhere => predecessors_of_any_type_are_found_and_no_others,
         remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
     ]);
 }

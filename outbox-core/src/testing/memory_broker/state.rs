@@ -347,6 +347,27 @@ impl State {
         }
     }
 
+    /// Whether the log has an earlier message of the entry's aggregate. An entry that is no message may have any.
+    pub(super) fn has_predecessors(&self, stream_sequence: u64) -> bool {
+        let header = |entry: &Entry, wanted: &str| {
+            let mut headers = entry.headers.iter();
+            headers
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| value.clone())
+        };
+        let aggregate_of = |entry: &Entry| {
+            let names = [header(entry, "ce-aggregatetype"), header(entry, "ce-subject")];
+            names.iter().all(Option::is_some).then_some(names)
+        };
+        match self.log.get(&stream_sequence).map(aggregate_of) {
+            Some(Some(own)) => self
+                .log
+                .range(..stream_sequence)
+                .any(|(_, entry)| aggregate_of(entry).as_ref() == Some(&own)),
+            _ => true,
+        }
+    }
+
     pub(super) fn is_idle(&self, name: &str) -> bool {
         self.consumers
             .get(name)

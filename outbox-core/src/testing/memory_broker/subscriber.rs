@@ -256,4 +256,9 @@ impl Delivery for MemoryDelivery {
             .lock()
             .is_asked_for(&self.consumer, self.incoming.stream_sequence))
     }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.broker.check_up()?;
+        Ok(self.broker.lock().has_predecessors(self.incoming.stream_sequence))
+    }
 }

@@ -62,6 +62,10 @@ pub enum SubscriberMistake {
     ForgetsOtherVersions,
     /// Treats every message as one that was asked for.
     AsksForEverything,
+    /// Says of every message that it is the first of its aggregate.
+    OverlooksPredecessors,
+    /// Says of every message that there are earlier ones.
+    FindsPredecessorsEverywhere,
 }
 
 /// A subscriber with one mistake.
@@ -263,6 +267,14 @@ impl Delivery for WrongDelivery {
             SubscriberMistake::ForgetsOtherVersions => Ok(self.wanted),
             SubscriberMistake::AsksForEverything => Ok(true),
             _ => self.inner.is_asked_for().await,
+        }
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::OverlooksPredecessors => Ok(false),
+            SubscriberMistake::FindsPredecessorsEverywhere => Ok(true),
+            _ => self.inner.has_predecessors().await,
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::subscriber::{
 
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
-    what_a_stopped_subscription_gives_back_comes_at_once, what_another_version_asked_for_is_known,
-    what_nobody_asked_for_is_known,
+    predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
+    what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
 };
 
 /// Brings one broker into the states that the promises need.
@@ -484,6 +484,7 @@ macro_rules! subscriber_conformance {
             flushed_answers_have_arrived,
             what_another_version_asked_for_is_known,
             what_nobody_asked_for_is_known,
+            predecessors_of_any_type_are_found_and_no_others,
             facts_tell_what_is_on_the_stream,
         ]);
     };
