@@ -56,7 +56,7 @@ impl Consumer {
         let Route::Handler { upcast_to, .. } = &routed.route else {
             return None;
         };
-        self.ready(message, handler, *upcast_to).ok()
+        self.ready(message, &routed.source, handler, *upcast_to).ok()
     }
 }
 
@@ -135,7 +135,7 @@ impl Batch<'_> {
             mine.push(match member.claimant.claim(tx, false, gaps).await.ok()? {
                 Claim::Mine => true,
                 Claim::Done | Claim::Dead => false,
-                Claim::CountFirst | Claim::Early { .. } | Claim::Late => return None,
+                Claim::CountFirst | Claim::Early { .. } | Claim::Late | Claim::Taken => return None,
             });
         }
         Some(mine)

@@ -116,7 +116,7 @@ impl<S: Subscriber> Dispatcher<S> {
             "deliveries go back to the broker for want of room"
         );
         let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
-            (Origin::Broker(_), LaneKey::Aggregate(_)) => {
+            (Origin::Broker(_), LaneKey::Aggregate(..)) => {
                 let deliveries = in_flight.origin.incoming().delivery_count;
                 Some((
                     in_flight.order_key,

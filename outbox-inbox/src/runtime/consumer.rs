@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outbox_core::codec::{self, DecodeError};
 use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::health::ConsumerVitals;
@@ -103,7 +104,12 @@ pub(crate) struct Consumer {
     numbered: bool,
     /// Event types and versions without a handler that others are to handle, as far as they came.
     pub(super) unknown_met: Mutex<HashSet<String>>,
+    /// The broker could not say where aggregates begin, and is not asked before this time.
+    ask_again_at: Mutex<Option<Instant>>,
 }
+
+/// Pause after the broker could not say where an aggregate begins. Without the permission each question would take a second of a slot.
+const ASK_PAUSE: Duration = Duration::from_secs(60);
 
 impl Consumer {
     /// A consumer with checked handlers: no two of them want the same event, and they agree on the order.
@@ -121,6 +127,7 @@ impl Consumer {
             whole_aggregates: false,
             numbered: false,
             unknown_met: Mutex::default(),
+            ask_again_at: Mutex::default(),
         };
         for handler in handlers.iter().filter(|handler| handler.consumer == name) {
             let handler = Arc::new(*handler);
@@ -180,10 +187,19 @@ impl Consumer {
         match codec::decode(&incoming.headers, incoming.payload.clone()) {
             Ok(message) => {
                 let route = self.route(&message);
-                RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
+                let mut routed =
+                    RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1);
+                // It was decoded with the rest.
+                routed.source = codec::source(&incoming.headers).unwrap_or_default().into();
+                routed
             }
             Err(error) => self.unreadable(error),
         }
+    }
+
+    /// The source of a message whose number is its order. Other messages of an aggregate share a lane, whoever recorded them.
+    pub(super) fn numbering_source(&self, routed: &RoutedMessage) -> Option<Arc<str>> {
+        self.numbered.then(|| routed.source.clone())
     }
 
     /// The health of the handler of a message.
@@ -228,6 +244,19 @@ impl Consumer {
         }
     }
 
+    /// Whether the broker may be asked where aggregates begin.
+    pub(super) fn may_ask(&self) -> bool {
+        let at = *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Asks the broker no more for a while, which is returned.
+    pub(super) fn do_not_ask(&self) -> Duration {
+        let until = Instant::now() + ASK_PAUSE;
+        *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        ASK_PAUSE
+    }
+
     /// Whether messages that it has no handler for still count up the sequence of their aggregate.
     pub(super) fn keeps_sequences(&self) -> bool {
         self.whole_aggregates
@@ -239,10 +268,14 @@ impl Consumer {
     }
 
     /// The place in its aggregate of a message that is for others to handle.
-    pub(super) fn place_of_unknown<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+    pub(super) fn place_of_unknown<'a>(
+        &'a self,
+        message: &'a Message,
+        source: &'a str,
+    ) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
         (self.numbered && message.sequence.is_some())
-            .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
+            .then(|| self.claimant(message, source, strategy, message.event_id.as_uuid()))
     }
 
     pub(super) fn attempts(&self, message: &Message, handler: Option<&Registration>) -> Attempts<'_> {

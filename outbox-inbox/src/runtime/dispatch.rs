@@ -259,7 +259,7 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// After a number took effect: until when the next one in the lane does not claim its turn, because other processes have those between them.
     fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
-        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
+        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         // Nothing took effect that tells where the aggregate is.
         let next = self
             .lanes
@@ -344,7 +344,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
-            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
+            (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
             _ => None,
         }
     }
@@ -353,7 +353,7 @@ impl<S: Subscriber> Dispatcher<S> {
         match (self.consumer.order, &routed.message) {
             (Order::Strict, _) => LaneKey::All,
             (Order::Aggregate, Ok(message)) if !self.consumer.stands_alone(routed) => {
-                LaneKey::Aggregate(message.aggregate.clone())
+                LaneKey::Aggregate(message.aggregate.clone(), self.consumer.numbering_source(routed))
             }
             _ => LaneKey::Alone(self.last_local_id),
         }

@@ -296,6 +296,20 @@ async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, 
         }
     }
     let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
+    let handling = consumer
+        .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)
+        .instrument(span.clone())
+        .await;
+    let Origin::Broker(message) = &in_flight.origin else {
+        return handling;
+    };
+    if !consumer.may_begin_late(handling, &in_flight.routed) {
+        return handling;
+    }
+    let asked = guard_async("broker's driver", || message.delivery.has_predecessors()).await;
+    if !consumer.begins_late(asked, &mut in_flight.routed) {
+        return handling;
+    }
     consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)
         .instrument(span)

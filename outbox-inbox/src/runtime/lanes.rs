@@ -35,8 +35,8 @@ const BATCH_LOOKS: usize = 64;
 /// Identifies a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum LaneKey {
-    /// All messages of one aggregate.
-    Aggregate(Aggregate),
+    /// All messages of one aggregate; with the source that numbers them, where numbers are the order.
+    Aggregate(Aggregate, Option<Arc<str>>),
     /// A single message that no other message waits for, by its local id.
     Alone(u64),
     /// All messages of the consumer.

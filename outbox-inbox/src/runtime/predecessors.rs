@@ -153,25 +153,26 @@ impl Predecessors {
 /// How far the aggregates of lanes have come.
 async fn come_to(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> Found {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
-        LaneKey::Aggregate(aggregate) => Some(aggregate),
+        LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),
         _ => None,
     });
-    let aggregates: Vec<_> = aggregates.collect();
     let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-    let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+    let sequences = match sql.last_sequences(pool, consumer.name, aggregates).await {
         Ok(sequences) => sequences,
         Err(error) => {
             tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
             Default::default()
         }
     };
-    let come_to = |key: Arc<LaneKey>| {
-        let last = match &*key {
-            LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
+    let come_to = |key: &Arc<LaneKey>| {
+        let last = match &**key {
+            LaneKey::Aggregate(aggregate, Some(source)) => {
+                sequences.get(&(aggregate.clone(), &**source)).copied()
+            }
             _ => None,
         };
         // Nobody has begun.
-        (key, last.unwrap_or(0))
+        (key.clone(), last.unwrap_or(0))
     };
-    lanes.into_iter().map(come_to).collect()
+    lanes.iter().map(come_to).collect()
 }

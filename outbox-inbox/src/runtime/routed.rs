@@ -16,6 +16,8 @@ use crate::handler::Registration;
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedMessage {
     pub(crate) message: Result<Arc<Message>, DecodeError>,
+    /// The service that recorded the message; empty if that is not known.
+    pub(crate) source: Arc<str>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
     /// The dead letter that it comes from, if the broker did not deliver it.
@@ -82,8 +84,10 @@ pub(super) struct Early {
     /// The first number that is missing.
     pub(super) expected: u64,
     pub(super) since: Instant,
-    /// The wait took too long, which was reported.
+    /// The wait took too long, which was reported; or it is in vain, because the beginning of the aggregate has left the stream.
     pub(super) expired: bool,
+    /// The broker was asked whether the beginning of the aggregate has left the stream.
+    pub(super) asked: bool,
 }
 
 impl RoutedMessage {
@@ -94,6 +98,7 @@ impl RoutedMessage {
     ) -> Self {
         Self {
             message,
+            source: "".into(),
             route,
             memory: Memory {
                 count_first: delivered_before,

@@ -240,6 +240,12 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
         Ok(Claim::Dead) => Some(RunOutcome::Over(Handling::Duplicate)),
         Ok(Claim::CountFirst) => Some(RunOutcome::CountFirst),
         Ok(Claim::Early { expected, failing }) => Some(RunOutcome::Early { expected, failing }),
+        Ok(Claim::Taken) => Some(RunOutcome::Failed {
+            error: "another event took effect under its number, so its producer numbers anew: its database was restored, or a second service sends events of \
+                    the aggregate under the same `source`; if it shall take effect, retry the dead letter"
+                .to_owned(),
+            fatal: true,
+        }),
         Ok(Claim::Late) => Some(RunOutcome::Failed {
             error: "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now"
                 .to_owned(),

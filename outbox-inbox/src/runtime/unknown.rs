@@ -96,7 +96,7 @@ impl Attempt<'_> {
         let consumer = self.consumer;
         // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
         // this: it is delivered again, and noted again.
-        let keeper = consumer.place_of_unknown(self.message);
+        let keeper = consumer.place_of_unknown(self.message, self.source);
         if let Some(place) = keeper.as_ref().and_then(Claimant::place)
             && let Err(error) = place.note_failing(consumer.shared.database.pool()).await
         {

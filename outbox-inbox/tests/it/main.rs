@@ -20,6 +20,7 @@ mod layers;
 mod lost_acks;
 mod migration;
 mod names;
+mod numbering;
 mod operators;
 mod order;
 mod panics;

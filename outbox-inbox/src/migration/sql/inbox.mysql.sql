@@ -20,16 +20,21 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_messages (
     KEY inbox_messages_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
+-- one with a number that is done.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_sequences (
     consumer       VARBINARY(64) NOT NULL,
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
+    source         VARBINARY(1020) NOT NULL COMMENT 'the service that recorded the events (ce-source)',
     last_sequence  BIGINT NOT NULL COMMENT 'this one and all before it are done, except the missing ones',
+    last_event_id  BINARY(16) NULL COMMENT 'of the event with that number; null: nothing is done yet',
+    last_recorded_at BIGINT NOT NULL COMMENT 'when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done',
     failing        BIGINT NULL COMMENT 'a later one that has failed and is tried again: those after it wait for it',
     missing        TEXT COLLATE utf8mb4_bin NULL COMMENT 'numbers that were not waited for any longer: JSON array of [first, last]',
     updated_at     DATETIME(6) NOT NULL,
-    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no

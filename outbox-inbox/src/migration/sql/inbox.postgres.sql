@@ -18,16 +18,21 @@ CREATE TABLE {schema}{prefix}inbox_messages (
 -- What may be deleted.
 CREATE INDEX {prefix}inbox_messages_expires_at ON {schema}{prefix}inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
+-- one with a number that is done.
 CREATE TABLE {schema}{prefix}inbox_sequences (
     consumer       text COLLATE "C" NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
+    source         text COLLATE "C" NOT NULL,  -- the service that recorded the events (`ce-source`)
     last_sequence  bigint NOT NULL,            -- this one and all before it are done, except the missing ones
+    last_event_id  uuid,                       -- of the event with that number; null: nothing is done yet
+    last_recorded_at bigint NOT NULL,          -- when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done
     failing        bigint,                     -- a later one that has failed and is tried again: those after it wait for it
     missing        text,                       -- numbers that were not waited for any longer: JSON array of [first, last]
     updated_at     timestamptz NOT NULL,
-    CONSTRAINT {prefix}inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    CONSTRAINT {prefix}inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITH (fillfactor = 80);
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no

@@ -21,16 +21,21 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_messages (
 -- What may be deleted.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_messages_expires_at ON {prefix}inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect. Services number their aggregates
+-- independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another one with a
+-- number that is done.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_sequences (
     consumer       TEXT NOT NULL,
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
+    source         TEXT NOT NULL,              -- the service that recorded the events (`ce-source`)
     last_sequence  INTEGER NOT NULL,           -- this one and all before it are done, except the missing ones
+    last_event_id  BLOB,                       -- of the event with that number; null: nothing is done yet
+    last_recorded_at INTEGER NOT NULL,         -- when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done
     failing        INTEGER,                    -- a later one that has failed and is tried again: those after it wait for it
     missing        TEXT,                       -- numbers that were not waited for any longer: JSON array of [first, last]
     updated_at     INTEGER NOT NULL,
-    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITHOUT ROWID;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no

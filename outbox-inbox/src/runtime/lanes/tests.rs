@@ -22,7 +22,7 @@ impl Queued for u32 {
 }
 
 fn aggregate(id: u32) -> LaneKey {
-    LaneKey::Aggregate(Aggregate::new("order", id.to_string()))
+    LaneKey::Aggregate(Aggregate::new("order", id.to_string()), None)
 }
 
 fn from(lanes: &mut Lanes<u32>, queue: Queue) -> Option<(Arc<LaneKey>, u32)> {
