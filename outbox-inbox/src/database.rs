@@ -183,6 +183,20 @@ pub(crate) fn timed_out(error: &DbErr) -> bool {
     false
 }
 
+/// Whether the role lacks a right.
+pub(crate) fn is_denied(error: &DbErr) -> bool {
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
+        && let sqlx::Error::Database(error) = &**error
+    {
+        // PostgreSQL's code; then MySQL's, for a table and for a column.
+        return error.code().is_some_and(|code| code == "42501")
+            || matches!(mysql_number(&error.to_string()), Some(1142 | 1143));
+    }
+    let _ = error;
+    false
+}
+
 /// MySQL's own error number, with which the text of its errors begins.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {

@@ -30,3 +30,4 @@ pub use registration::BoxFuture;
 pub(crate) use error::{describe, json_reason};
 pub(crate) use extract::is_json;
 pub(crate) use recorded::Recorded;
+pub(crate) use registration::RecordsEvents;

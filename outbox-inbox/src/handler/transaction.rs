@@ -3,6 +3,7 @@
 //! Invariant: what goes through [`Tx`] and [`Outbox`] commits together with the inbox row, or not at all. Neither can
 //! commit or roll back: that is the runtime's part, after the handler has returned.
 
+use std::any::TypeId;
 use std::fmt;
 use std::ops::Deref;
 
@@ -14,6 +15,7 @@ use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
 use super::recorded::Recorded;
+use super::registration::{RecordsEvents, Requirement};
 
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.
 ///
@@ -156,6 +158,11 @@ impl Outbox<'_> {
 }
 
 impl<'a> FromContext<'a> for Outbox<'a> {
+    /// Not of the application, but of the database, so that the start can look for the tables.
+    const REQUIRES: Option<Requirement> = Some(Requirement {
+        id: TypeId::of::<RecordsEvents>,
+        name: || "Outbox",
+    });
     const TRANSACTIONAL: bool = true;
 
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {

@@ -25,6 +25,7 @@ use crate::handler::describe;
 use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
+use crate::rights;
 use crate::router::Router;
 use crate::start::{Problem, StartError};
 use crate::telemetry;
@@ -59,7 +60,7 @@ impl<S: Subscriber> Inbox<S> {
 
     async fn run_until(&self, stop: &Stop, drain: bool) -> Result<InboxReport, InboxError> {
         let router = self.check()?;
-        let Some(shared) = self.connect(stop).await? else {
+        let Some(shared) = self.connect(&router, stop).await? else {
             return Ok(InboxReport::default());
         };
         let consumers: Vec<_> = router
@@ -201,15 +202,18 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
-    async fn connect(&self, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
+    async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
         let database = loop {
-            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql)).await else {
+            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql, router)).await else {
                 return Ok(None);
             };
             match inspected {
-                Ok(database) => break database,
+                Ok((database, problems)) => {
+                    StartError::unless_empty(problems)?;
+                    break database;
+                }
                 Err(error) if trouble(&error) == Trouble::Statement => return Err(InboxError::Tables(error)),
                 Err(error) => {
                     failures += 1;
@@ -229,6 +233,10 @@ impl<S: Subscriber> Inbox<S> {
                 }
             }
         };
+        let (connections, consumers) = (rights::connections_max(&self.db), router.consumers().len());
+        if let Some(warning) = rights::pool_warning(connections, consumers, self.config.concurrency) {
+            tracing::warn!("{warning}");
+        }
         Ok(Some(Arc::new(Shared {
             database,
             sql,
@@ -243,12 +251,15 @@ impl<S: Subscriber> Inbox<S> {
         })))
     }
 
-    async fn inspect(&self, sql: &InboxSql) -> Result<Database, DbErr> {
+    async fn inspect(&self, sql: &InboxSql, router: &Router) -> Result<(Database, Vec<Problem>), DbErr> {
         let database = Database::inspect(self.db.clone()).await?;
-        for probe in sql.probe() {
-            database.pool().query_one_raw(probe).await?;
+        let problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
+        if problems.is_empty() {
+            for probe in sql.probe() {
+                database.pool().query_one_raw(probe).await?;
+            }
         }
-        Ok(database)
+        Ok((database, problems))
     }
 
     /// Subscribes once. What heals is left to the receiving loop, what does not is an error here.

@@ -26,6 +26,7 @@ mod order;
 mod panics;
 mod panics_elsewhere;
 mod retried_dead_letters;
+mod rights;
 mod runtime;
 mod start;
 mod stop;

@@ -168,6 +168,11 @@ impl TestDb {
         async move || connect(&url, &name, backend, |_| {}).await
     }
 
+    /// Name of the schema or the database.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn sql_backend(&self) -> DbBackend {
         self.db.get_database_backend()
     }
