@@ -1,6 +1,6 @@
 //! One consumer of a running inbox: its handlers, and the state that all its deliveries share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::health::ConsumerVitals;
 use super::report::Tally;
 use super::routed::{Route, RoutedMessage};
+use super::unknown::Met;
 use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::StoredDeadLetter;
@@ -102,8 +103,7 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
-    /// Event types and versions without a handler that others are to handle, as far as they came.
-    pub(super) unknown_met: Mutex<HashSet<String>>,
+    pub(super) unknown_met: Mutex<Met>,
     /// The broker could not say where aggregates begin, and is not asked before this time.
     ask_again_at: Mutex<Option<Instant>>,
 }

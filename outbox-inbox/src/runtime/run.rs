@@ -22,7 +22,7 @@ use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, 
 use crate::panics::guard;
 
 /// Longest wait for another process that is handling a copy of the message. A process that stands still must not hold a connection here.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// The name of a handler's error in the report about a panic of that error.
 pub(super) const ERROR: &str = "error of the handler";

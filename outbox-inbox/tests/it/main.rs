@@ -9,6 +9,7 @@ mod crash;
 mod dead_letter;
 mod delivery;
 mod doubt;
+mod drain;
 mod effect;
 mod failure;
 mod follow_up;
