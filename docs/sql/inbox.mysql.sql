@@ -80,7 +80,7 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     principal       VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
     idempotency_key VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
     route           VARCHAR(255) COLLATE utf8mb4_bin NOT NULL COMMENT 'method and path',
-    fingerprint     BINARY(32) NOT NULL COMMENT 'hash of method, path, query and body',
+    fingerprint     BINARY(32) NOT NULL COMMENT 'hash of method, path, query, content type and body',
     status          SMALLINT NULL COMMENT 'null: inside the transaction only',
     headers         LONGTEXT COLLATE utf8mb4_bin NULL COMMENT 'array of [name, value], a character per byte (ISO 8859-1)',
     body            LONGBLOB NULL,

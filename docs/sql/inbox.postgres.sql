@@ -81,7 +81,7 @@ CREATE TABLE inbox_requests (
     principal       text NOT NULL,
     idempotency_key text NOT NULL,
     route           text NOT NULL,             -- method and path
-    fingerprint     bytea NOT NULL,            -- hash of method, path, query and body
+    fingerprint     bytea NOT NULL,            -- hash of method, path, query, content type and body
     status          smallint,                  -- null: inside the transaction only
     headers         json,                      -- array of [name, value], a character per byte (ISO 8859-1)
     body            bytea,

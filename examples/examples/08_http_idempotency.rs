@@ -46,7 +46,7 @@ struct OrderPlaced {
 /// Whether the credit check answers. It does not the first time.
 type CreditCheck = Arc<AtomicBool>;
 
-/// Order and event are saved through `tx`. A response below 500 commits them, one of 500 or more rolls them back.
+/// Order and event are saved through `tx`. A success or a redirection commits them, everything else rolls them back.
 async fn place_order(
     AppState(credit_check): AppState<CreditCheck>,
     tx: RequestTx,

@@ -60,7 +60,8 @@ const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fr
 pub(crate) const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
 
-const SECOND_TO_DAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// Settings of an inbox. `InboxConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]

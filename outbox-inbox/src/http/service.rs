@@ -26,7 +26,7 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use super::key::{Claim, Scope, parse_key};
-use super::response::{Stored, is_result, problem};
+use super::response::{Stored, commits, problem};
 use super::settings::{Checked, MissingKey, Settings};
 use super::sql::Claimed;
 use super::transaction::RequestTx;
@@ -168,7 +168,7 @@ where
     S: Service<Request, Error = Infallible>,
     S::Response: IntoResponse,
 {
-    let Checked { database, sql } = settings.checked().await.map_err(|error| not_checked(&error))?;
+    let Checked { database, sql, .. } = settings.checked().await.map_err(|error| not_checked(&error))?;
     // A crash from here to the commit rolls back row, effects, events and response together. The client gets no response and asks again.
     let tx = database
         .begin()
@@ -179,7 +179,8 @@ where
         Ok(Claimed::Running) => Some(in_use()),
         Ok(Claimed::Done(stored)) if stored.fingerprint == claim.fingerprint => Some(replay(stored)),
         Ok(Claimed::Done(_)) => {
-            let detail = "the key was used for a request with another method, path, query or body";
+            let detail =
+                "the key was used for a request with another method, path, query, content type or body";
             Some(problem(StatusCode::UNPROCESSABLE_ENTITY, detail))
         }
         Err(error) => Some(in_trouble("claim", &error)),
@@ -202,7 +203,7 @@ where
             return Err(refusal);
         }
     };
-    if !is_result(parts.status) {
+    if !commits(&parts) {
         roll_back(tx).await;
         return Ok(Response::from_parts(parts, Body::from(body)));
     }

@@ -20,10 +20,11 @@ use super::response::problem;
 /// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an extractor. Write every effect through it:
 /// `.insert(&tx)`, `insert_with_events(&tx, …)`, `record(&tx, …)`.
 ///
-/// **Return database errors** as a 5xx; do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
+/// **Return database errors** as a 5xx (any status that is not 2xx or 3xx will do); do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
 /// went on regardless, and answers 500. To survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500.
+/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500. Until the last clone is dropped, the
+/// connection and the key stay in use, and retries get 409.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 

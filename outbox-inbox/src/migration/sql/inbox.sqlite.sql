@@ -82,7 +82,7 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_requests (
     principal       TEXT NOT NULL,
     idempotency_key TEXT NOT NULL,
     route           TEXT NOT NULL,             -- method and path
-    fingerprint     BLOB NOT NULL,             -- hash of method, path, query and body
+    fingerprint     BLOB NOT NULL,             -- hash of method, path, query, content type and body
     status          INTEGER,                   -- null: inside the transaction only
     headers         TEXT,                      -- array of [name, value], a character per byte (ISO 8859-1)
     body            BLOB,
