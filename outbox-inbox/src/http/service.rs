@@ -266,7 +266,7 @@ where
     match timeout(settings.handler_timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
-            tracing::error!(path, panic = text_of(&*panic), "handler panicked, rolled back");
+            tracing::error!(path, panic = %text_of(&*panic), "handler panicked, rolled back");
             Err(failed())
         }
         Err(_) => {
