@@ -173,9 +173,18 @@ fn later(sql: &InboxSql) -> String {
     }
 }
 
-/// Purges the inbox every so often until `stop`.
-pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, stop: CancellationToken) {
+/// Purges the inbox every so often until `stop`, each time only if `may_forget` says so.
+pub(crate) async fn run<F: Future<Output = bool>>(
+    db: DatabaseConnection,
+    sql: InboxSql,
+    every: Duration,
+    may_forget: impl Fn() -> F,
+    stop: CancellationToken,
+) {
     let batch = || async {
+        if !may_forget().await {
+            return Ok((0, false));
+        }
         let (purged, more) = purge_batch(&db, &sql, BATCH).await?;
         Ok((purged.messages, more))
     };

@@ -16,12 +16,13 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Shared, Stop};
 use super::dispatch::Dispatcher;
+use super::forget::may_forget;
 use super::idle::Idle;
 use super::inbox::{Inbox, InboxError};
 use super::report::{InboxReport, Tally};
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
-use crate::handler::describe;
+use crate::handler::{Registration, describe};
 use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
@@ -72,8 +73,12 @@ impl<S: Subscriber> Inbox<S> {
         let tasks = TaskTracker::new();
         let mut broken = self.start(&consumers, stop, &tasks, drain).await?;
         if let Some(every) = self.config.purge_every {
-            let (db, sql, stop) = (self.db.clone(), shared.sql.clone(), stop.soft.clone());
-            tasks.spawn(retention::run(db, sql, every, stop));
+            tasks.spawn(self.purge(
+                every,
+                router.handlers().to_vec(),
+                shared.sql.clone(),
+                stop.soft.clone(),
+            ));
         }
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);
@@ -115,6 +120,21 @@ impl<S: Subscriber> Inbox<S> {
             tasks.spawn(run_consumer(dispatcher, consumer, soft, broken));
         }
         Ok(breaks)
+    }
+
+    /// Deletes expired rows until `stop`.
+    fn purge(
+        &self,
+        every: Duration,
+        handlers: Vec<Registration>,
+        sql: InboxSql,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<S> {
+        let (db, subscriber, config) = (self.db.clone(), self.subscriber.clone(), self.config.clone());
+        async move {
+            let may_forget = || may_forget(&*subscriber, &handlers, &config, &stop);
+            retention::run(db, sql, every, may_forget, stop.clone()).await;
+        }
     }
 
     /// Waits for what runs, and cancels it if that takes too long.
@@ -178,7 +198,7 @@ impl<S: Subscriber> Inbox<S> {
                 StartError::unless_empty(problem.into_iter().collect())?;
             }
             Some(Err(error)) => {
-                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it");
+                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it, and nothing is deleted until it can be");
             }
             None => {}
         }
