@@ -195,6 +195,8 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             }
             let handling = match handlings.as_mut().and_then(Iterator::next) {
                 Some(handling) => handling,
+                // What has not begun goes back: a batch that failed would hold up the stop by a run for each of its messages.
+                None if stop.soft.is_cancelled() => Handling::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
             // A recorder of metrics is the application's.
