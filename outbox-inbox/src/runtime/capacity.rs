@@ -19,6 +19,7 @@ use super::dispatch::Dispatcher;
 use super::job::{InFlight, Origin};
 use super::lanes::{Awaited, Evicted, LaneKey, Queue};
 use super::slots::to_f64;
+use crate::telemetry::{self, Returned};
 
 /// Shortest absence of a delivery that goes back to the broker for want of room.
 pub(super) const ABSENCE_MIN: Duration = Duration::from_secs(1);
@@ -115,6 +116,7 @@ impl<S: Subscriber> Dispatcher<S> {
             ?absence,
             "deliveries go back to the broker for want of room"
         );
+        telemetry::returned(self.consumer.name, Returned::Room, evicted.items.len());
         let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
             (Origin::Broker(_), LaneKey::Aggregate(_)) => {
                 let deliveries = in_flight.origin.incoming().delivery_count;

@@ -208,7 +208,7 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
-        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
+        self.show();
         self.jobs -= 1;
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),
@@ -370,8 +370,14 @@ impl<S: Subscriber> Dispatcher<S> {
         left
     }
 
+    /// Shows how much is in memory: at each end of a job, and with each progress, because no job may end for long.
+    fn show(&self) {
+        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
+    }
+
     /// Tells the broker of everything in memory, beside the loop.
     pub(super) fn tell_progress(&mut self) {
+        self.show();
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }

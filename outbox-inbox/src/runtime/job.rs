@@ -324,7 +324,8 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
         Handling::Skipped if routed.letter.is_some() => {}
         Handling::Skipped => telemetry::skipped(consumer.name, event_type),
         Handling::SentBack { .. } => telemetry::sent_back(consumer.name, event_type),
-        Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
+        Handling::Later { .. } => telemetry::postponed(consumer.name, event_type),
+        Handling::Early { .. } | Handling::Returned => {}
     }
 }
 
