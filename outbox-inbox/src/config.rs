@@ -81,8 +81,8 @@ pub struct InboxConfig {
     pub blocked_max: usize,
     /// Bytes of payloads and headers in memory, per consumer. Beyond it the inbox receives nothing, and gives deliveries that wait for a failed one back to the broker,
     /// under the conditions of `blocked_max`. It always takes one delivery, however large. Dead letters that are tried again count too: each look for them takes as many
-    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. At least 64 KiB,
-    /// default 16 MiB.
+    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. Beside it the broker's driver holds what it was sent
+    /// already: at most four deliveries for each of `concurrency`, or two batches if that is more. At least 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
     /// Deliveries without an answer at a time, per consumer and over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
     /// their aggregate count too, even after they were given back for want of room: at this number of them the broker sends nothing new. At least
