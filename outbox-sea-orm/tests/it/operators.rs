@@ -142,7 +142,8 @@ fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Operators retry, skip and resume at the same time. In the end everything is published, in sequence, and no block is left.
+/// Operators retry and resume at the same time, beside a loop that settles as a relay does. In the end everything is published, in sequence, and no block
+/// is left.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
@@ -198,17 +199,33 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     assert_eq!(waiting, []);
 }
 
+/// Purges delete what is published, each message once, and nothing else.
 async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
+    let probes = |name: &'static str, count: u64| {
+        let probes = (0..count).map(move |n| Probe::noted(format!("{name}{n}"), n));
+        probes.collect::<Vec<_>>()
+    };
     let (_, leases) = test.lease_all().await;
+    test.record(probes("pending", 20)).await.unwrap();
+    test.record(probes("dead", 10)).await.unwrap();
+    let rows = test.fetch_all().await;
+    let dead: Vec<_> = rows
+        .into_iter()
+        .filter(|row| row.aggregate.id.starts_with("dead"))
+        .collect();
+    let verdict = Verdict::Dead {
+        error: "no".to_owned(),
+        halt: false,
+    };
+    test.settle(&leases, &dead, verdict).await;
+    let mut deleted = 0;
     for _ in 0..5 {
-        test.record(
-            (0..200)
-                .map(|n| Probe::noted(n.to_string(), n))
-                .collect::<Vec<_>>(),
-        )
-        .await
-        .unwrap();
+        test.record(probes("sent", 200)).await.unwrap();
         let rows = test.fetch_all().await;
+        let rows: Vec<_> = rows
+            .into_iter()
+            .filter(|row| row.aggregate.id.starts_with("sent"))
+            .collect();
         let (settled, unsettled) = rows.split_at(rows.len() / 2);
         test.settle(&leases, settled, Verdict::Published { keep: true })
             .await;
@@ -229,8 +246,15 @@ async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
             let settlements = settlements(unsettled, &Verdict::Published { keep: true });
             until_settled(&test.store(), &leases, &settlements).await;
         };
-        let _ = futures_util::join!(purge(), purge(), relay);
+        let (one, other, ()) = futures_util::join!(purge(), purge(), relay);
+        deleted += one + other;
     }
-    let left = format!("SELECT count(*) FROM {} WHERE status <> 1", test.messages());
-    assert_eq!(test.int(&left).await, 0);
+    let count = async |of: &str| {
+        let sql = format!("SELECT count(*) FROM {} WHERE {of}", test.messages());
+        u64::try_from(test.int(&sql).await).unwrap()
+    };
+    assert_eq!(count("status <> 1").await, 30, "what is pending or dead stays");
+    // Each deletion is counted once, and nothing else has gone.
+    assert_eq!(count("status = 1").await + deleted, 1_000);
+    assert!(deleted > 0);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryPublisher};
+use outbox_core::testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use outbox_core::{Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, StoreError};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
@@ -82,7 +82,7 @@ async fn unpublished(test: &TestDb) -> i64 {
 /// The pool has one connection. If the relay kept a transaction open while messages are in flight, nobody could record.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
-        return; // Each connection is a database of its own.
+        return not_applicable("each connection is a database of its own");
     }
     test.record(
         (0..20)
@@ -139,7 +139,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
         DbBackend::MySql => ("SELECT CAST(CONNECTION_ID() AS SIGNED)", |id| {
             format!("KILL {id}")
         }),
-        _ => return, // SQLite has no sessions.
+        _ => return not_applicable("this database has no sessions"),
     };
     let pool = one_connection(&test).await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
@@ -207,7 +207,7 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
             "SET SESSION lock_wait_timeout = 1",
             format!("LOCK TABLES {messages} WRITE"),
         ),
-        _ => return, // Readers of SQLite do not wait.
+        _ => return not_applicable("readers of this database do not wait"),
     };
     pool.execute_unprepared(impatient).await.unwrap();
     let other = one_connection(&test).await;
