@@ -155,7 +155,7 @@ async fn ten_thousand_failing_aggregates_cost_the_others_a_bounded_share(test: T
         .with_state(runs.clone());
     let (shutdown, run) = spawn(inbox);
     let all_failed = |runs: &Runs| runs.0.failed.lock().unwrap().len() == 10_000;
-    runs.until_at_last("failures of all", 6 * SOON, all_failed).await;
+    runs.until_at_last("failures of all", 20 * SOON, all_failed).await;
     let before = runs.bad();
     placed(&broker, 0..1_000).await;
     runs.until("the good orders", |runs| runs.good() == 1_000).await;
