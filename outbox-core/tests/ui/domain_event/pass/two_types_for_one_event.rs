@@ -38,7 +38,7 @@ async fn main() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    for line in [12, 22] {
+    for line in [14, 24] {
         assert!(text.contains(&format!("({}:{line})", file!())), "{text}");
     }
 }

@@ -52,7 +52,7 @@ fn main() {
         concat!(module_path!(), "::handlers::reserve_stock")
     );
     assert_eq!(registration.events, OrderPlaced::DESCRIPTORS);
-    assert_eq!((registration.file, registration.line), (file!(), 20));
+    assert_eq!((registration.file, registration.line), (file!(), 22));
     assert_eq!(registration.requires.len(), 2);
     assert_eq!(
         assert_handler::<r#move>().handler,

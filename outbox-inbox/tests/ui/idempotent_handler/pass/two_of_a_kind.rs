@@ -40,10 +40,10 @@ async fn main() {
     let inbox = Inbox::new(db, MemoryBroker::new().subscriber());
     let error = inbox.run(CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, InboxError::Catalogue(_)), "{error:?}");
-    places(&error.to_string(), [12, 22]);
+    places(&error.to_string(), [14, 24]);
 
     let error = Router::registered().check(&StateMap::new()).unwrap_err();
-    places(&error.to_string(), [26, 31]);
+    places(&error.to_string(), [28, 33]);
 }
 
 fn places(text: &str, lines: [u32; 2]) {
