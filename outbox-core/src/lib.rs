@@ -81,6 +81,8 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod wake;
 
+mod setters;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 

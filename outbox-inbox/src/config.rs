@@ -144,50 +144,23 @@ impl Default for InboxConfig {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $ty:ty,)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $ty) -> Self {
-            self.$field = $field;
-            self
-        }
-    )*};
-}
-
 impl InboxConfig {
-    setters! {
-        /// Sets [`Self::concurrency`](#structfield.concurrency).
+    outbox_core::__setters! {
         concurrency: usize,
-        /// Sets [`Self::in_flight_max`](#structfield.in_flight_max).
         in_flight_max: usize,
-        /// Sets [`Self::blocked_max`](#structfield.blocked_max).
         blocked_max: usize,
-        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
         buffer_bytes: usize,
-        /// Sets [`Self::ack_pending_max`](#structfield.ack_pending_max).
         ack_pending_max: usize,
-        /// Sets [`Self::ack_wait`](#structfield.ack_wait).
         ack_wait: Duration,
-        /// Sets [`Self::handler_timeout`](#structfield.handler_timeout).
         handler_timeout: Duration,
-        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
         attempts_max: u32,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::unreadable`](#structfield.unreadable).
         unreadable: Unreadable,
-        /// Sets [`Self::unknown_version`](#structfield.unknown_version).
         unknown_version: UnknownVersion,
-        /// Sets [`Self::unknown_event`](#structfield.unknown_event).
         unknown_event: UnknownEvent,
-        /// Sets [`Self::retention`](#structfield.retention).
         retention: Duration,
-        /// Sets [`Self::purge_every`](#structfield.purge_every).
         purge_every: Option<Duration>,
-        /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
-        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
         stuck_after: Duration,
     }
 

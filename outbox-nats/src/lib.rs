@@ -52,7 +52,6 @@ mod reports;
 
 mod headers;
 mod provision;
-mod setters;
 mod stream;
 mod subject;
 

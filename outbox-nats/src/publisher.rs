@@ -19,7 +19,6 @@ use crate::connection::{Line, Live};
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
-use crate::setters::setters;
 use crate::stream::EventStream;
 use crate::stream_sequences::StreamSequences;
 
@@ -59,13 +58,10 @@ impl Default for PublisherConfig {
 }
 
 impl PublisherConfig {
-    setters! {
-        /// Sets [`Self::source`](#structfield.source).
-        source(source: impl Into<String>),
-        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
-        ack_timeout(ack_timeout: Duration),
-        /// Sets [`Self::window`](#structfield.window).
-        window(window: usize),
+    outbox_core::__setters! {
+        source: impl Into<String>,
+        ack_timeout: Duration,
+        window: usize,
     }
 }
 

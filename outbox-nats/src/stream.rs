@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use outbox_core::EventDescriptor;
 
-use crate::setters::setters;
 use crate::subject::{SubjectError, SubjectPrefix};
 
 /// Name of the stream unless another one is given.
@@ -105,22 +104,22 @@ impl EventStream {
         self
     }
 
-    setters! {
+    outbox_core::__setters! {
         /// Sets the time within which the server drops a second message with the same id. It should outlast the restart of a relay; each id costs the
         /// server 200 to 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
-        with_duplicate_window(duplicate_window: Duration),
+        fn with_duplicate_window(duplicate_window: Duration);
         /// Sets the age at which messages are deleted; zero for never. Consumers must have read them by then, and inboxes must remember ids at least as
         /// long. Only for creating; a shorter age of an existing stream is a [warning](crate::StreamWarning::ShortAge). Default 14 days.
-        with_max_age(max_age: Duration),
+        fn with_max_age(max_age: Duration);
         /// Sets the most bytes on the stream. Set it in production: a full disk stops the whole server, a full stream only its publishers. Only for
         /// creating. Default: no limit.
-        with_max_bytes(max_bytes: u64),
+        fn with_max_bytes(max_bytes: u64);
         /// Sets the copies in a cluster, 1 to 5. Three survive the loss of a server. Only for creating; fewer copies of an existing stream are a
         /// [warning](crate::StreamWarning::FewReplicas). Default 1.
-        with_replicas(replicas: usize),
+        fn with_replicas(replicas: usize);
         /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers are a right of their own,
         /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default [`Provisioning::Create`].
-        with_provisioning(provisioning: Provisioning),
+        fn with_provisioning(provisioning: Provisioning);
     }
 
     /// Turns strong mode on: the server itself refuses messages that would stand out of order. Default: off.

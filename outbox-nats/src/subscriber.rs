@@ -17,7 +17,6 @@ use crate::failure::{configuration, interrupted};
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
-use crate::setters::setters;
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name, without_covered};
 use crate::subscription::JetStreamSubscription;
@@ -48,11 +47,9 @@ impl Default for SubscriberConfig {
 }
 
 impl SubscriberConfig {
-    setters! {
-        /// Sets [`Self::provisioning`](#structfield.provisioning).
-        provisioning(provisioning: Provisioning),
-        /// Sets [`Self::idle_heartbeat`](#structfield.idle_heartbeat).
-        idle_heartbeat(idle_heartbeat: Duration),
+    outbox_core::__setters! {
+        provisioning: Provisioning,
+        idle_heartbeat: Duration,
     }
 }
 

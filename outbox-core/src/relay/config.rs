@@ -117,24 +117,10 @@ impl Default for RelayConfig {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $ty:ty,)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $ty) -> Self {
-            self.$field = $field;
-            self
-        }
-    )*};
-}
-
 impl EventPolicy {
-    setters! {
-        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
+    crate::__setters! {
         attempts_max: u32,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::on_poison`](#structfield.on_poison).
         on_poison: PoisonPolicy,
     }
 
@@ -150,32 +136,20 @@ impl EventPolicy {
 }
 
 impl RelayConfig {
-    setters! {
-        /// Sets [`Self::lease_ttl`](#structfield.lease_ttl).
+    crate::__setters! {
         lease_ttl: Duration,
-        /// Sets [`Self::batch`](#structfield.batch).
         batch: NonZeroU32,
-        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
         buffer_bytes: usize,
-        /// Sets [`Self::window`](#structfield.window).
         window: usize,
-        /// Sets [`Self::poll_min`](#structfield.poll_min).
         poll_min: Duration,
-        /// Sets [`Self::poll_max`](#structfield.poll_max).
         poll_max: Duration,
-        /// Sets [`Self::store_timeout`](#structfield.store_timeout).
         store_timeout: Duration,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::policy`](#structfield.policy), for all event types without one of their own.
+        /// It holds for all event types without a policy of their own.
         policy: EventPolicy,
-        /// Sets [`Self::retention`](#structfield.retention).
         retention: Retention,
-        /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
-        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
         stuck_after: Duration,
-        /// Sets [`Self::seed`](#structfield.seed).
         seed: Option<u64>,
     }
 

@@ -12,7 +12,6 @@ use outbox_core::dedup::DedupStoreError;
 use tokio::time::sleep;
 
 use crate::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
-use crate::setters::setters;
 use crate::stream::Provisioning;
 use crate::subject::{captures, is_plain_name};
 
@@ -50,17 +49,12 @@ impl Default for DedupBucketSpec {
 }
 
 impl DedupBucketSpec {
-    setters! {
-        /// Sets [`Self::bucket`](#structfield.bucket).
-        bucket(bucket: impl Into<String>),
-        /// Sets [`Self::max_age`](#structfield.max_age).
-        max_age(max_age: Duration),
-        /// Sets [`Self::max_bytes`](#structfield.max_bytes).
-        max_bytes(max_bytes: u64),
-        /// Sets [`Self::replicas`](#structfield.replicas).
-        replicas(replicas: usize),
-        /// Sets [`Self::provisioning`](#structfield.provisioning).
-        provisioning(provisioning: Provisioning),
+    outbox_core::__setters! {
+        bucket: impl Into<String>,
+        max_age: Duration,
+        max_bytes: u64,
+        replicas: usize,
+        provisioning: Provisioning,
     }
 
     fn check(&self) -> Result<(), ProvisionError> {
