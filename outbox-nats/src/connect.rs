@@ -13,6 +13,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Se
 use crate::connection::Origin;
 use crate::publisher::DEFAULT_WINDOW;
 use crate::reports::{Reports, Violation};
+use crate::stream::EventStream;
 use crate::subject::percent_decode;
 
 /// Time between pings on an otherwise silent connection.
@@ -46,6 +47,24 @@ pub fn connect_options() -> ConnectOptions {
         .name("outbox")
         .client_capacity(DEFAULT_WINDOW)
         .ping_interval(PING_INTERVAL)
+}
+
+impl EventStream {
+    /// Connects to the servers that hold this stream, with [`connect_options`], as [`connect`](fn@connect) does. Nothing is asked of the stream.
+    ///
+    /// It is for servers that want nothing but an address, which may hold a password or a token. For other credentials, TLS settings or callbacks use
+    /// [`connect`](fn@connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](fn@connect).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future closes the connection if it was open already.
+    pub async fn connect(&self, servers: impl ToServerAddrs) -> Result<Client, ConnectError> {
+        connect(servers, connect_options().name(format!("outbox {}", self.name))).await
+    }
 }
 
 /// Connects, and logs what happens to the connection.

@@ -30,7 +30,8 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
+//! | connect with an address alone | [`EventStream::connect`] |
+//! | connect with a password, token, NKey, credentials file or TLS | [`connect`](fn@connect), [`connect_options`] |
 //! | create or check the stream | [`EventStream::provision`]; [`Provisioning::VerifyOnly`] changes nothing |
 //! | publish | [`EventStream::publisher`], [`PublisherConfig`] |
 //! | have the server refuse late and reordered messages | [`EventStream::with_strong_mode`] |

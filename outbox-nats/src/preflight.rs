@@ -113,7 +113,7 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
     Ok(warnings(seen, name))
 }
 
-/// What works but may lose or repeat messages: each with the value seen and the value needed.
+/// Settings that work but may lose or repeat messages, each with the value seen and the value needed.
 fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
     let Seen { stream, .. } = seen;
     let mut warnings = Vec::new();

@@ -28,6 +28,7 @@ pub enum Provisioning {
 ///
 /// | for | call |
 /// |---|---|
+/// | a connection | [`connect`](Self::connect), or [`connect`](fn@crate::connect) for credentials of other kinds |
 /// | the stream itself, created or checked at start | [`provision`](Self::provision), [`provision_for`](Self::provision_for) |
 /// | the relay | [`publisher`](Self::publisher) |
 /// | the inbox | [`subscriber`](Self::subscriber) |
