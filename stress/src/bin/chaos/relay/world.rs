@@ -1,13 +1,10 @@
 //! The database and the stream of a run.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_nats::jetstream;
-use outbox_core::testing::Ledger;
-use outbox_core::testing::ledger::{Committed, Logged};
-use outbox_core::{Aggregate, DomainEvent, EventId, MessageStatus};
+use outbox_core::DomainEvent;
 use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, TableNames};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
@@ -15,7 +12,7 @@ use sea_orm_migration::SchemaManager;
 use uuid::Uuid;
 
 use super::Options;
-use super::books::Books;
+use super::books::{Books, Committed};
 use crate::Result;
 use crate::servers::{connect, names, new_name};
 
@@ -97,44 +94,22 @@ impl World {
     pub(crate) async fn balance(&self) -> Result<Books> {
         let table = self.names.messages(self.db.get_database_backend());
         let sql = format!("SELECT id, aggregate_id, sequence, status FROM {table}");
-        let mut ledger = Ledger::default();
+        let mut committed = Vec::new();
         for row in self.db.query_all_raw(self.statement(sql)).await? {
             let aggregate = match row.try_get::<String>("", "aggregate_id") {
                 Ok(text) => text,
                 // MariaDB returns bytes.
                 Err(_) => String::from_utf8(row.try_get("", "aggregate_id")?)?,
             };
-            let is_published = row.try_get::<i16>("", "status")? == 1;
-            ledger.committed.push(Committed {
-                id: row.try_get::<Uuid>("", "id")?.into(),
-                aggregate: Aggregate::new("account", aggregate),
-                sequence: Some(u64::try_from(row.try_get::<i64>("", "sequence")?)?),
-                status: if is_published {
-                    MessageStatus::Published
-                } else {
-                    MessageStatus::Pending
-                },
-                halts: false,
+            committed.push(Committed {
+                id: row.try_get::<Uuid>("", "id")?,
+                aggregate,
+                sequence: u64::try_from(row.try_get::<i64>("", "sequence")?)?,
+                settled: row.try_get::<i16>("", "status")? == 1,
             });
         }
-        let numbers: HashMap<EventId, (&Aggregate, Option<u64>)> = ledger
-            .committed
-            .iter()
-            .map(|message| (message.id, (&message.aggregate, message.sequence)))
-            .collect();
-        // The stream is asked for ids alone. An unknown id stays a ghost.
-        let nobody = Aggregate::new("account", "nobody");
-        let logged = |id: Uuid| {
-            let id = EventId::from(id);
-            let (aggregate, sequence) = numbers.get(&id).copied().unwrap_or((&nobody, None));
-            Logged {
-                id,
-                aggregate: aggregate.clone(),
-                sequence,
-            }
-        };
-        ledger.log = log(&self.stream).await?.into_iter().map(logged).collect();
-        Ok(Books::balance(&ledger))
+        let log = log(&self.stream).await?;
+        Ok(Books::balance(&committed, &log))
     }
 
     /// Removes tables and stream.
