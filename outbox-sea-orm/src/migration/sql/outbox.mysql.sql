@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     -- Relays read pending rows through these, in this order: one that owns all partitions, and one that shares them. There are no partial indexes.
     KEY outbox_messages_status (status, row_id),
     KEY outbox_messages_status_own (status, partition_no, row_id),
-    -- Waiting rows: by aggregate, to fetch them in order when a block has ended; unsequenced rows by their own time.
+    -- Waiting rows: by aggregate, to fetch them in order when a block has ended, and unsequenced rows by their own time.
     KEY outbox_messages_waiting (waiting_key, waiting_until, row_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
