@@ -1,33 +1,38 @@
 -- Inbox tables for PostgreSQL 12 or later.
 
--- One row per message that a consumer handled or failed to handle. `handled` is written in the transaction of the effect, the other states
--- outside of it. The primary key is the guarantee; waiting for a row of it is how concurrent duplicates find out.
+-- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
+-- it. The primary key is the guarantee: a concurrent duplicate waits at its row until the first transaction ends.
 CREATE TABLE inbox_messages (
     consumer     text COLLATE "C" NOT NULL,
     id           uuid NOT NULL,                -- of the event, or derived from its business key
     status       smallint NOT NULL,            -- 0 failed (will be tried again), 1 handled, 2 dead letter
-    attempts     integer NOT NULL,             -- failed ones, and those that were started again and left no result
+    attempts     integer NOT NULL,             -- those that failed, and repeated ones that left no result
     last_error   text,
     result       bytea,                        -- JSON that the handler returned
     follow_ups   bytea,                        -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at timestamptz NOT NULL,
-    expires_at   timestamptz NOT NULL,         -- may be deleted then: what is delivered later takes effect again
+    expires_at   timestamptz NOT NULL,         -- then the row may be deleted, and a later delivery takes effect again
     CONSTRAINT inbox_messages_pk PRIMARY KEY (consumer, id)
 );
 
--- What may be deleted.
+-- Rows that may be deleted.
 CREATE INDEX inbox_messages_expires_at ON inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
+-- one with a number that is done.
 CREATE TABLE inbox_sequences (
     consumer       text COLLATE "C" NOT NULL,
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
+    source         text COLLATE "C" NOT NULL,  -- the service that recorded the events (`ce-source`)
     last_sequence  bigint NOT NULL,            -- this one and all before it are done, except the missing ones
+    last_event_id  uuid,                       -- of the event with that number; null: nothing is done yet
+    last_recorded_at bigint NOT NULL,          -- when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done
     failing        bigint,                     -- a later one that has failed and is tried again: those after it wait for it
     missing        text,                       -- numbers that were not waited for any longer: JSON array of [first, last]
     updated_at     timestamptz NOT NULL,
-    CONSTRAINT inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    CONSTRAINT inbox_sequences_pk PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITH (fillfactor = 80);
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
@@ -35,11 +40,11 @@ CREATE TABLE inbox_sequences (
 CREATE TABLE inbox_dead_letters (
     id             uuid NOT NULL,
     consumer       text COLLATE "C" NOT NULL,
-    event_id       uuid,                       -- null, as the next four: no message of an outbox
+    event_id       uuid,                       -- this and the next four are null if it is no message of an outbox
     event_type     text COLLATE "C",
     aggregate_type text COLLATE "C",
     aggregate_id   text COLLATE "C",
-    sequence       bigint,                     -- also null: not sequenced
+    sequence       bigint,                     -- also null if unsequenced
     subject        text NOT NULL,
     stream_sequence bigint NOT NULL,           -- given by the stream
     headers        json NOT NULL,              -- array of [name, value]
@@ -51,13 +56,13 @@ CREATE TABLE inbox_dead_letters (
     CONSTRAINT inbox_dead_letters_pk PRIMARY KEY (id)
 );
 
--- What is listed, in its order.
+-- The order of lists.
 CREATE INDEX inbox_dead_letters_consumer ON inbox_dead_letters (consumer, created_at);
 
--- What is to be tried again, in the order of the stream.
+-- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: dead letters, with payloads as text, or escaped where they are none.
+-- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -73,22 +78,27 @@ SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequenc
        created_at, subject, stream_sequence, headers, inbox_readable(payload) AS payload
 FROM inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
--- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
+-- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
 CREATE TABLE inbox_requests (
     id              bytea NOT NULL,
     tenant          text NOT NULL,
     principal       text NOT NULL,
     idempotency_key text NOT NULL,
     route           text NOT NULL,             -- method and path
-    fingerprint     bytea NOT NULL,            -- hash of method, path, query and body
+    fingerprint     bytea NOT NULL,            -- hash of method, path, query, content type and body
     status          smallint,                  -- null: inside the transaction only
     headers         json,                      -- array of [name, value], a character per byte (ISO 8859-1)
     body            bytea,
     created_at      timestamptz NOT NULL,
-    expires_at      timestamptz NOT NULL,      -- the key may be used anew then, and the row deleted
+    expires_at      timestamptz NOT NULL,      -- then the row may be deleted, and the key used again
     CONSTRAINT inbox_requests_pk PRIMARY KEY (id)
 );
 
--- What may be deleted.
+-- Rows that may be deleted.
 CREATE INDEX inbox_requests_expires_at ON inbox_requests (expires_at);
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -1,5 +1,5 @@
--- Outbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated: these databases cannot roll DDL back,
--- so a migration that was interrupted starts again.
+-- Outbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated, because these databases
+-- cannot roll back DDL: a migration that was interrupted starts again.
 --
 -- Aggregate and deduplication keys are VARBINARY: text collations call `Ab1` and `aB1` equal, and even utf8mb4_bin ignores
 -- trailing spaces. All times are UTC.
@@ -29,32 +29,42 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     published_at   DATETIME(6) NULL,
     failures       INT NOT NULL DEFAULT 0,
     event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',
-    -- Of a waiting row: its aggregate, or its partition and one as a byte if it is unsequenced; and the time of an unsequenced one. Null otherwise,
-    -- which keeps the index narrow and untouched when an ordinary row is settled.
+    -- Both columns are null except in waiting rows, which keeps their index narrow, and untouched when an ordinary row is settled. The first holds
+    -- the aggregate, or for an unsequenced row its partition and a byte 1. The second holds the time of an unsequenced row.
     waiting_key    VARBINARY(1085) GENERATED ALWAYS AS
         (IF(status = 3, IF(sequence IS NULL, CHAR(partition_no + 1), CONCAT(aggregate_type, x'00', aggregate_id)), NULL)) STORED,
     waiting_until  DATETIME(6) GENERATED ALWAYS AS (IF(status = 3 AND sequence IS NULL, available_at, NULL)) STORED,
     PRIMARY KEY (row_id),
     UNIQUE KEY outbox_messages_id (id),
-    UNIQUE KEY outbox_messages_dedup_key (dedup_key),
-    -- What relays read, in their order (there are no partial indexes): one that owns all partitions, and one that shares them with others.
+    -- Relays read pending rows through these, in this order: one that owns all partitions, and one that shares them. There are no partial indexes.
     KEY outbox_messages_status (status, row_id),
     KEY outbox_messages_status_own (status, partition_no, row_id),
-    -- Waiting rows: by aggregate, to fetch those of an ended block in their order, and unsequenced ones by their own time.
+    -- Waiting rows: by aggregate, to fetch them in order when a block has ended, and unsequenced rows by their own time.
     KEY outbox_messages_waiting (waiting_key, waiting_until, row_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
+-- The head row of each aggregate, with its last sequence. A transaction that records a message locks it until the commit. This lock makes the order
+-- of the messages.
 CREATE TABLE IF NOT EXISTS outbox_aggregates (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
     last_sequence  BIGINT NOT NULL,
+    recorded_at    DATETIME(6) NOT NULL,
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
--- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE IF NOT EXISTS outbox_dedup_keys (
+    dedup_key   VARBINARY(1020) NOT NULL,
+    recorded_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (dedup_key),
+    -- The purge reads the oldest keys through this index.
+    KEY outbox_dedup_keys_age (recorded_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The blocked aggregates: until when, or by which dead letter if they are halted. While an aggregate has a row here, its messages wait (status 3),
+-- and the scan of the pending rows passes over them. The row goes with the last waiting message. These are no columns of the head row, because business
+-- transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE IF NOT EXISTS outbox_blocks (
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
@@ -68,7 +78,7 @@ CREATE TABLE IF NOT EXISTS outbox_blocks (
     CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+-- The relay that owns each partition. `epoch` rises with each acquisition, so writes of an owner that was paused are refused.
 CREATE TABLE IF NOT EXISTS outbox_leases (
     partition_no SMALLINT NOT NULL,
     owner        BINARY(16) NULL,
@@ -84,7 +94,7 @@ INSERT INTO outbox_leases (partition_no) VALUES
     (48), (49), (50), (51), (52), (53), (54), (55), (56), (57), (58), (59), (60), (61), (62), (63)
 ON DUPLICATE KEY UPDATE epoch = epoch;
 
--- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE IF NOT EXISTS outbox_relays (
     owner      BINARY(16) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
@@ -92,7 +102,7 @@ CREATE TABLE IF NOT EXISTS outbox_relays (
     PRIMARY KEY (owner)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- For people. Never fails: what is not UTF-8 is shown in hexadecimal.
+-- For people. It never fails: a payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW outbox_messages_readable AS
 SELECT row_id,
        LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
@@ -110,7 +120,7 @@ SELECT row_id,
        headers, CONVERT(dedup_key USING utf8mb4) AS dedup_key, partition_no
 FROM outbox_messages;
 
--- Dead letters, and why.
+-- Dead letters, with the reason of each.
 CREATE OR REPLACE VIEW outbox_dead_letters AS
 SELECT m.row_id,
        LOWER(CONCAT(SUBSTR(HEX(m.id), 1, 8), '-', SUBSTR(HEX(m.id), 9, 4), '-', SUBSTR(HEX(m.id), 13, 4), '-',
@@ -120,8 +130,13 @@ SELECT m.row_id,
 FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
--- Aggregates whose messages wait. Halted ones wait for an operator.
+-- Aggregates whose messages wait. A halted aggregate waits for an operator.
 CREATE OR REPLACE VIEW outbox_blocked AS
 SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
        halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

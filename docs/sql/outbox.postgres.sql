@@ -1,9 +1,9 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
--- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
--- unique index either: the head row guarantees it.
+-- One row per message. `row_id` rises within an aggregate in the order of the commits, because it is drawn while the aggregate's head row is
+-- locked. It has holes, and it says nothing about the order of different aggregates. There is no index on `row_id` alone: with one, the
+-- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
+-- lock on the head row keeps it unique.
 CREATE TABLE outbox_messages (
     row_id         bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
@@ -28,27 +28,24 @@ CREATE TABLE outbox_messages (
     event_id       uuid,                         -- null: the same as id; set in replayed copies
     CONSTRAINT outbox_messages_id PRIMARY KEY (id)
 ) WITH (
-    -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+    -- Every row is updated once, soon after its insert. The default (a fifth of the table) would start vacuum too late for a large table.
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 10000,
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- Partial, so that rows without a key cost nothing.
-CREATE UNIQUE INDEX outbox_messages_dedup_key
-    ON outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
-
--- What a relay reads that owns all partitions, in its order; pending rows are settled through it too. Its size is the backlog, not the history.
+-- A relay that owns all partitions reads pending rows through this index, in this order, and settles them through it. It is as large as the
+-- backlog, not as the history.
 CREATE INDEX outbox_messages_pending
     ON outbox_messages (row_id) WHERE status = 0;
 
--- What a relay reads that shares the partitions with others. The predicate says the same in other words, so that a query decides by its own words
--- which of the two indexes it reads.
+-- A relay that shares the partitions with others reads pending rows through this index. Its predicate means the same in other words, so each
+-- query chooses between the two indexes by the words that it uses.
 CREATE INDEX outbox_messages_pending_own
     ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to settle them. All
--- three are empty while nothing fails and nothing is delayed.
+-- Three indexes of the waiting rows: by aggregate, to fetch them in order when a block has ended; by partition and time, for unsequenced rows;
+-- by row id, to settle them. All three are empty while nothing fails and nothing is delayed.
 CREATE INDEX outbox_messages_waiting
     ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
@@ -61,11 +58,13 @@ CREATE INDEX outbox_messages_waiting_row_id
 CREATE INDEX outbox_messages_dead
     ON outbox_messages (row_id) WHERE status = 2;
 
--- The head row of each aggregate: its last sequence. Locked by whoever records a message until commit; that lock is the order.
+-- The head row of each aggregate, with its last sequence. A transaction that records a message locks it until the commit. This lock makes the order
+-- of the messages.
 CREATE TABLE outbox_aggregates (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
     last_sequence  bigint NOT NULL,
+    recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT outbox_aggregates_pk PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITH (
     -- Room on the page, so that counting up stays a heap-only update.
@@ -73,9 +72,20 @@ CREATE TABLE outbox_aggregates (
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message. A table of its own and not columns
--- of the head row: business transactions keep head rows locked until they commit, and settling must not wait for them.
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE outbox_dedup_keys (
+    dedup_key   text COLLATE "C" NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT outbox_dedup_keys_pk PRIMARY KEY (dedup_key)
+);
+
+-- The purge reads the oldest keys through this index.
+CREATE INDEX outbox_dedup_keys_age
+    ON outbox_dedup_keys (recorded_at);
+
+-- The blocked aggregates: until when, or by which dead letter if they are halted. While an aggregate has a row here, its messages wait (status 3),
+-- and the scan of the pending rows passes over them. The row goes with the last waiting message. These are no columns of the head row, because business
+-- transactions keep head rows locked until they commit, and settling must not wait for them.
 CREATE TABLE outbox_blocks (
     aggregate_type text COLLATE "C" NOT NULL,
     aggregate_id   text COLLATE "C" NOT NULL,
@@ -85,20 +95,20 @@ CREATE TABLE outbox_blocks (
     CONSTRAINT outbox_blocks_pk PRIMARY KEY (aggregate_type, aggregate_id),
     CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
 ) WITH (
-    -- Comes and goes in bursts.
+    -- Rows come and go in bursts.
     autovacuum_vacuum_scale_factor = 0.1,
     autovacuum_analyze_scale_factor = 0.1,
-    -- Keeps the pages that are made next.
+    -- Keeps the empty pages that are made below.
     vacuum_truncate = false
 );
 
--- Some empty pages. A table of none or few is read as a whole for each look-up, by plans that are cached and stay so for a minute after a burst of
--- 10,000 blocks: half a second per fetch then (measured), where the index takes 2 ms.
+-- Leaves some empty pages. Without them the planner reads the whole table for each look-up, and such a plan stays cached for a minute after a burst
+-- of 10,000 blocks: a fetch then takes half a second (measured) instead of 2 ms.
 INSERT INTO outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
 SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
 DELETE FROM outbox_blocks;
 
--- What is due: for a relay that owns all partitions, and for one that shares them.
+-- Blocks in the order in which they end: for a relay that owns all partitions, and for one that shares them.
 CREATE INDEX outbox_blocks_due
     ON outbox_blocks (blocked_until) WHERE blocked_until IS NOT NULL;
 
@@ -108,7 +118,7 @@ CREATE INDEX outbox_blocks_own
 CREATE INDEX outbox_blocks_halted
     ON outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
--- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+-- The relay that owns each partition. `epoch` rises with each acquisition, so writes of an owner that was paused are refused.
 CREATE TABLE outbox_leases (
     partition_no smallint NOT NULL,
     owner        uuid,
@@ -119,7 +129,7 @@ CREATE TABLE outbox_leases (
 
 INSERT INTO outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
 
--- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE outbox_relays (
     owner      uuid NOT NULL,
     expires_at timestamptz NOT NULL,
@@ -127,7 +137,7 @@ CREATE TABLE outbox_relays (
     CONSTRAINT outbox_relays_pk PRIMARY KEY (owner)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 
--- Bytes as text for people. Never fails: what is not UTF-8 (or holds NUL) is shown escaped.
+-- Bytes as text for people. It never fails: bytes that are not UTF-8, or hold NUL, are shown escaped.
 CREATE FUNCTION outbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -146,14 +156,19 @@ SELECT row_id, id, COALESCE(event_id, id) AS event_id,
        content_type, outbox_readable(payload) AS payload, headers, dedup_key, partition_no
 FROM outbox_messages;
 
--- Dead letters, and why.
+-- Dead letters, with the reason of each.
 CREATE VIEW outbox_dead_letters AS
 SELECT m.row_id, m.id, m.aggregate_type, m.aggregate_id, m.sequence, m.event_type, m.attempts, m.failures, m.last_error AS reason,
        h.aggregate_id IS NOT NULL AS halts, m.created_at
 FROM outbox_messages m LEFT JOIN outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
--- Aggregates whose messages wait. Halted ones wait for an operator.
+-- Aggregates whose messages wait. A halted aggregate waits for an operator.
 CREATE VIEW outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
+
+-- What was applied, as `migrate` remembers it.
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -50,7 +50,7 @@ struct OrderPlaced {
     quantity: i32,
 }
 
-/// Runs in a transaction that also notes that the message was handled. `?` rolls both back, and the message comes again.
+/// Runs in a transaction that also notes that the message was handled. `?` rolls both back, and the message is delivered again.
 #[idempotent_handler(consumer = "inventory")]
 async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
     stock::Entity::update_many()
@@ -69,7 +69,7 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     create_tables(&db).await?;
@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     println!("saved order {}", order.id);
 
-    // 2. The relay publishes what was committed. A service would `run` it until shutdown instead.
+    // 2. The relay publishes what was committed. A service calls `run` instead, until shutdown.
     let broker = MemoryBroker::new();
     let report = Relay::new(SqlStore::new(relay_db), broker.publisher())
         .drain()
@@ -109,7 +109,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a service has from its own migrations. Those of outbox and inbox are there: `TestDatabase` calls `outbox::migrate`.
+/// A service makes these tables in migrations. The tables of outbox and inbox exist already: `TestDatabase` calls `outbox::migrate`.
 async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
     let tables = db.get_schema_builder();
     let tables = tables.register(order::Entity).register(stock::Entity);

@@ -45,7 +45,11 @@ enum OrderEvent {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter("info,sqlx=warn,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(order::Entity).apply(&db).await?;
@@ -78,9 +82,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_02").with_prefix("example02")?;
+    let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())
         .delete_stream(stream.name())
         .await;

@@ -83,7 +83,7 @@ async fn notify(
     metadata: Metadata,
     mailer: HandlerState<Mailer>,
 ) -> Result<(), HandlerError> {
-    // The follow-up knows where it comes from: the order's message is its cause.
+    // The follow-up event names its cause: the order's message.
     let caused = metadata.context().causation_id.is_some();
     mailer.send(
         key.step("mail").to_string(),
@@ -93,7 +93,11 @@ async fn notify(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter("info,sqlx=warn,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder()
@@ -112,17 +116,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tx.commit().await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_03").with_prefix("example03")?;
+    let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())
         .delete_stream(stream.name())
         .await;
     stream.provision(&client).await?;
 
-    let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));
+    let relay = stream.relay(relay_db, client.clone());
     let (sent, mut mails) = mpsc::unbounded_channel();
-    let inbox = Inbox::new(db, stream.subscriber(client)).with_state(Mailer {
+    let inbox = stream.inbox(db, client).with_state(Mailer {
         seen: Mutex::default(),
         sent,
     });
@@ -139,7 +143,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         texts.sort();
         texts
     };
-    // In a service: `run`, which ends with Ctrl-C or SIGTERM. The failure of relay or inbox ends the other one too.
+    // A service calls `run`, which ends with Ctrl-C or SIGTERM. If relay or inbox fails, the other ends too.
     let runner = Runner::new().with_relay(relay).with_inbox(inbox);
     let (report, texts) = tokio::join!(runner.run_until(shutdown.clone()), all_sent);
     let report = report?;

@@ -62,7 +62,7 @@ async fn place_order(
     Path((product, units)): Path<(String, i32)>,
     headers: HeaderMap,
 ) -> Result<String, (StatusCode, String)> {
-    // What the event was caused by travels with it: the request's id and trace.
+    // The id and the trace of the request travel with the event.
     let header = |name| {
         headers
             .get(name)
@@ -136,16 +136,20 @@ async fn reserve_stock(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter("info,sqlx=warn,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
     // A service connects to its own database, and calls `outbox::migrate` at each start.
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     create_tables(&db).await?;
 
     let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = nats::connect(url, nats::connect_options()).await?;
     // A stream and a prefix of its own, so that the example disturbs nothing; a service keeps the defaults `EVENTS` and `events`.
     let stream = EventStream::new("EXAMPLE_04").with_prefix("example04")?;
+    let client = stream.connect(url).await?;
     let _ = nats::async_nats::jetstream::new(client.clone())
         .delete_stream(stream.name())
         .await;
@@ -156,7 +160,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = PublisherConfig::default().source("order-service");
     let publisher = stream.publisher(client.clone()).with_config(config);
     let relay = Relay::new(SqlStore::new(relay_db), publisher);
-    let inbox = Inbox::new(db.clone(), stream.subscriber(client));
+    let inbox = stream.inbox(db.clone(), client);
 
     let runner = Runner::new().with_relay(relay).with_inbox(inbox);
     let (live, ready) = (runner.health(), runner.health());
@@ -170,7 +174,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
-    // What cannot start ends the others too, with its error.
+    // If relay or inbox cannot start, the server ends too, and the error is returned below.
     let (served, report) = tokio::join!(async { server.await }, runner.run_until(shutdown));
     served?;
     let report = report?;

@@ -18,15 +18,11 @@ struct OrderPlaced {
 }
 
 /// The code under test: takes an order, or not.
-async fn place_order(
-    db: &DatabaseConnection,
-    order_id: u64,
-    units: i64,
-) -> Result<(), Box<dyn std::error::Error>> {
+async fn place_order(db: &DatabaseConnection, order_id: u64, units: i64) -> anyhow::Result<()> {
     let tx = db.begin().await?;
     record(&tx, [OrderPlaced { order_id, units }]).await?;
     if units > 10 {
-        return Err("too many units".into()); // Dropping the transaction rolls it back.
+        anyhow::bail!("too many units"); // Dropping the transaction rolls it back.
     }
     tx.commit().await?;
     Ok(())
@@ -46,7 +42,7 @@ async fn pack(event: Event<OrderPlaced>, warehouse: HandlerState<Warehouse>) -> 
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 

@@ -37,7 +37,7 @@ struct MoneyMoved {
     cents: i64,
 }
 
-/// Whether the ledger is open. A closed one refuses, as a service does that is down.
+/// Whether the ledger is open. A closed ledger refuses, as a service that is down does.
 struct Ledger {
     open: AtomicBool,
 }
@@ -49,7 +49,8 @@ impl Ledger {
     }
 }
 
-/// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. One that comes even later becomes a dead letter.
+/// A message after a gap waits for 2 min (longer than `ack_wait`); then the gap is reported and the message takes effect. A missing message that arrives
+/// after that becomes a dead letter.
 #[idempotent_handler(consumer = "balances", strategy = sequence(gap = "2m"))]
 async fn book(
     event: Event<MoneyMoved>,
@@ -77,7 +78,7 @@ fn moved(sequence: u64, cents: i64) -> Result<Message, EventError> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let db = database.connect().await?;
     db.get_schema_builder()
@@ -90,7 +91,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     empty.insert(&db).await?;
 
-    // The harness stands for the broker, which keeps the order; here it does not, as after a crash of a process that had one of the messages.
+    // The harness stands for the broker. Here it delivers out of order, as a broker does when a process that held one of the messages has crashed.
     let closed = Harness::new(db.clone()).with_state(Ledger::new(false));
     let open = Harness::new(db.clone()).with_state(Ledger::new(true));
     let (one, two, three) = (moved(1, 500)?, moved(2, -200)?, moved(3, 40)?);

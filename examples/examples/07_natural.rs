@@ -1,6 +1,6 @@
 //! `cargo run -p examples --example 07_natural`
 //!
-//! Strategy `natural`: the handler says that it may run any number of times, and the inbox keeps no books but of failures. Right for effects that replace
+//! Strategy `natural`: the handler may run any number of times, and the inbox records nothing but failures. Right for effects that replace
 //! rather than add: a projection that holds the last state. The fastest strategy, and the only one whose promise is the handler's own:
 //! here a statement that compares versions. No server is needed.
 
@@ -28,7 +28,7 @@ mod price {
     impl ActiveModelBehavior for ActiveModel {}
 }
 
-/// Says what is, not what has changed: that makes a natural handler possible.
+/// The event holds the new price and not the difference, so a handler may apply it twice.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "product", name = "priced")]
 struct ProductPriced {
@@ -37,7 +37,7 @@ struct ProductPriced {
     cents: i64,
 }
 
-/// A copy sets what is set. One that comes late, behind a newer price, finds a higher version and changes nothing.
+/// A copy writes the same values again. A copy that comes late, after a newer price, finds a higher version and changes nothing.
 #[idempotent_handler(consumer = "price_list", strategy = natural)]
 async fn project(event: Event<ProductPriced>, metadata: Metadata, tx: Tx<'_>) -> Result<(), HandlerError> {
     let version = metadata.sequence().unwrap_or_default();
@@ -59,7 +59,7 @@ async fn project(event: Event<ProductPriced>, metadata: Metadata, tx: Tx<'_>) ->
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(price::Entity).apply(&db).await?;
@@ -96,7 +96,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     print(&db).await
 }
 
-async fn print(db: &DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
+async fn print(db: &DatabaseConnection) -> anyhow::Result<()> {
     let prices = price::Entity::find().order_by_asc(price::Column::Product);
     for price in prices.all(db).await? {
         println!(

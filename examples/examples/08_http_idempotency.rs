@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::Context as _;
 use axum::extract::{Request, State as AppState};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
@@ -46,7 +47,7 @@ struct OrderPlaced {
 /// Whether the credit check answers. It does not the first time.
 type CreditCheck = Arc<AtomicBool>;
 
-/// Order and event are saved through `tx`. A response below 500 commits them, one of 500 or more rolls them back.
+/// Order and event are saved through `tx`. A success or a redirection commits them, everything else rolls them back.
 async fn place_order(
     AppState(credit_check): AppState<CreditCheck>,
     tx: RequestTx,
@@ -74,7 +75,7 @@ async fn place_order(
     ))
 }
 
-/// Who asks. Only authentication puts it there.
+/// The caller. Only the authentication sets it.
 #[derive(Clone)]
 struct User(&'static str);
 
@@ -85,7 +86,7 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(order::Entity).apply(&db).await?;
@@ -127,8 +128,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Sends an order; returns what is worth looking at.
-async fn send(address: &str, key: &str, product: &str) -> Result<String, Box<dyn std::error::Error>> {
+/// Sends an order, and returns status and body of the response.
+async fn send(address: &str, key: &str, product: &str) -> anyhow::Result<String> {
     let mut connection = TcpStream::connect(address).await?;
     let mut head = format!("POST /orders HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     if !key.is_empty() {
@@ -139,7 +140,7 @@ async fn send(address: &str, key: &str, product: &str) -> Result<String, Box<dyn
     connection.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     let replayed = if head.contains("idempotency-replayed: true") {
         ", replayed"

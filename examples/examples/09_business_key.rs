@@ -57,7 +57,7 @@ async fn bill(event: Event<OrderReported>, metadata: Metadata, tx: Tx<'_>) -> Re
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder()

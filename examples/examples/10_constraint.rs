@@ -61,7 +61,7 @@ struct OrderPlaced {
     backoff = "10ms..20ms"
 )]
 async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    // First of all: what else a duplicate runs into would count as a failure. Whatever it did before is rolled back.
+    // This insert comes first, because any other error that a duplicate runs into would count as a failure.
     let reservation = reservation::ActiveModel {
         order_id: Set(event.order_id),
         units: Set(event.units),
@@ -79,7 +79,7 @@ async fn reserve(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerErr
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     let tables = db.get_schema_builder();

@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 11_outside_the_database`
 //!
 //! Strategy `external`: the effect lives outside the service's database, so no transaction can hold effect and record together. A deduplication
-//! store remembers what was done; if the process dies between the effect and the record, the effect happens again. Hence the second line: a
-//! stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
+//! store remembers what was done; if the process dies between the effect and the record, the effect happens again. So the handler
+//! sends a stable key, the same at every attempt, by which the other side drops the copy. No server is needed: the store is in memory. In production
 //! use `outbox::inbox::RedisDedupStore` (feature `redis`) or a NATS bucket, `outbox::nats::KvDedupStore`; both expire what they keep.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl Payments {
     }
 }
 
-/// It takes no `Tx`, so no transaction is open while the provider is asked.
+/// The handler takes no `Tx`, so no transaction is open while the provider is asked.
 #[idempotent_handler(consumer = "payments", strategy = external, backoff = "10ms..20ms")]
 async fn charge(
     event: Event<OrderPlaced>,
@@ -54,8 +54,8 @@ async fn charge(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Failures and dead letters are kept there in any case.
+async fn main() -> anyhow::Result<()> {
+    // Failures and dead letters are kept in the database, whatever the strategy.
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 

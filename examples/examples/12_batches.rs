@@ -89,7 +89,7 @@ async fn note(event: Event<ProductSold>, tx: Tx<'_>) -> Result<(), HandlerError>
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     let tables = db.get_schema_builder();

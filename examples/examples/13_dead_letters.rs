@@ -1,8 +1,8 @@
 //! `cargo run -p examples --example 13_dead_letters`
 //!
-//! What becomes of a message that no attempt can handle: after its attempts it is a dead letter, kept with its raw bytes and the error, and its
-//! aggregate goes on. The application is told by a hook. Operators look at it, remove the cause, and have the inbox try it again, or discard
-//! it. Nothing is lost meanwhile. No server is needed.
+//! A message that no attempt can handle becomes a dead letter. It is kept with its raw bytes and the error, and its aggregate goes on. A hook
+//! tells the application. Operators look at it, remove the cause, and have the inbox try it again, or discard it. Nothing is lost meanwhile.
+//! No server is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,11 +51,11 @@ async fn bill(
     prices: HandlerState<PriceList>,
 ) -> Result<(), HandlerError> {
     if event.product == "caviar" && !prices.complete.load(Ordering::SeqCst) {
-        // Trying again may help. `?` makes such errors too.
+        // Trying again may help. `?` returns errors of this kind too.
         return Err(HandlerError::retry("caviar has no price"));
     }
     if event.product == "unicorn" {
-        // It cannot help: dead-lettered at once.
+        // Trying again cannot help: the message becomes a dead letter at once.
         return Err(HandlerError::fatal("unicorns are not sold"));
     }
     let invoice = invoice::ActiveModel {
@@ -67,7 +67,7 @@ async fn bill(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder()
@@ -105,7 +105,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
     inbox.drain().await?;
 
-    // What an operator does; any process that reaches the database can.
+    // This is the work of an operator. Any process that reaches the database can do it.
     let letters = DeadLetters::new(db);
     let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;
@@ -116,7 +116,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let unicorn = DeadLetterSelection::ids(unicorn.map(|letter| letter.id));
     println!("discarded {}", letters.discard(&unicorn).await?);
 
-    // The cause is removed, and the letter marked. A running inbox takes it up within 5 s, one that starts at once.
+    // The cause is removed, and the dead letter marked. A running inbox tries it within 5 s; an inbox that starts tries it at once.
     prices.complete.store(true, Ordering::SeqCst);
     println!("to be tried again: {}", letters.retry(&of_order).await?);
     inbox.run(shutdown).await?;

@@ -9,7 +9,7 @@ use outbox::testing::{MemoryBroker, TestDatabase, dead_letters};
 use sea_orm::TransactionTrait as _;
 use serde::{Deserialize, Serialize};
 
-/// What producers of three years have recorded. A consumer needs none of the first.
+/// The versions that producers recorded in earlier years. A consumer needs no type for version 1.
 mod past {
     use super::{Deserialize, DomainEvent, Serialize};
 
@@ -18,7 +18,7 @@ mod past {
     pub struct OrderPlacedV1 {
         #[domain_event(aggregate_id)]
         pub order_id: u32,
-        /// Whole ones. `None` was a bug in those days.
+        /// In whole euros. `None` was a bug of that time.
         pub euros: Option<i64>,
     }
 
@@ -47,7 +47,7 @@ async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
 }
 
 fn one_to_two(upcasters: Upcasters) -> Upcasters {
-    // From JSON to JSON, because its type may be gone. What does not fit is an error, and the message a dead letter.
+    // This step turns JSON into JSON, because the Rust type of version 1 may be gone. After an error the message becomes a dead letter.
     upcasters.json("order.placed", 1, |mut payload| {
         let euros = payload["euros"].as_i64().ok_or("an order without a price")?;
         payload["cents"] = (euros * 100).into();
@@ -56,7 +56,7 @@ fn one_to_two(upcasters: Upcasters) -> Upcasters {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let broker = MemoryBroker::new();
     publish(&database, &broker).await?;
@@ -79,14 +79,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_config(InboxConfig::default().concurrency(1)); // So that this prints in order.
     inbox.drain().await?;
 
-    // It is kept as it came, in version 1.
+    // The dead letter is kept as it was received, in version 1.
     for letter in dead_letters(&db, "billing").await? {
         println!("dead letter: {}", String::from_utf8_lossy(&letter.payload));
     }
     Ok(())
 }
 
-async fn publish(database: &TestDatabase, broker: &MemoryBroker) -> Result<(), Box<dyn std::error::Error>> {
+async fn publish(database: &TestDatabase, broker: &MemoryBroker) -> anyhow::Result<()> {
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     let tx = db.begin().await?;
     let old = [(1, Some(19)), (2, None)];

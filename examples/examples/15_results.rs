@@ -56,7 +56,7 @@ async fn book(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
 
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     relay.drain().await?;
 
-    // Where the answer goes to is the application's: an HTTP callback, a reply subject. The hook is called after the commit; a crash in between
+    // The application decides where the answer goes: to an HTTP callback, or a reply subject. The hook is called after the commit. A crash in between
     // loses the call, and the sender asks again.
     broker.duplicate_deliveries(1);
     let inbox = Inbox::new(db, broker.subscriber())

@@ -1,9 +1,10 @@
 //! `DATABASE_URL=postgres://… NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 16_postgres_jetstream`
 //!
 //! Service, relay and consumer on PostgreSQL and a real JetStream, in one process: an order is saved together with its event, the relay publishes the
-//! event, and a handler takes the units from the stock. The program ends when the event has taken effect.
+//! event, and a handler takes the units from the stock. The program is a service: it ends with Ctrl-C or SIGTERM.
 
-use outbox::{nats, prelude::*};
+use anyhow::Context as _;
+use outbox::prelude::*;
 use sea_orm::entity::prelude::*;
 use sea_orm::{Database, QuerySelect, Set};
 use serde::{Deserialize, Serialize};
@@ -69,16 +70,17 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
 }
 
 /// A pool. Its tables are in a schema of their own, so that the example disturbs nothing.
-async fn pool(connections: u32) -> Result<DatabaseConnection, Box<dyn std::error::Error>> {
-    let mut options = sea_orm::ConnectOptions::new(std::env::var("DATABASE_URL")?);
+async fn pool(connections: u32) -> anyhow::Result<DatabaseConnection> {
+    let url = std::env::var("DATABASE_URL")
+        .context("set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
+    let mut options = sea_orm::ConnectOptions::new(url);
     options
         .max_connections(connections)
-        .set_schema_search_path("example_16")
-        .sqlx_logging(false); // Otherwise each statement of the relay is a line in the log.
+        .set_schema_search_path("example_16");
     Ok(Database::connect(options).await?)
 }
 
-/// What a service has from its own migrations. The schema is made anew, so that each run prints the same lines.
+/// A service makes its tables in migrations. Here the schema is made anew, so that each run prints the same lines.
 async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
     db.execute_unprepared("DROP SCHEMA IF EXISTS example_16 CASCADE")
         .await?;
@@ -94,26 +96,21 @@ async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
     Ok(())
 }
 
-/// A connection to NATS. The stream is made anew, as the schema is.
-async fn connect(stream: &EventStream) -> Result<nats::async_nats::Client, Box<dyn std::error::Error>> {
-    let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
-    let client = nats::connect(url, nats::connect_options()).await?;
-    let streams = nats::async_nats::jetstream::new(client.clone());
-    let _ = streams.delete_stream(stream.name()).await;
-    Ok(client)
-}
-
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What relay and inbox have to say goes to `tracing`; without a subscriber it is lost.
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+async fn main() -> anyhow::Result<()> {
+    // What relay and inbox have to say goes to `tracing`; without a subscriber it is lost. The filter leaves out every statement and every notice.
+    tracing_subscriber::fmt()
+        .with_env_filter("info,sqlx=warn,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
 
     // Tables and stream. A service keeps the defaults, `EventStream::default()`: the stream `EVENTS` with the prefix `events`.
     let db = pool(10).await?;
     create_tables(&db).await?;
     outbox::migrate(&db).await?;
     let stream = EventStream::new("EXAMPLE_16").with_prefix("example16")?;
-    let client = connect(&stream).await?;
+    let url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
+    let client = stream.connect(url).await?;
     stream.provision(&client).await?;
 
     // The service: order and event in one transaction. The closure sees the key that the database generated.
@@ -132,18 +129,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .await?;
     println!("saved order {}", order.id);
 
-    // The relay publishes what was committed, and the inbox runs the handlers. This program ends when the event has taken effect: the hook is called after
-    // the commit. A service calls `run`, which ends with Ctrl-C or SIGTERM.
-    let shutdown = CancellationToken::new();
-    let done = shutdown.clone();
+    // The relay publishes what was committed, and the inbox runs the handlers, until Ctrl-C or SIGTERM. The relay has a pool of its own, so that a busy
+    // service does not keep it waiting.
     let report = Runner::new()
-        // A pool of its own, so that a busy service does not keep the relay waiting.
-        .with_relay(Relay::new(
-            SqlStore::new(pool(3).await?),
-            stream.publisher(client.clone()),
-        ))
-        .with_inbox(Inbox::new(db.clone(), stream.subscriber(client)).on_handled(move |_| done.cancel()))
-        .run_until(shutdown)
+        .with_relay(stream.relay(pool(3).await?, client.clone()))
+        .with_inbox(stream.inbox(db.clone(), client))
+        .run()
         .await?;
     println!(
         "relay published {}, inbox handled {}",

@@ -4,6 +4,7 @@
 //! ended: a deduplication key makes the second try find the first one. No server is needed. (SQLite has one writer at a time, so `lock_exclusive` adds
 //! nothing there; on PostgreSQL, MySQL and MariaDB it locks the row.)
 
+use anyhow::Context as _;
 use outbox::prelude::*;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection, RecordError, SaveError};
 use outbox::testing::{TestDatabase, recorded_events};
@@ -37,21 +38,14 @@ struct MoneyWithdrawn {
     request: String,
 }
 
-type Failure = Box<dyn std::error::Error>;
-
-async fn withdraw(
-    db: &OutboxConnection,
-    id: i32,
-    cents: i64,
-    request: &str,
-) -> Result<&'static str, Failure> {
+async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> anyhow::Result<&'static str> {
     // It knows the table names of `db`, and its commit wakes the relays of this process.
     let tx = db.begin().await?;
     let account = account::Entity::find_by_id(id)
         .lock_exclusive()
         .one(&tx)
         .await?
-        .ok_or("there is no such account")?;
+        .context("there is no such account")?;
     let left = account.cents - cents;
     if left < 0 {
         return Ok("not enough money"); // Dropping the transaction rolls it back.
@@ -75,7 +69,7 @@ async fn withdraw(
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> anyhow::Result<()> {
     let database = TestDatabase::create().await?;
     let pool = database.connect().await?;
     pool.get_schema_builder()

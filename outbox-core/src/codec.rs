@@ -157,6 +157,7 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
         within(limit, &text, fits).map(|()| text)
     };
     let chars = |text: &str| text.chars().count();
+    source(headers)?;
     Ok(Message {
         id: MessageId::from(id),
         event_id: EventId::from(event_id),
@@ -175,6 +176,22 @@ pub fn decode(headers: &[(String, String)], payload: Bytes) -> Result<Message, D
     })
 }
 
+/// The service that recorded a message (`ce-source`), as its relay names it; empty if it is not named. Services with
+/// different sources number their messages independently, also those of aggregates with the same type and id.
+///
+/// # Errors
+///
+/// [`DecodeError`] if the header cannot be read, or is longer than 255 characters, or has NUL.
+pub fn source(headers: &[(String, String)]) -> Result<String, DecodeError> {
+    let header = SOURCE.header;
+    let Some((_, value)) = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(header)) else {
+        return Ok(String::new());
+    };
+    let text = percent_decode(value).ok_or(DecodeError::Malformed { header })?;
+    let fits = text.chars().count() <= KEY_CHARS_MAX && !text.contains('\0');
+    within(SOURCE, &text, fits).map(|()| text)
+}
+
 /// The limit of a header's value: the same as when the field is recorded.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
@@ -186,6 +203,7 @@ const fn limit(header: &'static str, allowed: &'static str) -> Limit {
     Limit { header, allowed }
 }
 
+const SOURCE: Limit = limit("ce-source", "up to 255 characters without NUL");
 const AGGREGATE_TYPE: Limit = limit("ce-aggregatetype", "1 to 64 bytes without NUL");
 const EVENT_TYPE: Limit = limit("ce-type", "1 to 129 bytes without NUL");
 const SUBJECT: Limit = limit("ce-subject", "1 to 255 characters without NUL");

@@ -61,7 +61,7 @@ use uuid::Uuid;
 /// | `name = "placed"` | struct or variant | name within the aggregate; same pattern. The event type is `order.placed` |
 /// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
-/// | `dedup_key` | field | optional, any type with `Display`: while a message with this key is kept, a second one is refused, whatever its event type; so make the event's name part of the key |
+/// | `dedup_key` | field | optional, any type with `Display`: for 7 days (`RelayConfig::dedup_key_retention`), whatever becomes of the message, a second one with this key is refused, whatever its event type; so make the event's name part of the key |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |

@@ -116,6 +116,10 @@ pub(crate) struct Vitals {
     /// The database's answers, by [`Activity`].
     pub(crate) store: [Answers; Activity::COUNT],
     pub(crate) broker_failing: Option<Trouble>,
+    /// Messages whose verdicts the database refuses, while it takes others.
+    pub(crate) refused: usize,
+    /// Why it refused the last one.
+    pub(crate) refusal: String,
     /// Since when messages have been due without any being confirmed.
     pub(crate) waiting_since: Option<Instant>,
     /// This relay fails, and other relays have taken over its partitions.
@@ -244,6 +248,12 @@ impl HealthCheck {
                 reasons.join("; ")
             );
             return Health::Stuck { reason };
+        }
+        if vitals.refused > 0 {
+            reasons.push(format!(
+                "the database refuses to record what became of {} messages: {}",
+                vitals.refused, vitals.refusal
+            ));
         }
         if vitals.halted > 0 {
             reasons.push(format!(

@@ -81,6 +81,8 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod wake;
 
+mod setters;
+
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -99,9 +101,9 @@ pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Lease, MessageStatus, OutboxAdmin,
-    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
-    Verdict, WaitingRequest,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten, Lease, MessageStatus,
+    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,

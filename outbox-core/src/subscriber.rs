@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::event::EventDescriptor;
+use crate::message::Message;
 
 /// Opens subscriptions of durable consumers.
 ///
@@ -22,8 +23,9 @@ use crate::event::EventDescriptor;
 /// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
 ///   [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a wanted event type arrives. With `whole_aggregates`, so does every message of the
-///   wanted aggregate types, except messages with a subject of their own. Other messages may arrive too, because old
-///   servers cannot filter by several subjects. The inbox acknowledges and skips messages that nobody has asked for.
+///   wanted aggregate types; those with a fixed subject arrive if they are among [`ConsumerSpec::siblings`]. Other
+///   messages may arrive too, because old servers cannot filter by several subjects. The inbox acknowledges and skips
+///   messages that nobody has asked for.
 /// * **Several processes** may subscribe under one name; each delivery goes to one of them. They need not ask for the
 ///   same messages: during a rolling deploy or after a roll-back, two versions of one program run.
 /// * **Asked for.** An event type that one process has subscribed to stays asked for. The consumer's durable state
@@ -48,6 +50,19 @@ pub trait Subscriber: Send + Sync + 'static {
     /// * **Consistent.** Counts and stream sequences are those of one moment between the call and its answer.
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
+
+    /// Whether a message belongs on the subject that it came on. A broker grants publishing by subject, and any sender
+    /// writes into the headers whatever it likes: a message whose headers name another event than its subject may come
+    /// from somebody who has no right to publish that event.
+    ///
+    /// * **Own messages.** True for the subject on which a relay publishes the message, and for those of other layouts
+    ///   that the broker supports: a layout may have been changed while messages were on the stream.
+    /// * **Foreign messages.** False for the default subjects and the fixed subjects of other aggregate types.
+    /// * **Fixed subjects.** `fixed` are those that the program knows of the message's event type; `None` if it does not
+    ///   know the type at all. Of an unknown type, a subject that is no default subject cannot be judged: true. So a
+    ///   message that the program does not know at all is foreign only on the default subjects of other aggregate types.
+    /// * **Pure.** It asks nobody, and does not block.
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
 }
 
 /// The properties of a stream, as its broker reports them.
@@ -91,6 +106,9 @@ pub struct ConsumerSpec {
     /// Whether the consumer receives every event of the aggregate types of `events`, so that it sees each number of an
     /// aggregate.
     pub whole_aggregates: bool,
+    /// With `whole_aggregates`: the further event types of these aggregates that have a fixed subject, and numbers. The
+    /// consumer only counts them; nobody has asked for them. Otherwise empty.
+    pub siblings: Vec<&'static EventDescriptor>,
     /// Largest number of unacknowledged deliveries at a time, over all processes.
     pub in_flight_max: usize,
     /// Largest number of deliveries that one subscription fetches ahead of calls to [`Subscription::next`].
@@ -156,6 +174,16 @@ pub trait Delivery: Send + Sync + 'static {
     /// * **Cheap.** Callers may ask for each of many messages: implementations ask the broker about once a second.
     /// * **On `Err`.** The answer is unknown. Try again later, and do not acknowledge.
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
+
+    /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not, of an event type that the
+    /// subscription asked for or that is linked into the program. Without one, nothing of the aggregate can arrive
+    /// before this message any more: its beginning has left the stream.
+    ///
+    /// * **No wrong `false`.** If messages of the aggregate may be where the implementation does not look, such as on
+    ///   fixed subjects, the answer is true.
+    /// * **Bounded.** It takes a second at most. Callers ask once for a message whose predecessors are missing.
+    /// * **On `Err`.** The answer is unknown. Treat it as true.
+    fn has_predecessors(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// A message as it came from the broker, before any of it is trusted.

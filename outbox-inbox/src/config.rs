@@ -60,7 +60,8 @@ const ACK_WAIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fr
 pub(crate) const RETENTION: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(10 * 366 * 24 * 3600);
 
-const SECOND_TO_DAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// Settings of an inbox. `InboxConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,8 +81,8 @@ pub struct InboxConfig {
     pub blocked_max: usize,
     /// Bytes of payloads and headers in memory, per consumer. Beyond it the inbox receives nothing, and gives deliveries that wait for a failed one back to the broker,
     /// under the conditions of `blocked_max`. It always takes one delivery, however large. Dead letters that are tried again count too: each look for them takes as many
-    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. At least 64 KiB,
-    /// default 16 MiB.
+    /// as there is room for then, and at least one. Together with what is received meanwhile they can take twice as much. Beside it the broker's driver holds what it was sent
+    /// already: at most four deliveries for each of `concurrency`, or two batches if that is more. At least 64 KiB, default 16 MiB.
     pub buffer_bytes: usize,
     /// Deliveries without an answer at a time, per consumer and over all processes: `max_ack_pending` on NATS. Those that wait for a failed one of
     /// their aggregate count too, even after they were given back for want of room: at this number of them the broker sends nothing new. At least
@@ -144,50 +145,23 @@ impl Default for InboxConfig {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $ty:ty,)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $ty) -> Self {
-            self.$field = $field;
-            self
-        }
-    )*};
-}
-
 impl InboxConfig {
-    setters! {
-        /// Sets [`Self::concurrency`](#structfield.concurrency).
+    outbox_core::__setters! {
         concurrency: usize,
-        /// Sets [`Self::in_flight_max`](#structfield.in_flight_max).
         in_flight_max: usize,
-        /// Sets [`Self::blocked_max`](#structfield.blocked_max).
         blocked_max: usize,
-        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
         buffer_bytes: usize,
-        /// Sets [`Self::ack_pending_max`](#structfield.ack_pending_max).
         ack_pending_max: usize,
-        /// Sets [`Self::ack_wait`](#structfield.ack_wait).
         ack_wait: Duration,
-        /// Sets [`Self::handler_timeout`](#structfield.handler_timeout).
         handler_timeout: Duration,
-        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
         attempts_max: u32,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::unreadable`](#structfield.unreadable).
         unreadable: Unreadable,
-        /// Sets [`Self::unknown_version`](#structfield.unknown_version).
         unknown_version: UnknownVersion,
-        /// Sets [`Self::unknown_event`](#structfield.unknown_event).
         unknown_event: UnknownEvent,
-        /// Sets [`Self::retention`](#structfield.retention).
         retention: Duration,
-        /// Sets [`Self::purge_every`](#structfield.purge_every).
         purge_every: Option<Duration>,
-        /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
         shutdown_timeout: Duration,
-        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
         stuck_after: Duration,
     }
 

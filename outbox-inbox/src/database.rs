@@ -4,6 +4,7 @@
 //! insert fail. On SQLite they take the write lock at their beginning, because a lock taken later fails without waiting.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -13,6 +14,7 @@ use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
 };
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
 /// would look like a failing handler.
@@ -26,11 +28,16 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
     (!enabled).then_some(feature)
 }
 
+/// Longest wait for a turn on SQLite. A handler of the default settings has ended by then.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// A connection pool, and the isolation level that its transactions must set.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: DatabaseConnection,
     isolation_level: Option<IsolationLevel>,
+    /// SQLite only: the queue of those that want to write.
+    turns: Option<Arc<Mutex<()>>>,
 }
 
 impl Database {
@@ -54,14 +61,27 @@ impl Database {
             DbBackend::MySql => Some(IsolationLevel::ReadCommitted),
             _ => None,
         };
+        let turns = (pool.get_database_backend() == DbBackend::Sqlite).then(Arc::default);
         Ok(Self {
             pool,
             isolation_level,
+            turns,
         })
     }
 
     pub(crate) fn pool(&self) -> &DatabaseConnection {
         &self.pool
+    }
+
+    /// Waits until the earlier transactions of this process have ended, on SQLite. Keep the result as long as the transaction.
+    ///
+    /// SQLite has one writer at a time and no queue: who waits looks again and again, and a handler that takes long is followed by whoever looks first.
+    /// A short transaction may meet none of those moments for minutes. The turns are those of one process; other processes compete as SQLite has it. After
+    /// [`TURN_WAIT_MAX`] the transaction begins without a turn. Dropping the future has no effect.
+    pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        tokio::time::timeout(TURN_WAIT_MAX, self.turns.as_ref()?.lock())
+            .await
+            .ok()
     }
 
     /// Begins a transaction. **Never drop this future**: sqlx 0.9.0 would return the connection to its pool inside the open transaction. Call it only
@@ -183,6 +203,20 @@ pub(crate) fn timed_out(error: &DbErr) -> bool {
     false
 }
 
+/// Whether the role lacks a right.
+pub(crate) fn is_denied(error: &DbErr) -> bool {
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    if let DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error)) = error
+        && let sqlx::Error::Database(error) = &**error
+    {
+        // PostgreSQL's code; then MySQL's, for a table and for a column.
+        return error.code().is_some_and(|code| code == "42501")
+            || matches!(mysql_number(&error.to_string()), Some(1142 | 1143));
+    }
+    let _ = error;
+    false
+}
+
 /// MySQL's own error number, with which the text of its errors begins.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn mysql_number(text: &str) -> Option<u16> {
@@ -294,6 +328,39 @@ mod tests {
             let error = test.db.execute_unprepared("SELECT no_such_column").await;
             assert!(!timed_out(&error.unwrap_err()));
         }
+    }
+
+    /// Without turns the transactions that follow each other at once keep the lock among themselves for as long as they like.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_short_transaction_gets_its_turn_beside_long_ones() {
+        use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+        let test = crate::test_db::TestDb::open_all().await.remove(0);
+        let database = Database::inspect(test.db.clone()).await.unwrap();
+        let begun = AtomicU32::new(0);
+        let over = AtomicBool::new(false);
+        let long = async || {
+            while !over.load(Ordering::SeqCst) {
+                let _turn = database.turn().await;
+                let tx = database.begin().await.unwrap();
+                begun.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                roll_back(tx).await;
+            }
+        };
+        let short = async {
+            for _ in 0..5 {
+                let before = begun.load(Ordering::SeqCst);
+                let turn = database.turn().await;
+                roll_back(database.begin().await.unwrap()).await;
+                drop(turn);
+                let between = begun.load(Ordering::SeqCst) - before;
+                assert!(between <= 2, "{between} long transactions came first");
+            }
+            over.store(true, Ordering::SeqCst);
+        };
+        tokio::join!(long(), long(), short);
     }
 
     #[test]

@@ -122,6 +122,7 @@ mod panics;
 #[cfg(feature = "redis")]
 mod redis;
 mod retention;
+mod rights;
 mod runtime;
 
 pub mod telemetry;

@@ -9,6 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::FutureExt as _;
 
+use crate::handler::without_values;
+
 /// Code of the application panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} panicked: {text}")]
@@ -19,7 +21,7 @@ pub(crate) struct Panicked {
 
 impl Panicked {
     pub(crate) fn new(what: &'static str, panic: &(dyn Any + Send)) -> Self {
-        let text = text_of(panic).to_owned();
+        let text = text_of(panic);
         Self { what, text }
     }
 }
@@ -40,11 +42,11 @@ pub(crate) async fn guard_async<F: Future>(
         .map_err(|panic| Panicked::new(what, &*panic))
 }
 
-/// The message of a panic.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic. It may hold an error of a database, by `unwrap`, but none of its values.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    without_values(text.unwrap_or("no message").to_owned())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use outbox_core::StreamFacts;
 
 use crate::config::InboxConfig;
-use crate::handler::{OnDuplicate, Registration, Strategy};
+use crate::handler::{OnDuplicate, Order, Registration, Strategy};
 use crate::start::Problem;
 
 /// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
@@ -47,6 +47,13 @@ fn of_one(handler: &Registration) -> Vec<Problem> {
         });
     };
     let options = &handler.options;
+    if let (Strategy::Sequence { .. }, Order::None) = (options.strategy, options.order) {
+        wrong(
+            "`strategy = sequence`",
+            "is an order, so messages cannot run in any; leave `order = none` out, or use another strategy"
+                .to_owned(),
+        );
+    }
     if let Strategy::Sequence { .. } = options.strategy
         && let Some(event) = handler.events.iter().find(|event| !event.sequenced)
     {
@@ -272,6 +279,19 @@ mod tests {
         };
         assert_wrong(&timeout(30 * SECOND), "`timeout`");
         assert!(timeout(29 * SECOND).is_empty());
+    }
+
+    /// Numbers would be waited for at the broker, again and again.
+    #[test]
+    fn a_sequence_without_order_is_refused() {
+        let sequence = |order| {
+            let options = HandlerOptions::new().strategy(Strategy::Sequence { gap: None });
+            super::options(&[handler(options.order(order))])
+        };
+        assert_wrong(&sequence(Order::None), "`strategy = sequence`");
+        for order in [Order::Aggregate, Order::Strict] {
+            assert!(sequence(order).is_empty(), "{order:?}");
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) async fn purge_batch(
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
-        // Requests (feature `http`) are deleted by `purge_requests`, because a service may have them without an inbox.
+        // Requests (feature `http`) are deleted by their layer, because a service may have them without an inbox.
         tx.commit().await?;
         Ok((PurgedInbox { messages }, expired >= batch as usize))
     })
@@ -173,9 +173,35 @@ fn later(sql: &InboxSql) -> String {
     }
 }
 
-/// Purges every so often until `stop`: all that has expired, with a pause as long as the work after each batch. The time in between is drawn anew each
-/// time, from half to one and a half of `every`, so that processes that start together do not purge together.
-pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, stop: CancellationToken) {
+/// Purges the inbox every so often until `stop`, each time only if `may_forget` says so.
+pub(crate) async fn run<F: Future<Output = bool>>(
+    db: DatabaseConnection,
+    sql: InboxSql,
+    every: Duration,
+    may_forget: impl Fn() -> F,
+    stop: CancellationToken,
+) {
+    let batch = || async {
+        if !may_forget().await {
+            return Ok((0, false));
+        }
+        let (purged, more) = purge_batch(&db, &sql, BATCH).await?;
+        Ok((purged.messages, more))
+    };
+    repeat("inbox_messages", batch, every, stop).await;
+}
+
+/// Purges a table every so often until `stop`: all that has expired, with a pause as long as the work after each batch. The time in between is drawn anew each
+/// time, from half to one and a half of `every`, so that processes that start together do not purge together. `batch` returns how many rows it deleted, and
+/// whether there may be more.
+pub(crate) async fn repeat<F>(
+    table: &'static str,
+    batch: impl Fn() -> F,
+    every: Duration,
+    stop: CancellationToken,
+) where
+    F: Future<Output = Result<(u64, bool), DbErr>>,
+{
     loop {
         let pause = every.mul_f64(fastrand::f64() + 0.5);
         if stop
@@ -185,18 +211,18 @@ pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, 
         {
             return;
         }
-        let mut total = PurgedInbox::default();
+        let mut rows = 0;
         loop {
             let started = Instant::now();
-            match purge_batch(&db, &sql, BATCH).await {
-                Ok((purged, more)) => {
-                    total.messages += purged.messages;
+            match batch().await {
+                Ok((deleted, more)) => {
+                    rows += deleted;
                     if !more {
                         break;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = %describe(&error), "expired rows could not be deleted, tried again later");
+                    tracing::warn!(table, error = %describe(&error), "expired rows could not be deleted, tried again later");
                     break;
                 }
             }
@@ -208,8 +234,8 @@ pub(crate) async fn run(db: DatabaseConnection, sql: InboxSql, every: Duration, 
                 return;
             }
         }
-        if total != PurgedInbox::default() {
-            tracing::debug!(messages = total.messages, "expired rows deleted");
+        if rows > 0 {
+            tracing::debug!(table, rows, "expired rows deleted");
         }
     }
 }

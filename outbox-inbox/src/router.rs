@@ -3,9 +3,10 @@
 //! Linked handlers register themselves; a program can also name them one by one. Invariant: one (consumer, event type, version) has one handler, and
 //! every handler has its state; [`Router::check`] finds all violations at once. Not here: running handlers, see [`crate::runtime`].
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 
-use crate::handler::{Handler, Registration, StateMap};
+use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
 use crate::preflight;
 use crate::start::{Problem, StartError};
 
@@ -127,7 +128,8 @@ impl Router {
                 }
             }
             for requirement in handler.requires.iter().flatten() {
-                if !state.contains((requirement.id)()) {
+                let id = (requirement.id)();
+                if id != TypeId::of::<RecordsEvents>() && !state.contains(id) {
                     problems.push(Problem::MissingState {
                         handler: *handler,
                         rust_type: (requirement.name)(),

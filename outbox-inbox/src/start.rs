@@ -1,7 +1,7 @@
 //! The reasons why an inbox cannot start, as far as they can be known before the first message.
 //!
 //! Invariant: all problems are reported at once, each with the next step. Not here: finding them, see [`crate::router`],
-//! [`crate::config`], [`crate::preflight`] and [`crate::upcast`].
+//! [`crate::config`], [`crate::preflight`], [`crate::rights`] and [`crate::upcast`].
 
 use std::fmt;
 use std::time::Duration;
@@ -208,6 +208,29 @@ pub enum Problem {
         needed: Duration,
         /// A handler that relies on it.
         handler: Registration,
+    },
+    /// The role of the database connection lacks rights on a table of the inbox or the outbox.
+    #[error("role {role} lacks rights on `{table}`; run `GRANT {rights} ON {table} TO {role}`")]
+    Rights {
+        /// The table.
+        table: String,
+        /// What is missing, as in a `GRANT`.
+        rights: String,
+        /// The role, as in a `GRANT`.
+        role: String,
+    },
+    /// A handler records events, and a table of the outbox is missing or cannot be looked at.
+    #[error(
+        "handler {handler} records events, and table `{table}` of the outbox cannot be used ({reason}); run the migration (`outbox::migrate(&db)`, \
+         `outbox_sea_orm::migrate(&db)`, or the SQL in docs/sql), or name the tables with `Inbox::with_outbox`"
+    )]
+    OutboxTable {
+        /// The table.
+        table: String,
+        /// A handler that records.
+        handler: Registration,
+        /// What the database says.
+        reason: String,
     },
     /// The database cannot hold tables of these names.
     #[error(transparent)]

@@ -52,6 +52,8 @@ metrics! {
     DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "dead letters; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
     SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
     SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
+    POSTPONED = "inbox_postponed_total", "counter", ["consumer", "event_type"], "runs that did not begin, or that were interrupted through no fault of the handler: trouble of a database or store, or another process has the message; they use no attempt";
+    RETURNED = "inbox_returned_total", "counter", ["consumer", "reason"], "deliveries given back to the broker unhandled; reason `shutdown`, or `room`: too many wait for a failed or missing message";
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
     BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
@@ -86,6 +88,23 @@ impl Ran {
             Self::Failed => "failed",
             Self::Interrupted => "interrupted",
             Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Why deliveries went back to the broker unhandled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Returned {
+    Shutdown,
+    Room,
+}
+
+impl Returned {
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics name it"))]
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Shutdown => "shutdown",
+            Self::Room => "room",
         }
     }
 }
@@ -131,7 +150,7 @@ pub(crate) fn lag(message: &Message) -> Duration {
 mod facade {
     use super::{
         BLOCKED, DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG, METRICS,
-        RECEIVED, RETRIES, Ran, SENT_BACK, SKIPPED,
+        POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -196,6 +215,17 @@ mod facade {
         count(SENT_BACK, consumer, event_type);
     }
 
+    /// A message could not run yet, through no fault of its handler.
+    pub(crate) fn postponed(consumer: &'static str, event_type: &str) {
+        count(POSTPONED, consumer, event_type);
+    }
+
+    /// Deliveries go back to the broker unhandled.
+    pub(crate) fn returned(consumer: &'static str, reason: Returned, deliveries: usize) {
+        metrics::counter!(RETURNED, "consumer" => consumer, "reason" => reason.as_str())
+            .increment(u64::try_from(deliveries).unwrap_or(u64::MAX));
+    }
+
     /// The consumer stopped waiting for a gap.
     pub(crate) fn gap(consumer: &'static str, event_type: &str) {
         count(GAPS, consumer, event_type);
@@ -217,7 +247,7 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Duration, Ran};
+    use super::{Duration, Ran, Returned};
 
     pub(crate) fn describe() {}
     pub(crate) fn received(_: &'static str) {}
@@ -227,6 +257,8 @@ mod facade {
     pub(crate) fn dead_letter(_: &'static str, _: &str) {}
     pub(crate) fn skipped(_: &'static str, _: &str) {}
     pub(crate) fn sent_back(_: &'static str, _: &str) {}
+    pub(crate) fn postponed(_: &'static str, _: &str) {}
+    pub(crate) fn returned(_: &'static str, _: Returned, _: usize) {}
     pub(crate) fn gap(_: &'static str, _: &str) {}
     pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
@@ -259,6 +291,9 @@ mod tests {
             dead_letter("books", UNKNOWN_VERSION);
             skipped("books", NOT_ASKED_FOR);
             sent_back("books", "order.cancelled");
+            postponed("books", "order.placed");
+            returned("books", Returned::Shutdown, 3);
+            returned("books", Returned::Room, 2);
             gap("books", "order.placed");
             for outcome in [Ran::Handled, Ran::Failed, Ran::Interrupted, Ran::Stopped] {
                 ran("books", "order.placed", outcome, Duration::from_millis(20));
@@ -297,8 +332,11 @@ mod tests {
             ("inbox_handler_seconds books order.placed stopped", 0.02),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
+            ("inbox_postponed_total books order.placed", 1.0),
             ("inbox_received_total books", 1.0),
             ("inbox_retries_total books order.placed", 1.0),
+            ("inbox_returned_total books room", 2.0),
+            ("inbox_returned_total books shutdown", 3.0),
             ("inbox_sent_back_total books order.cancelled", 1.0),
             ("inbox_skipped_total books not_asked_for", 1.0),
         ];

@@ -269,6 +269,8 @@ impl Harness {
             store: self.store.clone(),
             hooks: Hooks::default(),
             tally: Tally::default(),
+            // The harness has no broker, so its subjects mean nothing.
+            belongs: Arc::new(|_, _, _| true),
         };
         let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
         let handling = outbox_sea_orm::detached(async move {

@@ -13,6 +13,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Se
 use crate::connection::Origin;
 use crate::publisher::DEFAULT_WINDOW;
 use crate::reports::{Reports, Violation};
+use crate::stream::EventStream;
 use crate::subject::percent_decode;
 
 /// Time between pings on an otherwise silent connection.
@@ -46,6 +47,24 @@ pub fn connect_options() -> ConnectOptions {
         .name("outbox")
         .client_capacity(DEFAULT_WINDOW)
         .ping_interval(PING_INTERVAL)
+}
+
+impl EventStream {
+    /// Connects to the servers that hold this stream, with [`connect_options`], as [`connect`](fn@connect) does. Nothing is asked of the stream.
+    ///
+    /// It is for servers that want nothing but an address, which may hold a password or a token. For other credentials, TLS settings or callbacks use
+    /// [`connect`](fn@connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](fn@connect).
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future closes the connection if it was open already.
+    pub async fn connect(&self, servers: impl ToServerAddrs) -> Result<Client, ConnectError> {
+        connect(servers, connect_options().name(format!("outbox {}", self.name))).await
+    }
 }
 
 /// Connects, and logs what happens to the connection.
@@ -88,24 +107,25 @@ pub async fn connect_with_events(
         .collect();
     let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
     let reports = Arc::new(Reports::new());
-    let options = with_credentials_of(&servers, options).event_callback({
-        let reports = reports.clone();
-        move |event| {
-            log(&event);
+    let options = with_credentials_of(&servers, options);
+    let on_event = Arc::new(on_event);
+    let watched = |options: ConnectOptions, connection: &'static str| {
+        let (reports, on_event) = (reports.clone(), on_event.clone());
+        options.event_callback(move |event| {
+            log(&event, connection);
             reports.record(&event);
             on_event(&event);
             std::future::ready(())
-        }
-    });
-    let client = options
-        .clone()
+        })
+    };
+    let client = watched(options.clone(), "shared")
         .connect(servers.clone())
         .await
         .map_err(|error| ConnectError::new(names, error))?;
     let origin = Origin {
         servers,
-        options,
-        reports,
+        options: watched(options, "publisher"),
+        reports: reports.clone(),
     };
     origin.remember(&client);
     Ok(client)
@@ -129,18 +149,26 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
     }
 }
 
-fn log(event: &Event) {
+/// Logs an event, with the connection that it is about: the one that [`connect`] returned, or that of a publisher.
+fn log(event: &Event, connection: &str) {
     match event {
-        Event::Connected => tracing::info!("connected to nats"),
-        Event::Draining | Event::Closed | Event::LameDuckMode => tracing::info!("nats connection: {event}"),
-        Event::Disconnected | Event::SlowConsumer(_) => tracing::warn!("nats connection: {event}"),
+        Event::Connected => tracing::info!(connection, "connected to nats"),
+        Event::Draining | Event::Closed | Event::LameDuckMode => {
+            tracing::info!(connection, "nats connection: {event}")
+        }
+        Event::Disconnected | Event::SlowConsumer(_) => {
+            tracing::warn!(connection, "nats connection: {event}")
+        }
         Event::ServerError(ServerError::Other(reason)) if Violation::parse(reason).is_some() => {
             tracing::error!(
+                connection,
                 reason,
                 "nats denies a permission; messages on this subject wait until the server's permissions allow it"
             )
         }
-        Event::ServerError(_) | Event::ClientError(_) => tracing::error!("nats connection: {event}"),
+        Event::ServerError(_) | Event::ClientError(_) => {
+            tracing::error!(connection, "nats connection: {event}")
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{
-    self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, pull,
+    self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, ReplayPolicy, pull,
 };
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
@@ -20,14 +20,12 @@ use crate::asked::{self, Asked};
 use crate::failure::{configuration, interrupted};
 use crate::filters::{filters_of_pull, with_filters};
 use crate::outcome::is_temporary;
+use crate::settings;
 use crate::stream::Provisioning;
 use crate::subject::{SubjectPrefix, captures, without_covered};
 
 /// Longest name of a consumer, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
-
-/// No limit of deliveries: beyond a limit the server would drop the message while its metrics look clean.
-const UNLIMITED: i64 = -1;
 
 /// Times that a consumer is read and written before we give up against programs that change it at the same time.
 const ROUNDS: usize = 8;
@@ -84,6 +82,10 @@ impl Durable {
             }
             if changes.is_empty() {
                 self.warn_of_everything(&seen);
+                let replicas = self.stream.cached_info().config.num_replicas;
+                for warning in settings::warnings(&seen, &self.spec, replicas) {
+                    tracing::warn!(consumer = name, "{warning}");
+                }
                 return self.get().await;
             }
             for change in &changes {
@@ -219,6 +221,7 @@ impl Durable {
             description: Some(self.asked_in(&pull::Config::default()).describe(None)),
             deliver_policy: DeliverPolicy::All,
             ack_policy: AckPolicy::Explicit,
+            ack_wait: self.spec.ack_wait,
             ..pull::Config::default()
         }
     }
@@ -230,6 +233,15 @@ impl Durable {
             let context = format!(
                 "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
                 seen.ack_policy
+            );
+            return Err(SubscriberError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        if seen.replay_policy == ReplayPolicy::Original {
+            let context = format!(
+                "consumer `{name}` has replay policy Original, so it is given messages no faster than they were published and never catches up; it must be Instant, which cannot be changed; use another consumer name, or delete the consumer and with it its progress"
             );
             return Err(SubscriberError::Configuration {
                 context,
@@ -285,64 +297,14 @@ impl Durable {
 
     /// Settings that an existing consumer must have, each with the value seen and the value needed.
     fn changes(&self, seen: &pull::Config) -> Vec<String> {
-        let mut changes = Vec::new();
-        let mut need = |wrong: bool, setting: &str, seen: String, needed: String| {
-            if wrong {
-                changes.push(format!("{setting} is {seen}, needed is {needed}"));
-            }
-        };
-        need(
-            seen.ack_wait != self.spec.ack_wait,
-            "ack_wait",
-            format!("{:?}", seen.ack_wait),
-            format!("{:?}", self.spec.ack_wait),
-        );
-        need(
-            seen.max_deliver > 0,
-            "max_deliver",
-            seen.max_deliver.to_string(),
-            UNLIMITED.to_string(),
-        );
-        need(
-            seen.headers_only,
-            "headers_only",
-            "true".to_owned(),
-            "false, payloads are read".to_owned(),
-        );
-        need(
-            !seen.inactive_threshold.is_zero(),
-            "inactive_threshold",
-            format!("{:?}", seen.inactive_threshold),
-            "none, or its progress is deleted while no process runs".to_owned(),
-        );
-        need(
-            !seen.backoff.is_empty(),
-            "backoff",
-            format!("{:?}", seen.backoff),
-            "none, it replaces ack_wait".to_owned(),
-        );
         // An operator may share the bound among many processes, so without the right to change it, any value is taken.
-        let bound = self.in_flight_max();
-        need(
-            self.provisioning == Provisioning::Create && seen.max_ack_pending != bound,
-            "max_ack_pending",
-            seen.max_ack_pending.to_string(),
-            bound.to_string(),
-        );
-        changes
+        let bound = (self.provisioning == Provisioning::Create).then(|| self.in_flight_max());
+        settings::changes(seen, &self.spec, bound)
     }
 
     /// A configuration with the settings that we need. All others stay as they are.
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
-        let config = pull::Config {
-            ack_wait: self.spec.ack_wait,
-            max_ack_pending: self.in_flight_max(),
-            max_deliver: UNLIMITED,
-            headers_only: false,
-            inactive_threshold: Duration::ZERO,
-            backoff: Vec::new(),
-            ..base
-        };
+        let config = settings::fitted(base, &self.spec, self.in_flight_max());
         with_filters(config, filters, self.many_filters, self.stream_subjects())
     }
 

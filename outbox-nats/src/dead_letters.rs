@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::outcome::Attempt;
 use crate::provision::{ProvisionError, StreamReport};
-use crate::setters::setters;
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{SubjectPrefix, encode_token};
 
@@ -68,19 +67,13 @@ impl Default for DeadLetterConfig {
 }
 
 impl DeadLetterConfig {
-    setters! {
-        /// Sets [`Self::stream`](#structfield.stream).
-        stream(stream: impl Into<String>),
-        /// Sets [`Self::prefix`](#structfield.prefix).
-        prefix(prefix: SubjectPrefix),
-        /// Sets [`Self::max_age`](#structfield.max_age).
-        max_age(max_age: Duration),
-        /// Sets [`Self::replicas`](#structfield.replicas).
-        replicas(replicas: usize),
-        /// Sets [`Self::provisioning`](#structfield.provisioning).
-        provisioning(provisioning: Provisioning),
-        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
-        ack_timeout(ack_timeout: Duration),
+    outbox_core::__setters! {
+        stream: impl Into<String>,
+        prefix: SubjectPrefix,
+        max_age: Duration,
+        replicas: usize,
+        provisioning: Provisioning,
+        ack_timeout: Duration,
     }
 }
 

@@ -15,15 +15,13 @@
 //! | a lower sequence | send, expecting its stream sequence |
 //! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
 //!
-//! The search begins an hour before the message was recorded, because clocks differ. It distinguishes a late copy from a message that became a dead letter
+//! The search (module `search`) distinguishes a late copy from a message that became a dead letter
 //! and was overtaken. An overtaken message is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
 //! aggregate's subject too, with an old sequence, so they are searched for after each refusal. Unsequenced messages and messages with a fixed subject are
 //! not fenced; they keep their subjects.
 //!
 //! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first, and newer single servers compare the stream sequence first.
 //! Both ways lead to the same receipt.
-
-use std::time::Duration;
 
 use async_nats::Subject;
 use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
@@ -33,16 +31,13 @@ use outbox_core::{FailureClass, Message, PublishError, Receipt};
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
 
-use crate::log;
+use crate::log::{Log, Start};
 use crate::outcome::{Attempt, is_wrong_last_sequence};
 use crate::publisher::JetStreamPublisher;
 use crate::stream::EventStream;
 
 /// Times a message is sent before the relay is told to come back.
 const TRIES_MAX: u32 = 3;
-
-/// Largest difference between the clocks of database and broker that is allowed for.
-const CLOCKS_APART: Duration = Duration::from_hours(1);
 
 /// Whether a message is on its subject.
 enum Standing {
@@ -87,11 +82,13 @@ impl JetStreamPublisher {
             );
             match self.send(attempt, subject.clone(), publish, deadline).await {
                 Ok(receipt) if receipt.duplicate => {
+                    self.searches().forget(message.id);
                     // The receipt may name an older stream sequence than the last one, so the next message reads the subject.
                     self.stream_sequences().forget(&subject);
                     return Ok(receipt);
                 }
                 Ok(receipt) => {
+                    self.searches().forget(message.id);
                     self.stream_sequences().set(&subject, receipt.stream_sequence);
                     return Ok(receipt);
                 }
@@ -150,7 +147,7 @@ impl JetStreamPublisher {
                     || last_sequence >= message.sequence
                     || last_sequence.is_none()
             };
-            if search && let Some(stream_sequence) = self.search(message, attempt).await? {
+            if search && let Some(stream_sequence) = self.search(message, attempt, deadline).await? {
                 return Ok(stored(stream_sequence));
             }
             Ok(Standing::After(stream_sequence))
@@ -171,9 +168,12 @@ impl JetStreamPublisher {
         self.read_last(stream, &subject).await?;
         let now = OffsetDateTime::now_utc();
         let searched = self
-            .connected(async |live| log::read(live, stream, Some(&subject), now, |_, _| false).await)
+            .connected(async |live| {
+                let log = Log::open(live, stream).await?;
+                log.read(Some(&subject), Start::At(now), |_, _| false).await
+            })
             .await;
-        searched.map_err(|error| {
+        searched.map(drop).map_err(|error| {
             match self.denied_under(&format!("$JS.API.CONSUMER.CREATE.{stream}")) {
                 Some(api) => PublishError::new(
                     FailureClass::Configuration,
@@ -213,23 +213,6 @@ impl JetStreamPublisher {
                     _ => Err(failed(error.into())),
                 },
             }
-        })
-        .await
-    }
-
-    /// The stream sequence of the message, if it is on the subject.
-    async fn search(&self, message: &Message, attempt: Attempt<'_>) -> Result<Option<u64>, PublishError> {
-        let from = message.created_at - CLOCKS_APART;
-        self.connected(async |live| {
-            let mut found = None;
-            let see = |stream_sequence, headers: &async_nats::HeaderMap| {
-                if log::message_id(headers) == Some(message.id) {
-                    found = Some(stream_sequence);
-                }
-                found.is_none()
-            };
-            log::read(live, attempt.stream, Some(attempt.subject), from, see).await?;
-            Ok(found)
         })
         .await
     }

@@ -30,7 +30,8 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | connect with a password, token, NKey, credentials file or TLS | [`connect`], [`connect_options`] |
+//! | connect with an address alone | [`EventStream::connect`] |
+//! | connect with a password, token, NKey, credentials file or TLS | [`connect`](fn@connect), [`connect_options`] |
 //! | create or check the stream | [`EventStream::provision`]; [`Provisioning::VerifyOnly`] changes nothing |
 //! | publish | [`EventStream::publisher`], [`PublisherConfig`] |
 //! | have the server refuse late and reordered messages | [`EventStream::with_strong_mode`] |
@@ -52,7 +53,6 @@ mod reports;
 
 mod headers;
 mod provision;
-mod setters;
 mod stream;
 mod subject;
 
@@ -61,6 +61,7 @@ mod log;
 mod outcome;
 mod preflight;
 mod publisher;
+mod search;
 mod stream_sequences;
 
 mod asked;
@@ -68,7 +69,9 @@ mod consumer;
 mod failure;
 mod filters;
 mod oracle;
+mod predecessors;
 mod pull;
+mod settings;
 mod subscriber;
 mod subscription;
 

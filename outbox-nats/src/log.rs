@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt as _;
 use outbox_core::{FailureClass, MessageId, PublishError, StreamLog};
 use time::OffsetDateTime;
@@ -38,7 +39,8 @@ impl StreamLog for JetStreamPublisher {
                 ids.extend(message_id(headers));
                 true
             };
-            read(live, &self.stream().name, None, from, see).await?;
+            let log = Log::open(live, &self.stream().name).await?;
+            log.read(None, Start::At(from), see).await?;
             Ok(ids)
         })
         .await
@@ -52,87 +54,140 @@ pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     id.parse::<Uuid>().ok().map(MessageId::from)
 }
 
-/// Calls `see` with stream sequence and headers of each message stored at `from` or later, in the order of the stream, until it returns `false`. With a
-/// `subject`, only messages on it.
-pub(crate) async fn read(
-    live: &Live,
-    stream: &str,
-    subject: Option<&str>,
-    from: OffsetDateTime,
-    mut see: impl FnMut(u64, &HeaderMap) -> bool,
-) -> Result<(), PublishError> {
-    let silent = |what: &str| {
-        PublishError::new(
-            FailureClass::Unknown,
-            format!("stream `{stream}` cannot be read: {what}"),
-        )
-    };
-    let handle = live
-        .context
-        .get_stream(stream)
-        .await
-        .map_err(|error| silent("no answer about it").with_source(error))?;
-    let last = handle.cached_info().state.last_sequence;
-    let config = pull::Config {
-        deliver_policy: since(from).ok_or_else(|| silent("the start time is out of range"))?,
-        ack_policy: AckPolicy::None,
-        filter_subject: subject.unwrap_or_default().to_owned(),
-        headers_only: true,
-        inactive_threshold: ABANDONED,
-        memory_storage: true,
-        ..pull::Config::default()
-    };
-    let mut consumer = handle
-        .create_consumer(config)
-        .await
-        .map_err(|error| silent("no consumer could be made").with_source(error))?;
-    let mut empty = 0;
-    let mut pending = consumer.cached_info().num_pending;
-    'reading: while pending > 0 {
-        let mut batch = consumer
-            .fetch()
-            .max_messages(BATCH)
-            .messages()
-            .await
-            .map_err(|error| silent("no batch could be asked for").with_source(error))?;
-        let mut received = false;
-        while let Some(message) = timeout(REQUEST_TIMEOUT, batch.next())
-            .await
-            .map_err(|_| silent("the server went silent"))?
-        {
-            let message = message.map_err(|error| silent("a batch broke off").with_source(error))?;
-            let info = message
-                .info()
-                .map_err(|error| silent("a delivery is malformed").with_source(error))?;
-            received = true;
-            pending = info.pending;
-            let wanted = see(
-                info.stream_sequence,
-                message.headers.as_ref().unwrap_or(&HeaderMap::new()),
-            );
-            if !wanted || info.stream_sequence >= last {
-                break 'reading;
-            }
-        }
-        if !received {
-            empty += 1;
-            if empty > EMPTY_MAX {
-                return Err(silent("messages are pending and none arrives"));
-            }
-            pending = consumer
-                .info()
-                .await
-                .map_err(|error| silent("no answer about the consumer").with_source(error))?
-                .num_pending;
-        }
-    }
-    // If this fails, the server removes the consumer a little later.
-    let name = consumer.cached_info().name.clone();
-    let _ = handle.delete_consumer(&name).await;
-    Ok(())
+/// Where reading starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the first message that was stored at this time or later.
+    At(OffsetDateTime),
+    /// With the first message behind this stream sequence.
+    Behind(u64),
 }
 
-/// Where reading starts. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
+/// A stream as it was when it was opened for reading.
+pub(crate) struct Log {
+    handle: Stream,
+    name: String,
+}
+
+impl Log {
+    pub(crate) async fn open(live: &Live, stream: &str) -> Result<Self, PublishError> {
+        let handle = live
+            .context
+            .get_stream(stream)
+            .await
+            .map_err(|error| silent(stream, "no answer about it").with_source(error))?;
+        Ok(Self {
+            handle,
+            name: stream.to_owned(),
+        })
+    }
+
+    /// The last stream sequence at the time of opening. Reading ends there.
+    pub(crate) fn last(&self) -> u64 {
+        self.handle.cached_info().state.last_sequence
+    }
+
+    /// When the stream was made. A stream of the same name that is made anew gives its stream sequences again.
+    pub(crate) fn made_at(&self) -> String {
+        format!("{:?}", self.handle.cached_info().created)
+    }
+
+    /// Calls `see` with stream sequence and headers of each message from `start` on, in the order of the stream, until it returns `false`. With a `subject`,
+    /// only messages on it. Returns whether `see` has seen all of them.
+    pub(crate) async fn read(
+        &self,
+        subject: Option<&str>,
+        start: Start,
+        mut see: impl FnMut(u64, &HeaderMap) -> bool,
+    ) -> Result<bool, PublishError> {
+        let silent = |what: &str| silent(&self.name, what);
+        let last = self.last();
+        if matches!(start, Start::Behind(sequence) if sequence >= last) {
+            return Ok(true);
+        }
+        let config = pull::Config {
+            deliver_policy: start
+                .policy()
+                .ok_or_else(|| silent("the start time is out of range"))?,
+            ack_policy: AckPolicy::None,
+            filter_subject: subject.unwrap_or_default().to_owned(),
+            headers_only: true,
+            inactive_threshold: ABANDONED,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let mut consumer = self
+            .handle
+            .create_consumer(config)
+            .await
+            .map_err(|error| silent("no consumer could be made").with_source(error))?;
+        let mut empty = 0;
+        let mut complete = true;
+        let mut pending = consumer.cached_info().num_pending;
+        'reading: while pending > 0 {
+            let mut batch = consumer
+                .fetch()
+                .max_messages(BATCH)
+                .messages()
+                .await
+                .map_err(|error| silent("no batch could be asked for").with_source(error))?;
+            let mut received = false;
+            while let Some(message) = timeout(REQUEST_TIMEOUT, batch.next())
+                .await
+                .map_err(|_| silent("the server went silent"))?
+            {
+                let message = message.map_err(|error| silent("a batch broke off").with_source(error))?;
+                let info = message
+                    .info()
+                    .map_err(|error| silent("a delivery is malformed").with_source(error))?;
+                received = true;
+                pending = info.pending;
+                complete = see(
+                    info.stream_sequence,
+                    message.headers.as_ref().unwrap_or(&HeaderMap::new()),
+                );
+                if !complete || info.stream_sequence >= last {
+                    break 'reading;
+                }
+            }
+            if !received {
+                empty += 1;
+                if empty > EMPTY_MAX {
+                    return Err(silent("messages are pending and none arrives"));
+                }
+                pending = consumer
+                    .info()
+                    .await
+                    .map_err(|error| silent("no answer about the consumer").with_source(error))?
+                    .num_pending;
+            }
+        }
+        // If this fails, the server removes the consumer a little later.
+        let name = consumer.cached_info().name.clone();
+        let _ = self.handle.delete_consumer(&name).await;
+        Ok(complete)
+    }
+}
+
+impl Start {
+    fn policy(self) -> Option<DeliverPolicy> {
+        match self {
+            Self::At(time) => since(time),
+            Self::Behind(sequence) => Some(DeliverPolicy::ByStartSequence {
+                start_sequence: sequence + 1,
+            }),
+        }
+    }
+}
+
+fn silent(stream: &str, what: &str) -> PublishError {
+    PublishError::new(
+        FailureClass::Unknown,
+        format!("stream `{stream}` cannot be read: {what}"),
+    )
+}
+
+/// The time at which reading starts. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
 fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::asked::{Asked, FRESH, HEALS, SETTLES};
 use crate::consumer::Durable;
 use crate::filters::filters_of;
+use crate::predecessors::Predecessors;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -60,6 +61,7 @@ pub(crate) struct Oracle {
     /// The event types that this process has asked for.
     own: HashSet<String>,
     consumer: String,
+    pub(crate) predecessors: Predecessors,
     reading: watch::Receiver<Reading>,
     reader: JoinHandle<()>,
 }
@@ -81,6 +83,7 @@ impl Oracle {
                 .map(|event| event.event_type())
                 .collect(),
             consumer: durable.spec.name.clone(),
+            predecessors: Predecessors::new(&durable),
             reading,
             reader: tokio::spawn(read_on(durable, sender)),
         }

@@ -113,7 +113,7 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
     Ok(warnings(seen, name))
 }
 
-/// What works but may lose or repeat messages: each with the value seen and the value needed.
+/// Settings that work but may lose or repeat messages, each with the value seen and the value needed.
 fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
     let Seen { stream, .. } = seen;
     let mut warnings = Vec::new();
@@ -156,8 +156,8 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
     warn(
         seen.clustered && stream.num_replicas < 3,
         format!(
-            "stream `{name}` has {} replica in a cluster, so the loss of one server stops it or loses messages; needed are 3",
-            stream.num_replicas
+            "stream `{name}` has {} in a cluster, so the loss of one server stops it or loses messages; needed are 3",
+            replicas(stream.num_replicas)
         ),
     );
     let limited = stream.max_bytes > 0 || stream.max_messages > 0;
@@ -186,6 +186,11 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
         ),
     );
     warnings
+}
+
+/// A number of replicas in words.
+pub(crate) fn replicas(count: usize) -> String {
+    format!("{count} replica{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

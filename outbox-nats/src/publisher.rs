@@ -19,7 +19,7 @@ use crate::connection::{Line, Live};
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
-use crate::setters::setters;
+use crate::search::Searches;
 use crate::stream::EventStream;
 use crate::stream_sequences::StreamSequences;
 
@@ -59,13 +59,10 @@ impl Default for PublisherConfig {
 }
 
 impl PublisherConfig {
-    setters! {
-        /// Sets [`Self::source`](#structfield.source).
-        source(source: impl Into<String>),
-        /// Sets [`Self::ack_timeout`](#structfield.ack_timeout).
-        ack_timeout(ack_timeout: Duration),
-        /// Sets [`Self::window`](#structfield.window).
-        window(window: usize),
+    outbox_core::__setters! {
+        source: impl Into<String>,
+        ack_timeout: Duration,
+        window: usize,
     }
 }
 
@@ -85,6 +82,7 @@ impl PublisherConfig {
 pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
+    searches: Arc<Mutex<Searches>>,
     stream: EventStream,
     config: PublisherConfig,
 }
@@ -105,6 +103,7 @@ impl JetStreamPublisher {
         Self {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
             stream_sequences: Arc::default(),
+            searches: Arc::default(),
             stream,
             config,
         }
@@ -147,6 +146,10 @@ impl JetStreamPublisher {
         self.stream_sequences
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn searches(&self) -> MutexGuard<'_, Searches> {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Uses the present connection once, if it is up.
@@ -267,7 +270,7 @@ impl Publisher for JetStreamPublisher {
         let subject = if fenced {
             Ok(prefix.aggregate_subject(&message.aggregate))
         } else {
-            prefix.subject(message)
+            self.stream.subject(message)
         };
         let subject = subject.map_err(|error| unsendable("a subject").with_source(error))?;
         let encode = || {
@@ -293,6 +296,10 @@ impl Publisher for JetStreamPublisher {
     /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
     /// [`PublisherConfig::ack_timeout`] for each of three requests.
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        if let Some(reason) = self.stream.contradiction() {
+            let context = format!("stream `{}`: {reason}", self.stream.name.escape_debug());
+            return Err(PublishError::new(FailureClass::Configuration, context));
+        }
         let warnings = self
             .connected(async |live| {
                 let denied = |subject: &str| self.is_denied(subject);

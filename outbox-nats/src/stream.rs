@@ -5,13 +5,15 @@
 
 use std::time::Duration;
 
-use outbox_core::EventDescriptor;
+use outbox_core::{EventDescriptor, Message};
 
-use crate::setters::setters;
-use crate::subject::{SubjectError, SubjectPrefix};
+use crate::subject::{SubjectError, SubjectPrefix, is_plain_name, shard_token};
 
 /// Name of the stream unless another one is given.
 pub const DEFAULT_STREAM: &str = "EVENTS";
+
+/// Most shards of [`EventStream::with_subject_shards`]. More would cost as much memory as they save.
+const SHARDS_MAX: u32 = 65_536;
 
 /// Whether this process may create and change streams, buckets and consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -29,6 +31,7 @@ pub enum Provisioning {
 ///
 /// | for | call |
 /// |---|---|
+/// | a connection | [`connect`](Self::connect), or [`connect`](fn@crate::connect) for credentials of other kinds |
 /// | the stream itself, created or checked at start | [`provision`](Self::provision), [`provision_for`](Self::provision_for) |
 /// | the relay | [`publisher`](Self::publisher) |
 /// | the inbox | [`subscriber`](Self::subscriber) |
@@ -59,6 +62,7 @@ pub struct EventStream {
     pub(crate) replicas: usize,
     pub(crate) provisioning: Provisioning,
     pub(crate) fenced: bool,
+    pub(crate) shards: Option<u32>,
 }
 
 impl Default for EventStream {
@@ -82,6 +86,7 @@ impl EventStream {
             replicas: 1,
             provisioning: Provisioning::default(),
             fenced: false,
+            shards: None,
         }
     }
 
@@ -105,22 +110,22 @@ impl EventStream {
         self
     }
 
-    setters! {
+    outbox_core::__setters! {
         /// Sets the time within which the server drops a second message with the same id. It should outlast the restart of a relay; each id costs the
         /// server 200 to 260 bytes of memory. Not above the [maximum age](Self::with_max_age). Default 10 min.
-        with_duplicate_window(duplicate_window: Duration),
+        fn with_duplicate_window(duplicate_window: Duration);
         /// Sets the age at which messages are deleted; zero for never. Consumers must have read them by then, and inboxes must remember ids at least as
         /// long. Only for creating; a shorter age of an existing stream is a [warning](crate::StreamWarning::ShortAge). Default 14 days.
-        with_max_age(max_age: Duration),
+        fn with_max_age(max_age: Duration);
         /// Sets the most bytes on the stream. Set it in production: a full disk stops the whole server, a full stream only its publishers. Only for
         /// creating. Default: no limit.
-        with_max_bytes(max_bytes: u64),
+        fn with_max_bytes(max_bytes: u64);
         /// Sets the copies in a cluster, 1 to 5. Three survive the loss of a server. Only for creating; fewer copies of an existing stream are a
         /// [warning](crate::StreamWarning::FewReplicas). Default 1.
-        with_replicas(replicas: usize),
+        fn with_replicas(replicas: usize);
         /// Sets whether [`provision`](Self::provision) may create and change the stream. Consumers are a right of their own,
         /// [`SubscriberConfig::provisioning`](crate::SubscriberConfig::provisioning). Default [`Provisioning::Create`].
-        with_provisioning(provisioning: Provisioning),
+        fn with_provisioning(provisioning: Provisioning);
     }
 
     /// Turns strong mode on: the server itself refuses messages that would stand out of order. Default: off.
@@ -144,6 +149,22 @@ impl EventStream {
         self
     }
 
+    /// Lets aggregates share subjects: `<prefix>.<aggregate>.shard-<n>.<event name>`, with `n` below `shards` (1 to 65,536, which
+    /// [`provision`](Self::provision) and the relay's start check). Default: each aggregate has its own,
+    /// `<prefix>.<aggregate>.<aggregate id>.<event name>`.
+    ///
+    /// The server keeps every subject of a stream in memory, about 220 bytes each (measured in `docs/performance.md`). With millions of aggregates on the
+    /// stream that is most of its memory; with shards it is next to nothing. In return, a filter on the server can no longer select one aggregate. Handlers
+    /// notice nothing: their filters select event types, and order and deduplication go by the headers.
+    ///
+    /// It may be changed at any time, in any order of deployment: consumers take both layouts. Not together with
+    /// [strong mode](Self::with_strong_mode), which needs a subject per aggregate.
+    #[must_use]
+    pub fn with_subject_shards(mut self, shards: u32) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
     /// The stream's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -154,6 +175,37 @@ impl EventStream {
     #[must_use]
     pub fn prefix(&self) -> &SubjectPrefix {
         &self.prefix
+    }
+
+    /// The reason why this description contradicts itself.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        if !is_plain_name(&self.name) {
+            Some("the name must be 1 to 255 characters of `[A-Za-z0-9_-]`")
+        } else if !self.max_age.is_zero() && self.duplicate_window > self.max_age {
+            Some("`duplicate_window` must not be above `max_age`")
+        } else if !(1..=5).contains(&self.replicas) {
+            Some("`replicas` must be 1 to 5")
+        } else if self
+            .shards
+            .is_some_and(|shards| !(1..=SHARDS_MAX).contains(&shards))
+        {
+            Some("subject shards must be 1 to 65,536")
+        } else if self.shards.is_some() && self.fenced {
+            Some("strong mode needs a subject per aggregate, so there must be no subject shards")
+        } else {
+            None
+        }
+    }
+
+    /// The subject on which a message that is not fenced is published.
+    pub(crate) fn subject(&self, message: &Message) -> Result<String, SubjectError> {
+        match self.shards {
+            Some(shards) if message.subject.is_none() => {
+                let shard = shard_token(&message.aggregate, shards);
+                Ok(self.prefix.subject_at(message, &shard))
+            }
+            _ => self.prefix.subject(message),
+        }
     }
 
     /// The filters that select an event, and with `whole_aggregates` the others of its aggregate type.

@@ -74,17 +74,52 @@ impl SubjectPrefix {
                 })
             };
         }
+        Ok(self.subject_at(message, &encode_token(&message.aggregate.id)))
+    }
+
+    /// A default subject with this token in place of the aggregate id.
+    pub(crate) fn subject_at(&self, message: &Message, token: &str) -> String {
         // This runs for every message, and `format!` is slower.
         let tokens: [&str; 7] = [
             &self.0,
             ".",
             &encode_token(&message.aggregate.aggregate_type),
             ".",
-            &encode_token(&message.aggregate.id),
+            token,
             ".",
             &encode_token(message.event_name()),
         ];
-        Ok(tokens.concat())
+        tokens.concat()
+    }
+
+    /// Whether the message may be published on this default subject, in any of the layouts: with its aggregate's id, with a shard, or in strong mode.
+    pub(crate) fn is_default(&self, message: &Message, subject: &str) -> bool {
+        let tokens = subject
+            .strip_prefix(&self.0)
+            .and_then(|rest| rest.strip_prefix('.'));
+        let mut tokens = tokens.unwrap_or_default().split('.');
+        let is_aggregates = tokens.next() == Some(&encode_token(&message.aggregate.aggregate_type));
+        let token = tokens.next().unwrap_or_default();
+        let is_own = token == encode_token(&message.aggregate.id);
+        let is_at_its_place = match tokens.next() {
+            Some(name) => (is_own || is_shard(token)) && name == encode_token(message.event_name()),
+            // The subject of an aggregate in strong mode.
+            None => is_own && message.sequence.is_some(),
+        };
+        // Handlers are chosen by the event type, so it must not belong to another aggregate type than the header of the aggregate says.
+        let is_one_type = message.event_type.strip_prefix(&message.aggregate.aggregate_type);
+        let is_one_type = is_one_type.and_then(|rest| rest.strip_prefix('.')) == Some(message.event_name());
+        is_one_type && is_aggregates && is_at_its_place && tokens.next().is_none()
+    }
+
+    /// Whether this looks like a default subject of another aggregate type.
+    pub(crate) fn is_of_others(&self, message: &Message, subject: &str) -> bool {
+        let tokens = subject
+            .strip_prefix(&self.0)
+            .and_then(|rest| rest.strip_prefix('.'));
+        let tokens: Vec<&str> = tokens.unwrap_or_default().split('.').collect();
+        matches!(tokens[..], [aggregate, _] | [aggregate, _, _]
+            if aggregate != encode_token(&message.aggregate.aggregate_type))
     }
 
     /// The subject of all sequenced messages of an aggregate in strong mode: `<prefix>.<aggregate>.<aggregate id>`.
@@ -234,6 +269,28 @@ pub enum SubjectError {
         /// The subject, escaped.
         subject: String,
     },
+}
+
+/// Begins the token of a shard.
+const SHARD: &str = "shard-";
+
+/// The token that stands for an aggregate and others with it. Aggregates are spread evenly.
+pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
+    let bytes = aggregate
+        .aggregate_type
+        .bytes()
+        .chain([0])
+        .chain(aggregate.id.bytes());
+    // 64-bit FNV-1a, folded because its high bits are better mixed.
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{SHARD}{}", (hash ^ (hash >> 32)) % u64::from(shards.max(1)))
+}
+
+fn is_shard(token: &str) -> bool {
+    let number = token.strip_prefix(SHARD);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether all subjects that match `narrow` match `wide` too. Both may hold wildcards.

@@ -10,14 +10,15 @@ use async_nats::Client;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
-use outbox_core::{ConsumerSpec, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
+use outbox_core::{
+    ConsumerSpec, EventDescriptor, Message, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
+};
 
 use crate::consumer::{self, Durable};
 use crate::failure::{configuration, interrupted};
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
-use crate::setters::setters;
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name, without_covered};
 use crate::subscription::JetStreamSubscription;
@@ -36,6 +37,10 @@ pub struct SubscriberConfig {
     /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
     /// without an answer the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
     pub idle_heartbeat: Duration,
+    /// Whether a message whose headers name another event than its subject is refused. Servers grant publishing by subject, so without this check a
+    /// sender with rights on the subjects of one aggregate type can publish the events of all. Set it to `false` only if relays of another layout of
+    /// subjects publish to the stream. Default `true`.
+    pub check_subjects: bool,
 }
 
 impl Default for SubscriberConfig {
@@ -43,16 +48,16 @@ impl Default for SubscriberConfig {
         Self {
             provisioning: Provisioning::default(),
             idle_heartbeat: Duration::from_secs(5),
+            check_subjects: true,
         }
     }
 }
 
 impl SubscriberConfig {
-    setters! {
-        /// Sets [`Self::provisioning`](#structfield.provisioning).
-        provisioning(provisioning: Provisioning),
-        /// Sets [`Self::idle_heartbeat`](#structfield.idle_heartbeat).
-        idle_heartbeat(idle_heartbeat: Duration),
+    outbox_core::__setters! {
+        provisioning: Provisioning,
+        idle_heartbeat: Duration,
+        check_subjects: bool,
     }
 }
 
@@ -153,14 +158,16 @@ impl JetStreamSubscriber {
                 source: None,
             });
         }
-        let filters = consumer.events.iter().copied();
-        for (event, filter) in filters.flat_map(|event| {
-            let filters = self.stream.filters(event, consumer.whole_aggregates);
-            filters.map(move |filter| (event, filter))
-        }) {
+        for (event, filter) in self.filters(consumer) {
             if !captures(&config.subjects, &filter) {
+                let why = match consumer.siblings.contains(&event) {
+                    true => {
+                        " (it is counted by strategy `sequence`; an event that goes elsewhere must be `unsequenced`)"
+                    }
+                    false => "",
+                };
                 let context = format!(
-                    "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream",
+                    "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream{why}",
                     event.event_type(),
                     consumer.name,
                     config.subjects.join(", ")
@@ -172,6 +179,17 @@ impl JetStreamSubscriber {
             }
         }
         Ok(stream)
+    }
+
+    /// The filters that a consumer needs, each with the event that it is for.
+    fn filters(&self, consumer: &ConsumerSpec) -> Vec<(&'static EventDescriptor, String)> {
+        let events = consumer.events.iter().chain(&consumer.siblings);
+        events
+            .flat_map(|event| {
+                let filters = self.stream.filters(event, consumer.whole_aggregates);
+                filters.map(move |filter| (*event, filter))
+            })
+            .collect()
     }
 }
 
@@ -186,12 +204,7 @@ impl Subscriber for JetStreamSubscriber {
         let durable = Durable {
             stream,
             spec: consumer.clone(),
-            filters: without_covered(
-                consumer
-                    .events
-                    .iter()
-                    .flat_map(|event| self.stream.filters(event, consumer.whole_aggregates)),
-            ),
+            filters: without_covered(self.filters(consumer).into_iter().map(|(_, filter)| filter)),
             prefix: self.stream.prefix.clone(),
             provisioning: self.config.provisioning,
             // After the first answer the client is connected and knows the version.
@@ -228,6 +241,16 @@ impl Subscriber for JetStreamSubscriber {
             messages: state.messages,
         })
     }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        let prefix = &self.stream.prefix;
+        !self.config.check_subjects
+            || prefix.is_default(message, subject)
+            || match fixed {
+                Some(fixed) => fixed.contains(&subject),
+                None => !prefix.is_of_others(message, subject),
+            }
+    }
 }
 
 /// Checks the spec itself.
@@ -257,8 +280,6 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::EventDescriptor;
-
     use super::*;
 
     static PLACED: EventDescriptor = EventDescriptor {
@@ -278,6 +299,7 @@ mod tests {
             events: vec![&PLACED],
             ack_wait: Duration::from_secs(1),
             whole_aggregates: false,
+            siblings: Vec::new(),
             in_flight_max: 1,
             prefetch: 1,
         }

@@ -325,4 +325,8 @@ impl Delivery for JetStreamDelivery {
             None => Ok(true),
         }
     }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.oracle.predecessors.exist(&self.incoming).await
+    }
 }

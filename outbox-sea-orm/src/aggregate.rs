@@ -9,8 +9,8 @@ use outbox_core::{Events, IntoMessage};
 use sea_orm::{ActiveModelBehavior, ActiveModelTrait, IntoActiveModel};
 
 use crate::error::SaveError;
+use crate::execute::Executor;
 use crate::save::{ModelOf, SaveWithEvents};
-use crate::transaction::Executor;
 
 /// An active model and the events raised on it.
 ///

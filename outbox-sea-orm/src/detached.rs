@@ -6,10 +6,12 @@
 
 use std::future::Future;
 
-/// Spawns the future as a task and waits for it. If the caller goes away, the task still runs to its end. If the task panics, the panic
-/// continues in the caller.
+use tracing::Instrument as _;
+
+/// Spawns the future as a task, in the caller's span, and waits for it. If the caller goes away, the task still runs to its end. If the task
+/// panics, the panic continues in the caller.
 pub async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
-    match tokio::spawn(work).await {
+    match tokio::spawn(work.in_current_span()).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

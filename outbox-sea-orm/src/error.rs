@@ -3,6 +3,7 @@
 use outbox_core::EventError;
 use sea_orm::DbErr;
 
+use crate::cause::{is_conflict, is_table_missing};
 use crate::insert::InsertError;
 
 /// Why events were not recorded. Roll the transaction back, which belongs to the caller.
@@ -31,8 +32,9 @@ pub enum RecordError {
         /// The table of messages that this process uses.
         in_use: String,
     },
-    /// A message with the same deduplication key exists, so the change was saved before. After an unknown commit, this tells a retry that
-    /// the first attempt succeeded.
+    /// A message with the same deduplication key was recorded before, so the change was saved then. After an unknown commit, this tells a retry
+    /// that the first attempt succeeded, whether or not the message is published and deleted by now. Keys are kept for 7 days
+    /// (`RelayConfig::dedup_key_retention`).
     #[error("an event with the same deduplication key is already recorded")]
     DuplicateKey {
         /// The database's error, which names the key.
@@ -52,9 +54,35 @@ pub enum RecordError {
         /// The most that the server takes, for payload and headers.
         limit_bytes: usize,
     },
-    /// The database failed.
-    #[error("outbox could not be written; if the tables are missing, run the migration of outbox-sea-orm")]
+    /// The database failed. The text says what to do, if the database has told: see also [`Self::is_conflict`].
+    #[error("outbox could not be written{}", what_to_do(.0))]
     Database(#[source] DbErr),
+}
+
+/// What to do about a database error, as the end of a message.
+fn what_to_do(error: &DbErr) -> &'static str {
+    if is_table_missing(error) {
+        ", because its tables are missing or from an older version; run the migration of outbox-sea-orm"
+    } else {
+        whether_to_repeat(error)
+    }
+}
+
+fn whether_to_repeat(error: &DbErr) -> &'static str {
+    if is_conflict(error) {
+        ", because of a concurrent transaction; repeat the whole transaction"
+    } else {
+        ""
+    }
+}
+
+impl RecordError {
+    /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
+    /// Repeat the whole transaction then.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Database(error) if is_conflict(error))
+    }
 }
 
 impl From<InsertError> for RecordError {
@@ -82,8 +110,8 @@ pub enum SaveError {
     /// The events were refused.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The model was refused, or the database failed.
-    #[error("model could not be written")]
+    /// The model was refused, or the database failed, or it refused the commit.
+    #[error("model could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
     /// There is no row to update. `save` updates whenever the primary key is set.
     #[error(
@@ -101,13 +129,28 @@ pub enum SaveError {
         table: String,
     },
     /// The save failed inside a transaction, and the database has undone the whole transaction (a deadlock on MySQL, a lost connection).
-    /// Earlier writes are gone. Drop the transaction, and repeat it from its beginning.
+    /// Earlier writes are gone. Drop the transaction, and repeat it from its beginning. It can no longer be committed; on servers its connection
+    /// is closed.
     #[error("the database has undone the whole transaction; drop it and repeat it from its beginning")]
     TransactionLost(#[source] Box<SaveError>),
     /// The connection was lost during the commit: either everything is stored, or nothing. Read the model back; or, if the events have a
     /// deduplication key, save again: [`RecordError::DuplicateKey`] then proves that everything is stored.
     #[error("outcome of the commit is unknown")]
     CommitUnknown(#[source] DbErr),
+}
+
+impl SaveError {
+    /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
+    /// Repeat the save, or the whole transaction that it had joined.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Record(error) => error.is_conflict(),
+            Self::Database(error) => is_conflict(error),
+            Self::TransactionLost(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
 }
 
 impl From<EventError> for SaveError {

@@ -4,7 +4,7 @@
 //! that uses other names and never the default ones, no relay may read those tables: recording there is refused.
 //!
 //! Names are in use as soon as a configuration, a store or a migration is made with them. `SqlStore::new` alone does not count, because
-//! `with_names` may follow it; its first call does. Nothing is ever forgotten.
+//! `with_names` may follow it; its first call does. The schema `public` counts as the default one. Nothing is ever forgotten.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ impl InUse {
     }
 
     fn note(&self, names: &TableNames) {
-        if names.is_default() {
+        if names.may_be_default() {
             self.default.store(true, Ordering::Relaxed);
         } else {
             self.other.get_or_init(|| names.clone());
@@ -67,5 +67,16 @@ mod tests {
         assert_eq!(in_use.other_than_default(), None);
         in_use.note(&other("billing_"));
         assert_eq!(in_use.other_than_default(), None);
+    }
+
+    #[test]
+    fn the_schema_public_is_not_told_from_the_default() {
+        let public = TableNames::new().with_schema("public").unwrap();
+        let in_use = InUse::new();
+        in_use.note(&public);
+        assert_eq!(in_use.other_than_default(), None);
+        let in_use = InUse::new();
+        in_use.note(&public.with_prefix("billing_").unwrap());
+        assert!(in_use.other_than_default().is_some());
     }
 }

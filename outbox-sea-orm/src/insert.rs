@@ -3,7 +3,8 @@
 //! Each aggregate has a head row with its last sequence. Raising it locks the row until the transaction ends. The next writer of the
 //! aggregate waits for the lock, so sequences are in commit order and have no holes. Invariants: head rows are locked in one order
 //! everywhere (by aggregate type, then id), and a message gets its `row_id` after its head row is locked, so that within an aggregate
-//! `row_id` order is sequence order. The caller begins and ends the transaction, and has checked the messages (`NewMessage::check`).
+//! `row_id` order is sequence order. Deduplication keys are inserted after the head rows were locked. The caller begins and ends the transaction,
+//! and has checked the messages (`NewMessage::check`).
 //!
 //! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, SqlErr, Statement};
 
+use crate::dialect::dedup::dedup_keys;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, headers_json, mysql, sqlite, unsupported};
@@ -50,13 +52,20 @@ pub(crate) enum InsertError {
 impl From<DbErr> for InsertError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
-            // PostgreSQL and MySQL name the constraint, SQLite the table and the column. A repeated message id is a database error.
-            Some(SqlErr::UniqueConstraintViolation(message))
-                if message.contains("outbox_messages_dedup_key")
-                    || message.contains("outbox_messages.dedup_key") =>
-            {
+            // PostgreSQL names the constraint, SQLite the table and the column. A repeated message id is a database error.
+            Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
                 Self::DuplicateKey(error)
             }
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl InsertError {
+    /// The error of a statement that inserts deduplication keys and nothing else. MySQL does not name the table.
+    fn of_keys(error: DbErr) -> Self {
+        match error.sql_err() {
+            Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
             _ => Self::Database(error),
         }
     }
@@ -93,6 +102,10 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     let numbers = number(&messages, |aggregate, position| {
         last[aggregate] - heads[aggregate] + position
     });
+    for keys in dedup_keys(&messages).chunks(rows_max(backend)) {
+        let inserted = conn.execute_raw(dialect.insert_keys(keys)).await;
+        inserted.map_err(InsertError::of_keys)?;
+    }
     for chunk in chunks {
         let statement = dialect.insert_rows(&messages[chunk.clone()], &numbers[chunk]);
         conn.execute_raw(statement).await?;

@@ -79,10 +79,13 @@ mod record;
 mod save;
 mod transaction;
 
+mod cause;
 mod detached;
 mod dialect;
+mod execute;
 mod in_use;
 mod insert;
+mod joined;
 pub mod names;
 mod sql;
 
@@ -93,17 +96,21 @@ mod store;
 pub mod testing;
 
 pub use aggregate::AggregateRoot;
+pub use cause::is_commit_refused;
 pub use config::OutboxConfig;
 pub use error::{RecordError, SaveError};
+pub use execute::Executor;
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use record::record;
 pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
-pub use transaction::{Executor, OutboxConnection, OutboxTransaction, Transactional};
+pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
 
 #[doc(hidden)]
 pub use detached::detached;
+#[doc(hidden)]
+pub use joined::Integrity;
 #[doc(hidden)]
 pub use sql::Sql;

@@ -64,6 +64,11 @@ impl TableNames {
         self.schema.is_none() && self.prefix.is_empty()
     }
 
+    /// Whether the default names usually mean the same tables: PostgreSQL's default search path ends with `public`.
+    pub(crate) fn may_be_default(&self) -> bool {
+        self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
+    }
+
     /// Checks that the database can hold such names.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 use outbox_core::{Events, IntoEvents, MessageId};
 use sea_orm::ConnectionTrait;
 
+use crate::cause::has_undone_transaction;
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
 use crate::in_use;
 use crate::insert::insert;
+use crate::joined::{Turn, close};
 use crate::transaction::Transactional;
 
 /// Records events in an open transaction: they exist if and only if it commits.
@@ -41,14 +43,30 @@ use crate::transaction::Transactional;
 ///
 /// # Errors
 ///
-/// [`RecordError`]; roll the transaction back then. After a database error PostgreSQL insists on it; the other databases would commit the
-/// change without its events.
+/// [`RecordError`]; roll the transaction back then. After [`RecordError::Database`] and [`RecordError::DuplicateKey`], a transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) and that of an inbox handler cannot be committed any more. With SeaORM's own, it is
+/// up to you: PostgreSQL insists on it; the other databases would commit the change without its events.
 ///
 /// # Cancellation
 ///
-/// If the future is dropped, the transaction is undecided. Drop the transaction too, which rolls it back.
+/// If the future is dropped before it is ready, the transaction is undecided: drop it too, which rolls it back. Those that refuse a commit after
+/// an error refuse it then as well.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
-    record_events(tx.transaction(), tx.config(), events.into_events()).await
+    let events = events.into_events();
+    let turn = Turn::take(tx).await.map_err(RecordError::Database)?;
+    let recorded = record_events(tx.transaction(), tx.config(), events).await;
+    match &recorded {
+        // The turn is dropped, and those who remember it refuse later statements, which would be committed one by one.
+        Err(RecordError::Database(error)) if has_undone_transaction(error) => {
+            if tx.integrity().is_none() {
+                close(tx.transaction()).await;
+            }
+        }
+        // Numbers may have been given that no message has.
+        Err(RecordError::Database(_) | RecordError::DuplicateKey { .. }) => turn.fails(),
+        _ => turn.ends(),
+    }
+    recorded
 }
 
 pub(crate) async fn record_events<C: ConnectionTrait>(

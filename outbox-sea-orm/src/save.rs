@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use outbox_core::{IntoEvents, MessageContext};
+use outbox_core::{Events, IntoEvents, MessageContext};
 use sea_orm::{
     ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityName, EntityTrait,
     IntoActiveModel, Iterable, PrimaryKeyToColumn,
@@ -13,8 +13,8 @@ use sea_orm::{
 
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
+use crate::execute::{Executor, Work, look};
 use crate::record::record_events;
-use crate::transaction::{Executor, Work};
 
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
@@ -88,8 +88,12 @@ where
 ///
 /// # Cancellation
 ///
-/// Over a pool the work runs in a task of its own: a caller that goes away (a timeout, a closed connection) does not stop it, and it commits
-/// or rolls back as a whole. If the future is dropped inside a transaction, the transaction is undecided: drop it too. A runtime that shuts
+/// Over a pool the work runs in a task of its own, in the caller's span and [`MessageContext`], but without task-locals of yours: move what
+/// closures and hooks need into them. A caller that goes away (a timeout, a closed connection) while the save still waits for a connection has
+/// saved nothing. Later it does not stop the work, which commits or rolls back as a whole.
+///
+/// If the future is dropped inside a transaction, the transaction is undecided: drop it too, which rolls it back. A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin), and that of an inbox handler, cannot be committed any more. A runtime that shuts
 /// down is like a crash: the server rolls back.
 ///
 /// # Errors
@@ -162,8 +166,7 @@ where
                     }
                     // Before the await: otherwise the active model would have to be `Sync`.
                     let events = context.sync_scope(|| events(&self).into_events());
-                    record_events(tx, config, events).await?;
-                    Ok(())
+                    record_or_look(tx, config, events).await
                 })
             })
             .await
@@ -204,10 +207,22 @@ where
         Box::pin(async move {
             let saved = write(model, how, tx).await?;
             let events = context.sync_scope(|| events(&saved).into_events());
-            record_events(tx, config, events).await?;
+            record_or_look(tx, config, events).await?;
             Ok(saved)
         })
     }
+}
+
+/// Records events. If there are none, looks whether the transaction has failed: a hook of the model may have swallowed an error.
+async fn record_or_look(
+    tx: &DatabaseTransaction,
+    config: &OutboxConfig,
+    events: Events,
+) -> Result<(), SaveError> {
+    if record_events(tx, config, events).await?.is_empty() {
+        look(tx).await.map_err(SaveError::Database)?;
+    }
+    Ok(())
 }
 
 async fn write<A>(model: A, how: Write, tx: &DatabaseTransaction) -> Result<ModelOf<A>, SaveError>

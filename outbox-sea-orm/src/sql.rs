@@ -4,6 +4,9 @@
 
 use sea_orm::{DbBackend, Statement, Value};
 
+/// Longest list that is padded. MySQL takes 65,535 values in a statement, and a relay has up to 55,000 rows in flight.
+const PADDED_MAX: usize = 32 * 1024;
+
 /// SQL text that grows together with its values.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -63,7 +66,8 @@ impl Sql {
         }
     }
 
-    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements.
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements. Longer lists than
+    /// [`PADDED_MAX`] are not padded.
     pub fn any(&mut self, numbers: &[i64]) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
@@ -77,7 +81,11 @@ impl Sql {
         }
         // `IN ()` is not legal, so an empty list becomes -1, which is neither a partition nor a row id.
         let last = numbers.last().copied().unwrap_or(-1);
-        let padding = numbers.len().max(1).next_power_of_two() - numbers.len();
+        let length = match numbers.len().max(1) {
+            length if length > PADDED_MAX => length,
+            length => length.next_power_of_two(),
+        };
+        let padding = length - numbers.len();
         let padded = numbers.iter().copied().chain(std::iter::repeat_n(last, padding));
         self.push(" IN ");
         self.bind_rows([padded.map(Value::from)]);

@@ -48,12 +48,24 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
 pub async fn recorded_events<E: DomainEvent + DeserializeOwned>(
     db: &DatabaseConnection,
 ) -> Result<Vec<E>, StoreError> {
+    recorded_events_in(db, &TableNames::default()).await
+}
+
+/// As [`recorded_events`], from tables with other names.
+///
+/// # Errors
+///
+/// As [`recorded_events`].
+pub async fn recorded_events_in<E: DomainEvent + DeserializeOwned>(
+    db: &DatabaseConnection,
+    names: &TableNames,
+) -> Result<Vec<E>, StoreError> {
     let is_wanted = |message: &Message| {
         E::DESCRIPTORS.iter().any(|wanted| {
             wanted.event_type() == message.event_type && wanted.version == message.event_version
         })
     };
-    let messages = recorded(db).await?;
+    let messages = recorded_in(db, names).await?;
     messages
         .iter()
         .filter(|message| is_wanted(message))

@@ -4,30 +4,26 @@
 //! crate opens runs in a task of its own, so that a caller that goes away does not leave it half done, nor a connection in the pool with an
 //! open transaction (as sqlx 0.9.0 does if a `begin` is dropped).
 
-use std::future::Future;
 use std::ops::Deref;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use outbox_core::wake;
-use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
-    TransactionOptions, TransactionTrait,
-};
+use sea_orm::{DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait};
 
 use crate::config::OutboxConfig;
 use crate::detached::detached;
-use crate::error::SaveError;
+use crate::execute::{begin, look};
 use crate::in_use;
+use crate::joined::{Integrity, Turn};
 
-static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
+pub(crate) static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
 
-/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`.
+/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`. The method that is
+/// named, if any, can refuse each statement.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __connection_by_deref {
-    ($ty:ty) => {
+    ($ty:ty $(, $check:ident)?) => {
         #[async_trait::async_trait]
         impl sea_orm::ConnectionTrait for $ty {
             fn get_database_backend(&self) -> sea_orm::DbBackend {
@@ -38,10 +34,12 @@ macro_rules! __connection_by_deref {
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
+                $(self.$check()?;)?
                 (**self).execute_raw(statement).await
             }
 
             async fn execute_unprepared(&self, sql: &str) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
+                $(self.$check()?;)?
                 (**self).execute_unprepared(sql).await
             }
 
@@ -49,6 +47,7 @@ macro_rules! __connection_by_deref {
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<Option<sea_orm::QueryResult>, sea_orm::DbErr> {
+                $(self.$check()?;)?
                 (**self).query_one_raw(statement).await
             }
 
@@ -56,6 +55,7 @@ macro_rules! __connection_by_deref {
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<Vec<sea_orm::QueryResult>, sea_orm::DbErr> {
+                $(self.$check()?;)?
                 (**self).query_all_raw(statement).await
             }
 
@@ -71,7 +71,7 @@ macro_rules! __connection_by_deref {
 }
 
 __connection_by_deref!(OutboxConnection);
-__connection_by_deref!(OutboxTransaction);
+__connection_by_deref!(OutboxTransaction, usable);
 
 /// An open transaction: the only place where events may be recorded.
 ///
@@ -91,10 +91,11 @@ pub trait Transactional: Send + Sync {
     /// Where events are recorded.
     fn config(&self) -> &OutboxConfig;
 
-    /// Notes that the database has undone the transaction, so that a later commit reports an error. Only types with a commit of their own
-    /// need to remember it.
+    /// What is remembered until the commit. Only types with a commit of their own can refuse it.
     #[doc(hidden)]
-    fn mark_lost(&self) {}
+    fn integrity(&self) -> Option<&Integrity> {
+        None
+    }
 }
 
 impl Transactional for DatabaseTransaction {
@@ -125,6 +126,10 @@ impl OutboxConnection {
         }
     }
 
+    pub(crate) fn settings(&self) -> &OutboxConfig {
+        &self.config
+    }
+
     /// Opens a transaction that carries the configuration. It wakes the relays of this process when it commits.
     ///
     /// Dropping the future is safe: the transaction is opened in a task of its own, and rolled back if the caller is gone.
@@ -139,7 +144,7 @@ impl OutboxConnection {
             tx,
             config: self.config.clone(),
             nested: false,
-            lost: AtomicBool::new(false),
+            integrity: Integrity::default(),
         })
     }
 }
@@ -158,16 +163,20 @@ pub struct OutboxTransaction {
     tx: DatabaseTransaction,
     config: Arc<OutboxConfig>,
     nested: bool,
-    lost: AtomicBool,
+    integrity: Integrity,
 }
 
 impl OutboxTransaction {
     /// Opens a nested transaction (a savepoint) with the same configuration. It hides SeaORM's own `begin`, whose transaction would record
-    /// into the default tables.
+    /// into the default tables. End it before you use the outer one again: sqlx tells savepoints apart by their depth only.
     ///
     /// # Errors
     ///
-    /// The database's error.
+    /// The database's error. The outer transaction can no longer be committed then.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the outer transaction can no longer be committed.
     pub async fn begin(&self) -> Result<Self, DbErr> {
         Self::within(self).await
     }
@@ -176,12 +185,20 @@ impl OutboxTransaction {
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
         let config = Arc::new(outer.config().clone());
+        // If it fails or is dropped, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
+        let turn = Turn::take(outer).await?;
+        let tx = outer.transaction().begin().await?;
+        turn.ends();
         Ok(Self {
-            tx: outer.transaction().begin().await?,
+            tx,
             config,
             nested: true,
-            lost: AtomicBool::new(false),
+            integrity: outer.integrity().map(Integrity::nested).unwrap_or_default(),
         })
+    }
+
+    fn usable(&self) -> Result<(), DbErr> {
+        self.integrity.usable()
     }
 
     /// Commits, and wakes the relays of this process.
@@ -191,20 +208,15 @@ impl OutboxTransaction {
     ///
     /// # Errors
     ///
-    /// The database's error. The outcome is then unknown, except after an earlier error: then everything is rolled back.
+    /// The database's error: [`is_commit_refused`](crate::is_commit_refused) says whether nothing is stored, or the outcome is unknown. After an
+    /// error of [`record`](crate::record), and after a save or record that was dropped half-way, the commit is refused and everything rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
-            if self.lost.load(Ordering::Relaxed) {
-                return Err(DbErr::Custom(
-                    "the database has undone this transaction after an earlier error; begin again".to_owned(),
-                ));
-            }
+            self.integrity.check()?;
             if self.nested {
-                return self.tx.commit().await;
+                return self.tx.commit().await.inspect_err(|_| self.integrity.lose());
             }
-            if self.tx.get_database_backend() == DbBackend::Postgres {
-                self.tx.execute_unprepared("SELECT 1").await?;
-            }
+            look(&self.tx).await?;
             self.tx.commit().await?;
             // A crash before this line delays the messages by one poll.
             wake::notify();
@@ -240,121 +252,7 @@ impl Transactional for OutboxTransaction {
         &self.config
     }
 
-    fn mark_lost(&self) {
-        self.lost.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Begins a transaction that writes, at the database's own isolation level. Must be called inside [`detached`].
-async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
-    let mut options = TransactionOptions::default();
-    if db.get_database_backend() == DbBackend::Sqlite {
-        // A deferred transaction that reads first fails at once if another one writes meanwhile; an immediate one waits for its turn.
-        options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate);
-    }
-    db.begin_with_options(options).await
-}
-
-/// Work inside a transaction, boxed because it borrows it.
-pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
-
-/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which the save joins.
-///
-/// A save joins through a savepoint. If it fails, nothing of it is left in the transaction, which the caller may still commit.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is neither a database connection nor a transaction",
-    label = "models cannot be saved through this",
-    note = "pass `&DatabaseConnection`, `&DatabaseTransaction`, `&OutboxConnection`, `&OutboxTransaction`, or a handler's `&Tx`"
-)]
-pub trait Executor: Send + Sync + sealed::Execute {}
-
-impl<E: sealed::Execute> Executor for E {}
-
-pub(crate) mod sealed {
-    use super::*;
-
-    pub trait Execute: Send + Sync {
-        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
-        where
-            T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static;
-    }
-
-    impl Execute for DatabaseConnection {
-        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
-        where
-            T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
-        {
-            let db = self.clone();
-            detached(async move { own_transaction(&db, &DEFAULT_CONFIG, work).await })
-        }
-    }
-
-    impl Execute for OutboxConnection {
-        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
-        where
-            T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
-        {
-            let Self { db, config } = self.clone();
-            detached(async move { own_transaction(&db, &config, work).await })
-        }
-    }
-
-    impl<X: Transactional> Execute for X {
-        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
-        where
-            T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
-        {
-            let savepoint = self.transaction().begin().await.map_err(SaveError::Database)?;
-            match work(&savepoint, self.config()).await {
-                Ok(value) => {
-                    savepoint.commit().await.map_err(SaveError::Database)?;
-                    Ok(value)
-                }
-                Err(error) => {
-                    // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then;
-                    // later ones would be committed alone.
-                    if let Err(rollback) = savepoint.rollback().await {
-                        tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
-                        self.mark_lost();
-                        return Err(SaveError::TransactionLost(Box::new(error)));
-                    }
-                    Err(error)
-                }
-            }
-        }
-    }
-
-    async fn own_transaction<T, F>(
-        db: &DatabaseConnection,
-        config: &OutboxConfig,
-        work: F,
-    ) -> Result<T, SaveError>
-    where
-        F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
-    {
-        let tx = begin(db).await.map_err(SaveError::Database)?;
-        match work(&tx, config).await {
-            Ok(value) => {
-                tx.commit().await.map_err(|error| match error.sql_err() {
-                    // A deferred constraint: the server has refused the commit, so nothing is stored.
-                    Some(_) => SaveError::Database(error),
-                    None => SaveError::CommitUnknown(error),
-                })?;
-                // A crash before this line delays the messages by one poll.
-                wake::notify();
-                Ok(value)
-            }
-            Err(error) => {
-                // The first error is the useful one; a failing rollback only means that the connection is gone.
-                if let Err(rollback) = tx.rollback().await {
-                    tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
-                }
-                Err(error)
-            }
-        }
+    fn integrity(&self) -> Option<&Integrity> {
+        Some(&self.integrity)
     }
 }

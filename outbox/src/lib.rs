@@ -9,7 +9,6 @@
 //! **Not promised**: one copy on the wire, order between aggregates, once outside the database.
 //!
 //! ```no_run
-//! use outbox::nats;
 //! use outbox::prelude::*;
 //! use sea_orm::entity::prelude::*;
 //! use sea_orm::{Database, ExprTrait as _, Set};
@@ -62,8 +61,8 @@
 //!     let db = Database::connect("postgres://localhost/shop").await?;
 //!     let relay_db = Database::connect("postgres://localhost/shop").await?;
 //!     outbox::migrate(&db).await?;
-//!     let client = nats::connect("nats://127.0.0.1:4222", nats::connect_options()).await?;
 //!     let stream = EventStream::default();
+//!     let client = stream.connect("nats://127.0.0.1:4222").await?;
 //!     stream.provision(&client).await?;
 //!
 //!     // The service: one transaction for the order and its event.
@@ -75,8 +74,8 @@
 //!
 //!     // The relay publishes committed events. The inbox runs the handlers that are linked into the program.
 //!     // Both end with Ctrl-C, SIGTERM, or the first error of either.
-//!     let relay = Relay::new(SqlStore::new(relay_db), stream.publisher(client.clone()));
-//!     let inbox = Inbox::new(db, stream.subscriber(client));
+//!     let relay = stream.relay(relay_db, client.clone());
+//!     let inbox = stream.inbox(db, client);
 //!     Runner::new().with_relay(relay).with_inbox(inbox).run().await?;
 //!     Ok(())
 //! }
@@ -86,7 +85,7 @@
 //! |---|---|
 //! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
 //! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](fn@crate::sea_orm::record) |
-//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats` |
+//! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats`; both together: `EventStreamExt` |
 //! | to handle events | [`inbox`], [`Strategy`](inbox::Strategy) |
 //! | to run all of it, and probes | [`Runner`], [`RunnerHealth`] |
 //! | the tables | [`migrate`], [`migrations`] |
@@ -116,6 +115,8 @@
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod health;
+#[cfg(feature = "nats")]
+mod jetstream;
 pub mod prelude;
 mod runner;
 mod tables;
@@ -123,6 +124,8 @@ mod tables;
 pub mod testing;
 
 pub use health::RunnerHealth;
+#[cfg(feature = "nats")]
+pub use jetstream::EventStreamExt;
 pub use runner::{RunError, RunReport, Runner};
 pub use tables::{migrate, migrate_with, migrations};
 

@@ -4,6 +4,8 @@
 //! as [`nats::connect`](crate::nats::connect), which read better with their module in front. A name that you declare or import yourself takes
 //! precedence over the prelude's.
 
+#[cfg(feature = "nats")]
+pub use crate::jetstream::EventStreamExt;
 pub use crate::runner::Runner;
 pub use outbox_core::shutdown::CancellationToken;
 pub use outbox_core::{Catalogue, DomainEvent, MessageContext, Relay, RelayConfig};

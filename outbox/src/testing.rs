@@ -4,14 +4,15 @@
 //! those of production. Needs the feature `testing`, and `sqlite` for [`TestDatabase`].
 
 pub use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
-pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
-pub use outbox_sea_orm::testing::{recorded, recorded_events};
+pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
+pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
 
 #[cfg(feature = "sqlite")]
 pub use self::database::TestDatabase;
 
 #[cfg(feature = "sqlite")]
 mod database {
+    use outbox_sea_orm::TableNames;
     use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbErr};
     use tempfile::TempDir;
 
@@ -39,6 +40,45 @@ mod database {
         ///
         /// The error if the file or the tables cannot be created.
         pub async fn create() -> Result<Self, DbErr> {
+            Self::create_with(&TableNames::new()).await
+        }
+
+        /// As [`Self::create`], with other table names. SQLite has no schemas, so give a service that has one its prefix alone in tests.
+        ///
+        /// The default names then stay unused, as in the service: an event that a test records in a transaction of SeaORM's own is refused there too.
+        ///
+        /// ```standalone_crate
+        /// # use serde::{Deserialize, Serialize};
+        /// use outbox::prelude::*;
+        /// use outbox::sea_orm::{OutboxConfig, OutboxConnection, RecordError, TableNames};
+        /// use outbox::testing::{TestDatabase, recorded_events_in};
+        /// use sea_orm::TransactionTrait as _;
+        ///
+        /// # #[derive(Debug, PartialEq, DomainEvent, Serialize, Deserialize)]
+        /// # #[domain_event(aggregate = "order", name = "placed")]
+        /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// let names = TableNames::new().with_prefix("shop_")?;
+        /// let database = TestDatabase::create_with(&names).await?;
+        /// let db = OutboxConnection::new(database.connect().await?, OutboxConfig::default().with_names(names.clone()));
+        ///
+        /// let tx = db.begin().await?;
+        /// record(&tx, [OrderPlaced { order_id: 7 }]).await?;
+        /// tx.commit().await?;
+        /// assert_eq!(recorded_events_in::<OrderPlaced>(&db, &names).await?, [OrderPlaced { order_id: 7 }]);
+        ///
+        /// let of_sea_orm = database.connect().await?.begin().await?;
+        /// let refused = record(&of_sea_orm, [OrderPlaced { order_id: 8 }]).await;
+        /// assert!(matches!(refused, Err(RecordError::DefaultNames { .. })));
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        ///
+        /// As [`Self::create`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
+        pub async fn create_with(names: &TableNames) -> Result<Self, DbErr> {
             let no_folder = |error| DbErr::Custom(format!("no folder for a test database: {error}"));
             let database = Self {
                 folder: tempfile::tempdir().map_err(no_folder)?,
@@ -46,7 +86,7 @@ mod database {
             let db = database.connect().await?;
             // The setting persists in the file. With it, readers and the writer do not wait for each other.
             db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
-            crate::migrate(&db).await?;
+            crate::migrate_with(&db, names).await?;
             db.close().await?;
             Ok(database)
         }

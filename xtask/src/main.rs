@@ -88,7 +88,9 @@ fn keep_services(only_variables: bool) -> Result<ExitCode> {
     for (backend, availability) in services.backends().iter().filter(|_| !only_variables) {
         match availability {
             Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
-            Availability::Missing { reason } => eprintln!("{}: not available: {reason}", backend.name()),
+            Availability::Missing { reason } | Availability::Broken { reason } => {
+                eprintln!("{}: not available: {reason}", backend.name());
+            }
         }
     }
     let mut stdout = std::io::stdout().lock();

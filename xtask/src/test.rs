@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test of the workspace, against private instances of what the tests need.
 //!
-//! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a failure, and a test that skipped itself as skipped, even
-//! though its harness calls it passed or ignored.
+//! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a failure. A test that skipped itself counts as skipped and
+//! not as passed, although its harness calls it passed. A test of a promise that does not apply to a back end counts as neither and is listed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::thread;
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::{Manners, Process};
@@ -17,6 +18,9 @@ use crate::workspace::{Workspace, cargo_command};
 
 /// Tests append one line, `name: reason`, for each skip.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
+/// The start of such a line if nothing was left out: the promise does not apply to what was tested.
+const NOT_APPLICABLE: &str = "does not apply: ";
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
@@ -25,6 +29,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         if let Availability::Ready { origin, .. } = availability {
             println!("{}: {origin}", backend.name());
         }
+    }
+    let broken: Vec<String> = services
+        .broken()
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    if !broken.is_empty() {
+        // Skipping its tests would hide that something is wrong with this machine, or with us.
+        return Err(Failure::new(format!(
+            "installed, and does not start: {}",
+            broken.join("; ")
+        )));
     }
     let missing: Vec<String> = services
         .missing()
@@ -51,20 +66,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         );
         totals.failed += 1;
     }
-    let skipped = fs::read_to_string(&skip_log).unwrap_or_default();
+    let log = fs::read_to_string(&skip_log).unwrap_or_default();
     drop(services);
     report_missing(&missing);
-    for (line, times) in count_lines(&skipped) {
-        println!("skipped: {line} ({times} times)");
+    for line in totals.closing_lines(&log) {
+        println!("{line}");
     }
-    if totals.ignored > 0 {
-        println!("skipped: {} ignored tests", totals.ignored);
-    }
-    let skipped = totals.ignored + skipped.lines().filter(|line| !line.trim().is_empty()).count();
-    println!(
-        "{} passed, {} failed, {skipped} skipped",
-        totals.passed, totals.failed
-    );
     Ok(if totals.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -98,6 +105,11 @@ fn pass(arguments: &[String]) -> Vec<String> {
     pass.into_iter().map(str::to_owned).collect()
 }
 
+/// Tests wait for servers and timers most of their time, so more of them run at a time than there are processors.
+fn test_threads() -> usize {
+    4 * thread::available_parallelism().map_or(1, usize::from)
+}
+
 #[derive(Debug)]
 struct Outcome {
     status: ExitStatus,
@@ -112,6 +124,9 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         .current_dir(&workspace.root)
         .stdout(Stdio::piped());
     command.env(SKIP_LOG, skip_log).envs(services.variables());
+    if env::var_os(TEST_THREADS).is_none() {
+        command.env(TEST_THREADS, test_threads().to_string());
+    }
     let mut process = Process::launch(command, Manners::GROUP)?;
     let output = process
         .stdout()
@@ -163,6 +178,31 @@ impl Totals {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+    }
+
+    /// What is printed at the end, given the log of the skips.
+    fn closing_lines(self, log: &str) -> Vec<String> {
+        let (mut lines, mut skipped, mut not_applicable) = (Vec::new(), 0, 0);
+        for (line, times) in count_lines(log) {
+            if let Some(line) = line.strip_prefix(NOT_APPLICABLE) {
+                not_applicable += times;
+                lines.push(format!("does not apply: {line} ({times} times)"));
+            } else {
+                skipped += times;
+                lines.push(format!("skipped: {line} ({times} times)"));
+            }
+        }
+        if self.ignored > 0 {
+            lines.push(format!("skipped: {} ignored tests", self.ignored));
+        }
+        // The harness has counted those of the log as passed.
+        let passed = self.passed.saturating_sub(skipped + not_applicable);
+        let skipped = skipped + self.ignored;
+        lines.push(format!(
+            "{passed} passed, {} failed, {skipped} skipped",
+            self.failed
+        ));
+        lines
     }
 }
 
@@ -217,6 +257,23 @@ mod tests {
             "-p outbox-core some_test",
             "test --all-features --no-fail-fast -p outbox-core some_test",
         );
+    }
+
+    #[test]
+    fn what_was_skipped_is_not_counted_as_passed() {
+        let totals = Totals {
+            passed: 10,
+            failed: 1,
+            ignored: 2,
+        };
+        let log = "a: no NATS\na: no NATS\ndoes not apply: b: one writer at a time\n";
+        let expected = [
+            "skipped: a: no NATS (2 times)",
+            "does not apply: b: one writer at a time (1 times)",
+            "skipped: 2 ignored tests",
+            "7 passed, 1 failed, 4 skipped",
+        ];
+        assert_eq!(totals.closing_lines(log), expected);
     }
 
     #[test]

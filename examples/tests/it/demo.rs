@@ -22,13 +22,13 @@ const ORDERS: u64 = 30;
 const SHIPPED: u64 = 28;
 
 /// A run in a folder of its own.
-struct Demo {
+pub(crate) struct Demo {
     folder: TempDir,
-    command: Command,
+    pub(crate) command: Command,
 }
 
 impl Demo {
-    fn new(database: &str, database_url: Option<&str>) -> Self {
+    pub(crate) fn new(database: &str, database_url: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sqlite = format!("sqlite://{}", folder.path().join("databases").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_northwind"));
@@ -44,12 +44,12 @@ impl Demo {
         Self { folder, command }
     }
 
-    fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
+    pub(crate) fn args<const N: usize>(mut self, args: [&str; N]) -> Self {
         self.command.args(args);
         self
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -59,7 +59,7 @@ impl Demo {
 
     /// Runs the demo and returns the ledger, which must balance.
     #[track_caller]
-    fn ledger(&mut self) -> Value {
+    pub(crate) fn ledger(&mut self) -> Value {
         let output = self.run();
         self.ledger_of(&output)
     }

@@ -1,11 +1,13 @@
 //! Runs the numbered examples and compares their output with `expected/NAME.txt`.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use outbox_core::testing::backend_url;
+use outbox_nats::EventStream;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `cargo test` builds the examples beside the tests' own folder.
@@ -167,20 +169,80 @@ fn example_15_results() {
     check("15_results", &[]);
 }
 
-#[test]
-fn example_16_postgres_jetstream() {
+/// The program is a service: it is ended by a signal, as a person with Ctrl-C does, once its handler has run.
+#[tokio::test]
+async fn example_16_postgres_jetstream() {
     let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
         return;
     };
     // One after the other, because the example's schema and stream have fixed names.
     for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
-        if let Some(nats) = backend_url(variable) {
-            check(
-                "16_postgres_jetstream",
-                &[("DATABASE_URL", database.as_str()), ("NATS_URL", nats.as_str())],
-            );
+        let Some(nats) = backend_url(variable) else {
+            continue;
+        };
+        // A run that was killed may have left an event that the next run would handle.
+        let client = EventStream::new("EXAMPLE_16").connect(&*nats).await.unwrap();
+        let streams = outbox_nats::async_nats::jetstream::new(client);
+        let _ = streams.delete_stream("EXAMPLE_16").await;
+
+        let mut service = example("16_postgres_jetstream")
+            .envs([("DATABASE_URL", &database), ("NATS_URL", &nats)])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut printed = String::new();
+        for line in BufReader::new(service.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if line.starts_with("reserved") {
+                kill_process(Pid::from_child(&service), Signal::INT).unwrap();
+            }
+            printed.push_str(&format!("{line}\n"));
         }
+        assert!(service.wait().unwrap().success());
+        assert_eq!(printed, expected("16_postgres_jetstream"));
     }
+}
+
+/// The wiring of a service stays small. The test counts what a reader meets: every name of ours that the program spells out. The prelude or a path brings
+/// it (`outbox::migrate` is `migrate`). Methods are not counted, because nobody imports them. A set-up statement is a statement of `main` that opens a pool
+/// or a connection, or that names something of ours.
+#[test]
+fn example_16_needs_eight_names_and_six_set_up_statements() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code = |path: &str| {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let prelude = code("../outbox/src/prelude.rs");
+    let exports = prelude
+        .split("pub use ")
+        .skip(1)
+        .filter_map(|export| export.split(';').next());
+    let prelude: BTreeSet<String> = exports
+        .flat_map(|path| words(path.rsplit("::").next().unwrap_or_default()))
+        .collect();
+    let ours = |text: &str| -> BTreeSet<String> {
+        let paths = text.split("outbox::").skip(1);
+        let paths = paths.filter_map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        let paths = paths.filter(|name| *name != "prelude").map(str::to_owned);
+        words(text).intersection(&prelude).cloned().chain(paths).collect()
+    };
+    let program = code("examples/16_postgres_jetstream.rs");
+    let names = ours(&program);
+    assert!(names.len() <= 8, "{names:?}");
+
+    let (_, main) = program.split_once("async fn main()").unwrap();
+    let opens = ["pool(", ".connect(", ".provision("];
+    let is_set_up =
+        |statement: &&str| !ours(statement).is_empty() || opens.iter().any(|open| statement.contains(open));
+    let statements: Vec<&str> = main.split(";\n").filter(is_set_up).collect();
+    assert!(statements.len() <= 6, "{statements:#?}");
 }
 
 #[test]

@@ -9,5 +9,6 @@ mod demo;
 mod examples;
 mod guide;
 mod lost_acks;
+mod order_files;
 mod reconcile;
 mod versions;

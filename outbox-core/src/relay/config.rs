@@ -81,6 +81,9 @@ pub struct RelayConfig {
     pub policies: BTreeMap<String, EventPolicy>,
     /// What becomes of published messages. Default: kept for 7 days.
     pub retention: Retention,
+    /// How long deduplication keys are kept, counted from their recording, whatever becomes of their messages. Longer than anybody repeats a
+    /// save. At least an hour. Default 7 days.
+    pub dedup_key_retention: Duration,
     /// How long a shutdown waits for confirmations. Default 10 s, never longer than the leases last.
     pub shutdown_timeout: Duration,
     /// Without a confirmed message for this long, while some are due, or with a database that fails for this long, a relay is reported as stuck.
@@ -110,6 +113,7 @@ impl Default for RelayConfig {
             policy: EventPolicy::default(),
             policies: BTreeMap::new(),
             retention: Retention::KeepFor(Duration::from_secs(7 * 24 * 3600)),
+            dedup_key_retention: Duration::from_secs(7 * 24 * 3600),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
             seed: None,
@@ -117,24 +121,10 @@ impl Default for RelayConfig {
     }
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $ty:ty,)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $ty) -> Self {
-            self.$field = $field;
-            self
-        }
-    )*};
-}
-
 impl EventPolicy {
-    setters! {
-        /// Sets [`Self::attempts_max`](#structfield.attempts_max).
+    crate::__setters! {
         attempts_max: u32,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::on_poison`](#structfield.on_poison).
         on_poison: PoisonPolicy,
     }
 
@@ -150,32 +140,21 @@ impl EventPolicy {
 }
 
 impl RelayConfig {
-    setters! {
-        /// Sets [`Self::lease_ttl`](#structfield.lease_ttl).
+    crate::__setters! {
         lease_ttl: Duration,
-        /// Sets [`Self::batch`](#structfield.batch).
         batch: NonZeroU32,
-        /// Sets [`Self::buffer_bytes`](#structfield.buffer_bytes).
         buffer_bytes: usize,
-        /// Sets [`Self::window`](#structfield.window).
         window: usize,
-        /// Sets [`Self::poll_min`](#structfield.poll_min).
         poll_min: Duration,
-        /// Sets [`Self::poll_max`](#structfield.poll_max).
         poll_max: Duration,
-        /// Sets [`Self::store_timeout`](#structfield.store_timeout).
         store_timeout: Duration,
-        /// Sets [`Self::backoff`](#structfield.backoff).
         backoff: Backoff,
-        /// Sets [`Self::policy`](#structfield.policy), for all event types without one of their own.
+        /// It holds for all event types without a policy of their own.
         policy: EventPolicy,
-        /// Sets [`Self::retention`](#structfield.retention).
         retention: Retention,
-        /// Sets [`Self::shutdown_timeout`](#structfield.shutdown_timeout).
+        dedup_key_retention: Duration,
         shutdown_timeout: Duration,
-        /// Sets [`Self::stuck_after`](#structfield.stuck_after).
         stuck_after: Duration,
-        /// Sets [`Self::seed`](#structfield.seed).
         seed: Option<u64>,
     }
 
@@ -233,6 +212,12 @@ impl RelayConfig {
         {
             return fail(format!(
                 "retention keeps messages for {time:?}; use at least an hour, or Retention::Delete"
+            ));
+        }
+        if self.dedup_key_retention < Duration::from_secs(3600) {
+            return fail(format!(
+                "dedup_key_retention is {:?}; use at least an hour",
+                self.dedup_key_retention
             ));
         }
         self.policy.check("the default policy")?;

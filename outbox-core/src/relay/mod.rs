@@ -7,8 +7,8 @@
 //! * nothing is published after the leases could have run out (`ownership`);
 //! * trouble of the broker pauses the relay and uses no attempts (`policy`).
 //!
-//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), and a seeded random generator. Not here: recording, which each
-//! integration does in its own way, see [`store`](crate::store).
+//! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), the wall clock (`suspension`), and a seeded random generator. Not
+//! here: recording, which each integration does in its own way, see [`store`](crate::store).
 
 mod config;
 mod engine;
@@ -19,6 +19,9 @@ mod policy;
 mod poller;
 pub mod reconcile;
 mod retention;
+mod row_size;
+mod share;
+mod suspension;
 
 use std::fmt;
 use std::time::Duration;
@@ -35,6 +38,7 @@ use crate::telemetry;
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 
 use engine::{Engine, Mode};
+use suspension::Clocks;
 
 /// Without a turn of its loop for this long, beyond two lease times, a relay does not run.
 const SILENCE_MIN: Duration = Duration::from_secs(30);
@@ -57,6 +61,7 @@ pub struct Relay<S, P> {
     config: RelayConfig,
     health: HealthCheck,
     on_dead_letter: Option<Box<DeadLetterHook>>,
+    clocks: Clocks,
 }
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
@@ -121,6 +126,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             health: health_check(&config),
             config,
             on_dead_letter: None,
+            clocks: Clocks::default(),
         }
     }
 
@@ -138,6 +144,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.on_dead_letter = Some(Box::new(hook));
+        self
+    }
+
+    /// Replaces the wall clock by which the relay notices that the machine was suspended: `lead` tells how far it has run ahead of Tokio's. For tests.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
+        self.clocks = Clocks::new(lead);
         self
     }
 

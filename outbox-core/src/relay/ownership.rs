@@ -1,16 +1,17 @@
 //! Which partitions this relay owns, and until when it may rely on that.
 //!
 //! Invariants: the relay believes in a lease for a shorter time than the store grants it. It counts from the moment before the
-//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late. A surplus partition
-//! is given back only when nothing of it is in flight. Not here: what follows from a lost lease, see `engine::results`; how fit a relay is, see
-//! [`fitness`](super::fitness).
+//! request was sent, with its own monotonic clock, so a paused process or a slow answer makes the belief end early, never late; and a machine that was
+//! suspended ends it as well, see [`suspension`](super::suspension). A surplus partition is given back only when nothing of it is in flight. Not here: what
+//! follows from a lost lease, see `engine::results`; how fit a relay is, see [`fitness`](super::fitness).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::message::PARTITIONS;
+use super::share::{Share, share};
+use super::suspension::Clocks;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
@@ -27,6 +28,11 @@ pub(super) struct Ownership {
     leases: Vec<Lease>,
     /// Just before the oldest of the leases was granted or renewed.
     granted_at: Instant,
+    clocks: Clocks,
+    /// How far the wall clock was ahead then.
+    lead: time::Duration,
+    /// How long the machine has been suspended since then, as far as it was noticed.
+    noticed: Duration,
     /// Surplus partitions: nothing of them is fetched any more.
     leaving: BTreeSet<u16>,
     /// Relays that are alive, this one included.
@@ -35,6 +41,8 @@ pub(super) struct Ownership {
     fitness: Fitness,
     renew_at: Instant,
     search_at: Instant,
+    /// A lease may have been lost since the last renewal was asked for: its answer proves nothing.
+    in_doubt: bool,
 }
 
 /// Until when a message may be published.
@@ -53,6 +61,7 @@ pub(super) struct Upkeep {
     ttl: Duration,
     bound: Duration,
     asked_at: Instant,
+    lead: time::Duration,
     /// Leases to renew; `None` if it is not time yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
@@ -78,7 +87,13 @@ pub(super) struct Change {
 impl Ownership {
     /// A relay that does not share takes whatever is free, and keeps it until it ends. The relay waits for an answer of the store no longer than `store_timeout`,
     /// and no longer than a third of the `ttl`: then there is time to ask again, on another connection, before the leases run out.
-    pub(super) fn new(owner: OwnerId, ttl: Duration, store_timeout: Duration, shares: bool) -> Self {
+    pub(super) fn new(
+        owner: OwnerId,
+        ttl: Duration,
+        store_timeout: Duration,
+        shares: bool,
+        clocks: Clocks,
+    ) -> Self {
         let now = Instant::now();
         Self {
             owner,
@@ -87,6 +102,9 @@ impl Ownership {
             shares,
             leases: Vec::new(),
             granted_at: now,
+            lead: clocks.lead(),
+            clocks,
+            noticed: Duration::ZERO,
             leaving: BTreeSet::new(),
             relays: Relays {
                 unproven: 1,
@@ -95,6 +113,7 @@ impl Ownership {
             fitness: Fitness::default(),
             renew_at: now,
             search_at: now,
+            in_doubt: false,
         }
     }
 
@@ -122,10 +141,40 @@ impl Ownership {
 
     /// Until when messages of the owned partitions may be published, or `None` if none is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
+        let slept = self.slept();
         (!self.leases.is_empty()).then(|| Deadlines {
-            start: self.granted_at + self.ttl / 2,
-            confirm: self.granted_at + self.ttl * 5 / 6,
+            start: self.granted_at + (self.ttl / 2).saturating_sub(slept),
+            confirm: self.granted_at + (self.ttl * 5 / 6).saturating_sub(slept),
         })
+    }
+
+    /// How long the machine has been suspended since the leases were granted. A wall clock that was set forward looks the same.
+    fn slept(&self) -> Duration {
+        let ahead = self.clocks.lead().saturating_sub(self.lead);
+        let slept = Duration::try_from(ahead).unwrap_or(Duration::ZERO);
+        // Less than that is how two clocks differ, and within what the deadlines leave of a lease.
+        if slept > self.ttl / 20 {
+            slept
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Looks whether the machine was suspended. If so, the leases are renewed at once. Returns for how long, if it was not known before.
+    pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
+        let slept = self.slept();
+        if self.leases.is_empty() || slept <= self.noticed {
+            return None;
+        }
+        self.noticed = slept;
+        self.doubt();
+        Some(slept)
+    }
+
+    fn granted(&mut self, upkeep: &Upkeep) {
+        self.granted_at = upkeep.asked_at;
+        self.lead = upkeep.lead;
+        self.noticed = Duration::ZERO;
     }
 
     /// When the next upkeep is due.
@@ -137,9 +186,10 @@ impl Ownership {
         }
     }
 
-    /// Makes the next upkeep renew the leases at once, because one may be lost.
+    /// Makes the next upkeep renew the leases at once, because one may be lost. If an upkeep is under way, another one follows it.
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
+        self.in_doubt = true;
     }
 
     fn share(&self) -> Share {
@@ -152,14 +202,17 @@ impl Ownership {
     }
 
     /// The upkeep that is due, by which the relay also tells others its fitness.
-    pub(super) fn plan(&self, fitness: Fitness) -> Upkeep {
+    pub(super) fn plan(&mut self, fitness: Fitness) -> Upkeep {
         let now = Instant::now();
+        let is_due = self.renew_at <= now;
+        self.in_doubt &= !is_due;
         Upkeep {
             owner: self.owner,
             ttl: self.ttl,
             bound: self.bound,
             asked_at: now,
-            renew: (self.renew_at <= now).then(|| self.leases.clone()),
+            lead: self.clocks.lead(),
+            renew: is_due.then(|| self.leases.clone()),
             owned: self.leases.len(),
             fitness,
             relays: self.relays,
@@ -170,21 +223,25 @@ impl Ownership {
     }
 
     /// Takes over the result of an upkeep.
-    pub(super) fn apply(&mut self, upkeep: Upkeep) -> Change {
+    pub(super) fn apply(&mut self, mut upkeep: Upkeep) -> Change {
         let mut change = Change::default();
-        if let Some(kept) = upkeep.renew {
+        if upkeep.renews() {
+            self.granted(&upkeep);
+        }
+        if let Some(kept) = upkeep.renew.take() {
             // What was given back while the answer was on its way is not owned, although the answer says so.
             let lost = self.leases.extract_if(.., |lease| !kept.contains(lease));
             change.lost = lost.map(|lease| lease.partition).collect();
-            self.granted_at = upkeep.asked_at;
-            self.renew_at = upkeep.asked_at + self.ttl / 3;
+            if !self.in_doubt {
+                self.renew_at = upkeep.asked_at + self.ttl / 3;
+            }
         }
         self.fitness = upkeep.fitness;
         self.relays = upkeep.relays;
         self.search_at = upkeep.asked_at + SEARCH_INTERVAL.min(self.ttl / 3);
         change.taken = upkeep.taken.len();
         if self.leases.is_empty() {
-            self.granted_at = upkeep.asked_at;
+            self.granted(&upkeep);
         }
         self.leases.extend(upkeep.taken);
         self.leaving
@@ -241,41 +298,6 @@ impl Ownership {
     }
 }
 
-/// How many partitions a relay may own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
-    /// It takes over free partitions until it has this many.
-    takes: usize,
-    /// It gives back the partitions that it has beyond this many.
-    keeps: usize,
-}
-
-/// The share of one relay among those that are alive, rounded up.
-///
-/// An ailing relay hands over to relays that are fit, and to no others: a relay that has not succeeded lately might only be waiting for the same broker. If none
-/// is fit, all partitions stay where they are, however long the broker is away and whatever relays come and go. A relay that tries again gets its share for that.
-fn share(shares: bool, own: Fitness, relays: Relays) -> Share {
-    let all = usize::from(PARTITIONS);
-    let among = |relays: u32| all.div_ceil(relays.max(1) as usize);
-    let able = relays.alive() - relays.ailing;
-    // While nobody is fit, nobody hands over; a relay that tries again gets its share all the same.
-    let staying = if relays.ailing > 0 && relays.trying == 0 {
-        all
-    } else {
-        among(relays.alive())
-    };
-    let (takes, keeps) = match own {
-        _ if !shares => (all, all),
-        Fitness::Ailing if relays.fit > 0 => (0, 0),
-        // Free partitions are for the relays that are not ailing, if there are any.
-        Fitness::Ailing if able > 0 => (0, staying),
-        Fitness::Ailing => (among(relays.alive()), staying),
-        _ if relays.fit > 0 => (among(able), among(able)),
-        _ => (among(able), staying.max(among(able))),
-    };
-    Share { takes, keeps }
-}
-
 impl Upkeep {
     /// Whether it asks which leases have lasted.
     pub(super) fn renews(&self) -> bool {
@@ -314,6 +336,9 @@ impl Upkeep {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use super::*;
 
     fn lease(partition: u16) -> Lease {
@@ -338,6 +363,7 @@ mod tests {
             Duration::from_secs(15),
             Duration::from_secs(10),
             true,
+            Clocks::default(),
         );
         assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
         let change = apply(&mut ownership, 3, []);
@@ -349,6 +375,26 @@ mod tests {
         assert_eq!(ownership.wanted(), 0);
     }
 
+    /// A lease is doubted while a renewal is under way, whose answer may have been given before.
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_during_a_renewal_is_not_forgotten() {
+        let ttl = Duration::from_secs(15);
+        let bound = Duration::from_secs(10);
+        let mut ownership = Ownership::new(OwnerId::fresh(), ttl, bound, true, Clocks::default());
+        apply(&mut ownership, 1, 0..64);
+        assert!(!ownership.is_due());
+        ownership.doubt();
+        let upkeep = ownership.plan(Fitness::Fit);
+        assert!(upkeep.renews());
+        ownership.doubt();
+        ownership.apply(upkeep);
+        assert!(ownership.is_due(), "nobody has looked since the second doubt");
+        let upkeep = ownership.plan(Fitness::Fit);
+        assert!(upkeep.renews());
+        ownership.apply(upkeep);
+        assert!(!ownership.is_due());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn deadlines_count_from_before_the_request() {
         let mut ownership = Ownership::new(
@@ -356,6 +402,7 @@ mod tests {
             Duration::from_secs(12),
             Duration::from_secs(10),
             true,
+            Clocks::default(),
         );
         let mut upkeep = ownership.plan(Fitness::Fit);
         let asked_at = Instant::now();
@@ -367,30 +414,44 @@ mod tests {
         assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
     }
 
-    /// Whatever relays there are, the partitions are covered; and nobody hands over to one that has not succeeded.
-    #[test]
-    fn shares_cover_all_partitions_and_go_to_those_that_are_fit() {
-        let all = usize::from(PARTITIONS);
-        for code in 1..4_u32.pow(4) {
-            let [fit, unproven, trying, ailing] = [code % 4, code / 4 % 4, code / 16 % 4, code / 64];
-            let relays = Relays {
-                fit,
-                unproven,
-                trying,
-                ailing,
-            };
-            let counts = [fit, unproven, trying, ailing];
-            let shares = Fitness::ALL.map(|own| share(true, own, relays));
-            let takes = (0..4).map(|own| shares[own].takes * counts[own] as usize);
-            assert!(takes.sum::<usize>() >= all, "{relays:?}");
-            for Share { takes, keeps } in shares {
-                assert!(takes <= keeps, "what it takes it would give back: {relays:?}");
-            }
-            let hands_over = shares[Fitness::Ailing as usize].keeps == 0;
-            assert_eq!(hands_over, fit > 0, "{relays:?}");
-            if fit == 0 && trying == 0 && ailing > 0 {
-                assert!(shares.iter().all(|share| share.keeps == all), "{relays:?}");
-            }
+    /// The machine sleeps, and its monotonic clock with it. A wall clock that is set back, or ticks a little faster, changes nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_suspension_ends_the_belief_in_leases() {
+        let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
+        let read = lead.clone();
+        let clocks = Clocks::new(move || time::Duration::seconds(read.load(Ordering::Relaxed)));
+        let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, clocks);
+        apply(&mut ownership, 1, 0..64);
+        let granted_at = Instant::now();
+        for set_back in [0, -3600] {
+            lead.store(set_back, Ordering::Relaxed);
+            assert_eq!(ownership.notice_suspension(), None);
+            assert!(!ownership.is_due());
         }
+        lead.store(5, Ordering::Relaxed);
+        assert_eq!(ownership.notice_suspension(), Some(Duration::from_secs(5)));
+        assert_eq!(ownership.notice_suspension(), None, "it is known");
+        assert!(
+            ownership.is_due(),
+            "it looks at once whether the leases have lasted"
+        );
+        assert_eq!(
+            ownership.deadlines().unwrap().start,
+            granted_at + Duration::from_secs(1)
+        );
+        let upkeep = ownership.plan(Fitness::Fit);
+        lead.store(3600, Ordering::Relaxed);
+        assert!(ownership.notice_suspension().is_some());
+        assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
+        ownership.apply(upkeep);
+        assert!(
+            ownership.notice_suspension().is_some(),
+            "the machine was suspended while the answer was on its way"
+        );
+        assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
+        let upkeep = ownership.plan(Fitness::Fit);
+        ownership.apply(upkeep);
+        assert_eq!(ownership.notice_suspension(), None);
+        assert_eq!(ownership.deadlines().unwrap().start, granted_at + ttl / 2);
     }
 }

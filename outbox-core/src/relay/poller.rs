@@ -1,7 +1,8 @@
 //! Decides which query of the relay is due: for pending messages, or for waiting ones.
 //!
-//! Invariant: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Not here: whether there
-//! is room for more, see `engine::activities`.
+//! Invariants: while idle, polls become rarer down to the configured interval, so a lost wake-up costs that interval and nothing else. Wake-ups that lead to
+//! nothing, as those for other outboxes of the process do, cause no more polls than `poll_min` allows. Not here: whether there is room for more, see
+//! `engine::activities`.
 
 use std::mem;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use crate::telemetry;
 
 /// While nothing waits, waiting messages are polled for this many times more rarely than pending ones.
 const WAITING_IDLE_FACTOR: u32 = 5;
+
+/// After this many wake-ups in a row that led to nothing, the next ones are gathered for `poll_min`.
+const VAIN_MAX: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Poller {
@@ -26,6 +30,10 @@ pub(super) struct Poller {
     woken: bool,
     /// A report caused the present poll.
     by_wake: bool,
+    /// Polls in a row that a report caused and that found nothing.
+    vain: u32,
+    /// When the last poll for pending messages began.
+    polled_at: Instant,
     /// Whether the last poll that began with nothing in flight found nothing: for pending messages, and for waiting ones.
     ended: [bool; 2],
 }
@@ -51,6 +59,8 @@ impl Poller {
             waiting_idle: config.poll_max,
             woken: false,
             by_wake: false,
+            vain: 0,
+            polled_at: now,
             ended: [false; 2],
         }
     }
@@ -73,8 +83,15 @@ impl Poller {
 
     /// Something was committed.
     pub(super) fn wake(&mut self) {
-        self.pending_at = self.pending_at.min(Instant::now());
-        self.pending_idle = self.poll_min;
+        let at = if self.vain < VAIN_MAX {
+            Instant::now()
+        } else {
+            self.polled_at + self.poll_min
+        };
+        self.pending_at = self.pending_at.min(at);
+        if self.vain < VAIN_MAX {
+            self.pending_idle = self.poll_min;
+        }
         self.woken = true;
     }
 
@@ -100,6 +117,7 @@ impl Poller {
         match query {
             Query::Pending => {
                 self.pending_at = now + self.poll_max;
+                self.polled_at = now;
                 self.by_wake = mem::take(&mut self.woken);
             }
             Query::Waiting => self.waiting_at = now + self.poll_max * WAITING_IDLE_FACTOR,
@@ -114,6 +132,9 @@ impl Poller {
             Query::Pending => {
                 if found {
                     telemetry::found(self.by_wake);
+                    self.vain = 0;
+                } else if self.by_wake {
+                    self.vain = self.vain.saturating_add(1);
                 }
                 if found || more {
                     self.pending_idle = self.poll_min;
@@ -207,6 +228,35 @@ mod tests {
         }
         poller.block(Duration::from_millis(10));
         assert_eq!(poller.next_at(), Instant::now() + Duration::from_millis(10));
+    }
+
+    /// Commits to other outboxes of the process wake this relay as well.
+    #[tokio::test(start_paused = true)]
+    async fn wake_ups_that_lead_to_nothing_cause_few_polls() {
+        let mut poller = poller();
+        poller.waiting_at += Duration::from_secs(3600);
+        let mut polls = 0;
+        for _ in 0..10_000 {
+            poller.wake();
+            if poller.due(false).is_some() {
+                poller.begin(Query::Pending);
+                poller.end(Query::Pending, false, false, true);
+                polls += 1;
+            }
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let most = 10_000 / poller.poll_min.as_millis() + u128::from(VAIN_MAX);
+        assert!(polls <= most, "{polls}");
+        assert!(polls >= most / 2, "none is lost: {polls}");
+        tokio::time::sleep_until(poller.next_at()).await;
+        poller.begin(Query::Pending);
+        poller.end(Query::Pending, true, false, true);
+        poller.wake();
+        assert_eq!(
+            poller.due(false),
+            Some(Query::Pending),
+            "one that led to something is heeded at once"
+        );
     }
 
     /// When wake-ups fail, messages are found by polling, and the metric shows it.

@@ -1,4 +1,4 @@
-//! Deletes published messages that were kept long enough, a few at a time.
+//! Deletes published messages and deduplication keys that were kept long enough, a few at a time.
 //!
 //! Invariants: only the owner of partition 0 purges, so two purges meet at most for a moment after a takeover; dead, pending and waiting messages
 //! are never deleted (the store's promise). A crash leaves the rest for the next round.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::config::Retention;
+use super::config::{RelayConfig, Retention};
 use crate::message::MessageId;
 use crate::store::{PurgeRequest, Purged};
 
@@ -25,35 +25,37 @@ pub(super) const PARTITION: u16 = 0;
 #[derive(Debug)]
 pub(super) struct Purge {
     older_than: Option<Duration>,
+    keys_older_than: Duration,
     after: Option<MessageId>,
     next_at: Instant,
 }
 
 impl Purge {
-    pub(super) fn new(retention: Retention, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn new(config: &RelayConfig, rng: &mut fastrand::Rng) -> Self {
         Self {
-            older_than: match retention {
+            older_than: match config.retention {
                 Retention::KeepFor(time) => Some(time),
                 Retention::Keep | Retention::Delete => None,
             },
+            keys_older_than: config.dedup_key_retention,
             after: None,
             // Relays that start together do not begin together.
             next_at: Instant::now() + INTERVAL.mul_f64(rng.f64()),
         }
     }
 
-    /// When the next statement is due, if anything is ever deleted.
-    pub(super) fn next_at(&self) -> Option<Instant> {
-        self.older_than.map(|_| self.next_at)
+    /// When the next statement is due.
+    pub(super) fn next_at(&self) -> Instant {
+        self.next_at
     }
 
     /// The next statement, if it is due.
     pub(super) fn due(&mut self) -> Option<PurgeRequest> {
-        let older_than = self.older_than?;
         (self.next_at <= Instant::now()).then(|| {
             self.next_at = Instant::now() + INTERVAL;
             PurgeRequest {
-                older_than,
+                older_than: self.older_than,
+                keys_older_than: self.keys_older_than,
                 after: self.after,
                 limit: BATCH,
             }
@@ -75,8 +77,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_round_goes_on_where_it_stopped_and_then_rests() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut purge = Purge::new(Retention::KeepFor(Duration::from_secs(3600)), &mut rng);
-        tokio::time::sleep_until(purge.next_at().unwrap()).await;
+        let mut purge = Purge::new(&RelayConfig::default(), &mut rng);
+        tokio::time::sleep_until(purge.next_at()).await;
         assert_eq!(purge.due().unwrap().after, None);
         assert_eq!(purge.due(), None, "one at a time");
         let id = MessageId::fresh();
@@ -87,7 +89,7 @@ mod tests {
             },
             &mut rng,
         );
-        tokio::time::sleep_until(purge.next_at().unwrap()).await;
+        tokio::time::sleep_until(purge.next_at()).await;
         assert_eq!(purge.due().unwrap().after, Some(id));
         purge.done(
             Purged {
@@ -96,14 +98,21 @@ mod tests {
             },
             &mut rng,
         );
-        assert!(purge.next_at().unwrap() >= Instant::now() + INTERVAL / 2);
+        assert!(purge.next_at() >= Instant::now() + INTERVAL / 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_deleted_unless_a_time_is_set() {
+    async fn only_keys_are_deleted_unless_a_time_is_set() {
         let mut rng = fastrand::Rng::with_seed(1);
         for retention in [Retention::Keep, Retention::Delete] {
-            assert_eq!(Purge::new(retention, &mut rng).next_at(), None);
+            let mut purge = Purge::new(&RelayConfig::default().retention(retention), &mut rng);
+            tokio::time::sleep_until(purge.next_at()).await;
+            let request = purge.due().unwrap();
+            assert_eq!(request.older_than, None);
+            assert_eq!(
+                request.keys_older_than,
+                RelayConfig::default().dedup_key_retention
+            );
         }
     }
 }

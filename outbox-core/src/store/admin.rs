@@ -51,6 +51,35 @@ pub trait OutboxAdmin: OutboxStore {
     /// Returns false if the aggregate is not blocked, or if it is halted.
     fn resume(&self, aggregate: &Aggregate) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
+    /// Deletes all that the outbox holds of these aggregates: published messages, dead letters that halt nothing, the
+    /// deduplication keys of both, and the last sequence. For the erasure of personal data. One transaction, which reads
+    /// all messages of the outbox once. At most 1,000 aggregates at a time.
+    ///
+    /// An aggregate is left as it is while one of its messages is pending or waiting, or while it is halted: wait, retry
+    /// or skip first. Deduplication keys whose message was deleted earlier run out by themselves.
+    ///
+    /// # Price
+    ///
+    /// If a forgotten aggregate records again, its numbers begin at 1 again. **A consumer with strategy `sequence` that
+    /// has handled more takes them for handled, and skips them without a word**, until it has forgotten the aggregate
+    /// too. So forget what does not come back. Other strategies recognise events by their ids. In the strong mode of
+    /// JetStream, each message is searched for on its subject until the numbers are higher than before. What was
+    /// published stays on the stream, and in the consumers' tables.
+    fn forget(&self, aggregates: &[Aggregate]) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
+
+    /// Forgets the last sequence of aggregates of one type that have recorded nothing for at least `idle_for`, and that
+    /// have no pending or waiting message and no dead letter. Published messages that are still kept stay. Returns the
+    /// number of aggregates. Otherwise the outbox keeps a small row per aggregate for ever.
+    ///
+    /// For types whose aggregates end, such as orders; the price is that of [`forget`](Self::forget). Choose a time
+    /// after which none of them comes back, longer than published messages are kept and consumers lag behind. Takes
+    /// 1,000 aggregates per transaction; after an error, call again.
+    fn forget_idle(
+        &self,
+        aggregate_type: &str,
+        idle_for: Duration,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
     /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
     /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
     /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out.
@@ -216,6 +245,15 @@ pub struct StoredMessage {
     pub created_at: OffsetDateTime,
     /// Time of publishing; `None` if not published.
     pub published_at: Option<OffsetDateTime>,
+}
+
+/// The result of forgetting aggregates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Forgotten {
+    /// Number of messages deleted.
+    pub messages: u64,
+    /// The aggregates that were left as they are, because something of them is unpublished.
+    pub left: Vec<Aggregate>,
 }
 
 /// A blocked aggregate.

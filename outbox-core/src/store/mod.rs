@@ -40,7 +40,7 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
@@ -122,10 +122,11 @@ pub trait OutboxStore: Send + Sync + 'static {
 
     /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
     /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
-    /// [`Verdict::Blocked`] counts again each time. The block of an aggregate ends with its last waiting message,
-    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
     /// [`Verdict::Blocked`] counts a failure each time. The block of an aggregate ends with its last waiting message,
     /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
+    ///
+    /// [`StoreError::Refused`] if the database refuses one of the verdicts: none is recorded then. The relay finds that
+    /// verdict by settling fewer at a time, records the others, and tries it again later.
     fn settle(
         &self,
         leases: &[Lease],
@@ -133,7 +134,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
     /// Deletes published messages that were both recorded and published longer ago than `request.older_than`, and
-    /// nothing else. A store that drops whole days may keep messages up to a day longer.
+    /// deduplication keys that were recorded longer ago than `request.keys_older_than`; nothing else. A store that drops
+    /// whole days may keep messages up to a day longer. A key outlives its message if that is deleted earlier.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
@@ -355,8 +357,10 @@ pub enum Verdict {
 /// The arguments of [`OutboxStore::purge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Delete only messages that were both recorded and published longer ago than this.
-    pub older_than: Duration,
+    /// Delete only messages that were both recorded and published longer ago than this; `None` deletes none.
+    pub older_than: Option<Duration>,
+    /// Delete deduplication keys that were recorded longer ago than this, whatever became of their messages.
+    pub keys_older_than: Duration,
     /// Look only at messages with a larger id. Pass [`Purged::next`] of the round's last call, or `None` to begin a
     /// round.
     pub after: Option<MessageId>,
@@ -430,6 +434,16 @@ pub enum StoreError {
     /// The database failed or could not be reached. Try again later.
     #[error("{context}")]
     Database {
+        /// What could not be done.
+        context: &'static str,
+        /// The cause.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The database answered, and refused the statement for its own sake: a missing right, a constraint, a value. The
+    /// call had no effect, and the same call fails again until somebody acts. Never for what time repairs: a lost
+    /// connection, a deadlock, a server that starts, stops or only reads.
+    #[error("{context}")]
+    Refused {
         /// What could not be done.
         context: &'static str,
         /// The cause.

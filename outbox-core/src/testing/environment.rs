@@ -1,7 +1,7 @@
 //! Decides at run time whether a test has the server, or the compiler, that it needs.
 //!
-//! Invariant: a skip is never silent. It is printed, and it is written to the log that `cargo xtask test` counts. Under
-//! `CI=true` a missing server is a failure. Not here: starting servers, which `cargo xtask test` does, or whoever sets
+//! Invariant: a skip is never silent, nor is a promise that does not apply. It is printed, and it is written to the log that `cargo xtask test` counts.
+//! Under `CI=true` a missing server is a failure. Not here: starting servers, which `cargo xtask test` does, or whoever sets
 //! the variable.
 
 use std::env;
@@ -12,6 +12,9 @@ use std::thread;
 
 /// An environment variable: the file that collects one line per skipped test.
 const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
+
+/// Start of a line of that log if nothing was left out.
+const NOT_APPLICABLE: &str = "does not apply: ";
 
 /// Start of the version line of the compiler whose messages are checked in beside the UI tests.
 const COMPILER: &str = "rustc 1.95.";
@@ -60,16 +63,29 @@ pub fn compiler_is_pinned() -> bool {
     pinned
 }
 
+/// Says that the test, or a part of it, says nothing about this back end: `reason` names the property of the back end. `cargo xtask test` lists these
+/// tests, and counts them neither as passed nor as skipped.
+///
+/// For what this machine lacks there is [`backend_url`].
+pub fn not_applicable(reason: &str) {
+    log(NOT_APPLICABLE, reason, "");
+}
+
+fn skip(reason: &str, advice: &str) {
+    log("", reason, &format!("; {advice}"));
+}
+
 #[expect(
     clippy::print_stderr,
     reason = "the line belongs to the output of the test that is skipped"
 )]
-fn skip(reason: &str, advice: &str) {
+fn log(kind: &str, reason: &str, advice: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("unnamed test");
-    eprintln!("skipped: {test}: {reason}; {advice}");
+    let printed = if kind.is_empty() { "skipped: " } else { kind };
+    eprintln!("{printed}{test}: {reason}{advice}");
     if let Some(path) = env::var_os(SKIP_LOG) {
-        let line = format!("{test}: {reason}\n");
+        let line = format!("{kind}{test}: {reason}\n");
         // One write call in append mode, so that the lines of concurrent tests do not mix.
         let written = OpenOptions::new()
             .create(true)

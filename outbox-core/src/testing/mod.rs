@@ -7,6 +7,7 @@
 //! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not here: servers, and
 //! production use; data in memory ends with the process.
 
+mod compile_fail;
 mod environment;
 
 mod memory_broker;
@@ -21,7 +22,8 @@ pub mod ledger;
 pub mod conformance;
 pub mod wrong;
 
-pub use environment::{backend_url, compiler_is_pinned};
+pub use compile_fail::{programs_that_do_not_compile, without_package};
+pub use environment::{backend_url, compiler_is_pinned, not_applicable};
 pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{

@@ -194,6 +194,11 @@ mod wrong_stores {
         replays_everything: ReplaysEverything => replay_takes_a_selection,
         replay_keeps_message_id: ReplayKeepsMessageId => replay_copies_messages_behind_everything_recorded,
         replay_forgets_event: ReplayForgetsEvent => a_replayed_copy_is_a_message_like_any_other,
+        frees_keys_early: FreesKeysEarly => a_deduplication_key_outlives_its_message,
+        purge_keeps_keys: PurgeKeepsKeys => a_deduplication_key_outlives_its_message,
+        forgets_unpublished: ForgetsUnpublished => unpublished_messages_are_not_forgotten,
+        forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
+        forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
     ]);
 }
 
@@ -284,6 +289,11 @@ mod wrong_subscribers {
         acks_other_types: AcksOtherTypes => what_another_version_asked_for_is_known,
         forgets_other_versions: ForgetsOtherVersions => what_another_version_asked_for_is_known,
         asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
+        overlooks_predecessors: OverlooksPredecessors => predecessors_of_any_type_are_found_and_no_others,
+        finds_predecessors_everywhere: FindsPredecessorsEverywhere => predecessors_of_any_type_are_found_and_no_others,
+        forgets_siblings: ForgetsSiblings => siblings_with_a_fixed_subject_arrive,
+        believes_headers: BelievesHeaders => a_message_belongs_on_its_own_subjects_only,
+        believes_nothing: BelievesNothing => a_message_belongs_on_its_own_subjects_only,
         remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
     ]);
 }
@@ -319,6 +329,7 @@ const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/publisher.rs"),
     include_str!("../../src/testing/conformance/subscriber/mod.rs"),
     include_str!("../../src/testing/conformance/subscriber/deploys.rs"),
+    include_str!("../../src/testing/conformance/subscriber/subjects.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),

@@ -18,6 +18,7 @@ fn spec(name: &str) -> ConsumerSpec {
         events: vec![NOTED],
         ack_wait: MINUTE,
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 10,
         prefetch: 10,
     }

@@ -24,7 +24,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     headers: &str,
 ) -> Result<Option<(Incoming, String)>, DbErr> {
     if db.get_database_backend() != DbBackend::MySql {
-        return Ok(None);
+        return Ok(unmarked(letter));
     }
     let ask = "SELECT CAST(@@max_allowed_packet AS SIGNED) AS packet";
     let row = db
@@ -36,7 +36,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     // Escaped, two bytes become six.
     let others = (headers.len() + incoming.subject.len() + letter.error.len()) * 3 + REST_MAX;
     if incoming.payload.len() + others <= most {
-        return Ok(None);
+        return Ok(unmarked(letter));
     }
     let bytes = incoming.payload.len();
     let mut short = Incoming {
@@ -46,6 +46,7 @@ pub(super) async fn shortened<C: ConnectionTrait>(
     if others > most {
         short.headers.clear();
     }
+    short.headers.retain(|(name, _)| name != OMITTED);
     short.headers.push((OMITTED.to_owned(), bytes.to_string()));
     let error = format!(
         "{} The database takes {most} bytes at a time (max_allowed_packet). Given up because: {}",
@@ -53,6 +54,18 @@ pub(super) async fn shortened<C: ConnectionTrait>(
         letter.error
     );
     Ok(Some((short, storable_error(&error))))
+}
+
+/// The delivery without the header that only we may set. A sender who sets it would have the dead letter taken for one that has lost its payload. `None`: it
+/// has no such header.
+fn unmarked(letter: &NewDeadLetter<'_>) -> Option<(Incoming, String)> {
+    let is_mark = |(name, _): &(String, String)| name == OMITTED;
+    if !letter.incoming.headers.iter().any(is_mark) {
+        return None;
+    }
+    let mut incoming = letter.incoming.clone();
+    incoming.headers.retain(|header| !is_mark(header));
+    Some((incoming, letter.error.to_owned()))
 }
 
 /// Why a dead letter cannot be tried again: its payload is not there. `None`: it is.
@@ -78,6 +91,29 @@ mod tests {
     use super::*;
     use crate::database::{Trouble, trouble};
     use crate::test_db::TestDb;
+
+    /// A sender writes the header that says that a payload was left out.
+    #[tokio::test]
+    async fn a_foreign_mark_does_not_stop_a_retry() {
+        for test in TestDb::open_all().await {
+            let mark = |bytes: &str| (OMITTED.to_owned(), bytes.to_owned());
+            let marked = Incoming {
+                headers: vec![mark("7"), ("x".to_owned(), "y".to_owned()), mark("8")],
+                ..incoming(7, b"")
+            };
+            let unreadable = letter(None, &marked);
+            assert!(insert(&test.db, &test.sql, &unreadable).await.unwrap());
+            assert!(
+                !insert(&test.db, &test.sql, &unreadable).await.unwrap(),
+                "it has the same id"
+            );
+            let all = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
+            let [stored] = &all.list(&DeadLetterSelection::all(), 100).await.unwrap()[..] else {
+                panic!("one dead letter");
+            };
+            assert_eq!(stored.headers, [("x".to_owned(), "y".to_owned())]);
+        }
+    }
 
     /// Larger than MySQL and MariaDB take at a time: they close the connection.
     #[tokio::test]

@@ -128,6 +128,7 @@ impl Attempts<'_> {
         letter: &NewDeadLetter<'_>,
         claimant: Option<&Claimant<'_>>,
     ) -> Result<Failure, DbErr> {
+        let _turn = self.database.turn().await;
         let tx = self.database.begin().await?;
         let outcome = self.fail_in(&tx, count, fatal, letter, claimant).await;
         match outcome {

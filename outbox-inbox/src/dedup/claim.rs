@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Claim;
 use super::sequence::{Gaps, Place};
+use super::sequences::NumberedEvent;
 use super::sql::{InboxSql, Key, Row, Status};
 use crate::handler::Strategy;
 
@@ -18,6 +19,8 @@ pub(crate) struct Claimant<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) consumer: &'a str,
     pub(crate) message: &'a Message,
+    /// The service that recorded the message.
+    pub(crate) source: &'a str,
     pub(crate) strategy: Strategy,
     /// Id of the row that records the effect, if the strategy keeps one: the event id, or an id derived from the business key.
     pub(crate) id: Uuid,
@@ -174,7 +177,8 @@ impl Claimant<'_> {
             sql: self.sql,
             consumer: self.consumer,
             aggregate: &self.message.aggregate,
-            sequence: self.message.sequence?,
+            source: self.source,
+            event: NumberedEvent::of(self.message)?,
         })
     }
 

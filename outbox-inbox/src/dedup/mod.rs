@@ -66,4 +66,6 @@ pub(crate) enum Claim {
     Early { expected: u64, failing: bool },
     /// The consumer has stopped waiting for the message and gone on without it. It must not take effect now.
     Late,
+    /// Another event took effect under the message's number: its producer has numbered anew, or there are two producers. It must not take effect now.
+    Taken,
 }

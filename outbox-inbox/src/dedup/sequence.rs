@@ -1,25 +1,27 @@
-//! Strategy *sequence*: one row per (consumer, aggregate) holds the last number that took effect, and the handler's transaction advances it.
+//! Strategy *sequence*: one row per (consumer, aggregate, source) holds the last number that took effect, and the handler's transaction advances it.
 //!
 //! Each number takes effect exactly once and in ascending order, across all processes, for as long as the row exists. A concurrent duplicate waits
 //! for the row lock and then sees the new number. A number whose turn has not come is early and waits outside the database.
 //!
 //! ```text
 //!                      last = 4                      claim, without waiting for gaps
-//!   number 4 and less ─────────► stale                (late, if it is one of the missing)
+//!   number 4 and less ─────────► stale                (late, if it is one of the missing; taken, if another event had it)
 //!   number 5          ─────────► mine, last = 5
 //!   number 8          ─────────► early: 5 to 7 are missing
 //!                        accept: mine, last = 8, missing 5 to 7
 //! ```
 //!
 //! The good path is one statement, or two for the first message of an aggregate where gaps are normal. Transactions must read committed data
-//! ([`crate::database::Database::begin`]). On MySQL, duplicates of an aggregate's first message can deadlock; the runtime tries them again. Not here:
+//! ([`crate::database::Database::begin`]). A producer that numbers anew, such as a restored database, sends other events under numbers that are done. They
+//! are recognised by the id of the last event, and by the time at which they were recorded; so they are not taken for copies.
+//!  On MySQL, duplicates of an aggregate's first message can deadlock; the runtime tries them again. Not here:
 //! how long to wait for a gap, and the handling of late messages, see [`crate::runtime`].
 
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
 use super::Claim;
-use super::sequences::{SequenceKey, SequenceState};
+use super::sequences::{NumberedEvent, SequenceKey, SequenceState};
 use super::sql::InboxSql;
 
 /// Maximum number of missing ranges recorded per aggregate.
@@ -31,8 +33,9 @@ pub(crate) struct Place<'a> {
     pub(crate) sql: &'a InboxSql,
     pub(crate) consumer: &'a str,
     pub(crate) aggregate: &'a Aggregate,
-    /// Counted from 1.
-    pub(crate) sequence: u64,
+    /// The service that numbers the aggregate's events.
+    pub(crate) source: &'a str,
+    pub(crate) event: NumberedEvent,
 }
 
 /// How a claim treats missing numbers before it.
@@ -51,7 +54,19 @@ impl Place<'_> {
         SequenceKey {
             consumer: self.consumer,
             aggregate: self.aggregate,
+            source: self.source,
         }
+    }
+
+    fn sequence(&self) -> u64 {
+        self.event.sequence
+    }
+
+    /// Whether the number was done by another event. A copy of the event that did it has the same id, and was recorded no later than the latest.
+    fn is_taken(&self, state: &SequenceState) -> bool {
+        let is_last = self.sequence() == state.last;
+        is_last && state.last_event.is_some_and(|id| id != self.event.id)
+            || self.sequence() <= state.last && self.event.recorded_at > state.last_recorded_at
     }
 
     /// Takes the turn if it has come.
@@ -59,15 +74,14 @@ impl Place<'_> {
     /// [`Gaps::Accept`] still answers `Early` if an earlier message is known to fail, or if too many ranges are already missing.
     pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Claim, DbErr> {
         let first = SequenceState {
-            last: self.sequence,
+            last: self.sequence(),
+            last_event: Some(self.event.id),
+            last_recorded_at: self.event.recorded_at,
             ..SequenceState::default()
         };
         let insert = || self.sql.insert_sequence(tx, self.key(), &first);
-        let advance = || {
-            self.sql
-                .advance(tx, self.key(), self.sequence, gaps == Gaps::Ignore)
-        };
-        let taken = match (gaps, self.sequence) {
+        let advance = || self.sql.advance(tx, self.key(), self.event, gaps == Gaps::Ignore);
+        let taken = match (gaps, self.sequence()) {
             (Gaps::Ignore, _) => advance().await? || insert().await?,
             (_, 1) => insert().await?,
             _ => advance().await?,
@@ -94,9 +108,9 @@ impl Place<'_> {
     ) -> Result<Claim, DbErr> {
         let mut turn = Claim::Mine;
         self.change(tx, |state| {
-            turn = if self.sequence > state.last {
+            turn = if self.sequence() > state.last {
                 self.turn(state, gaps)
-            } else if state.missing.remove(self.sequence) || was_dead {
+            } else if state.missing.remove(self.sequence()) || was_dead {
                 Claim::Mine
             } else {
                 Claim::Done
@@ -111,20 +125,21 @@ impl Place<'_> {
     /// look-up by primary key.
     pub(crate) async fn still_holds<C: ConnectionTrait>(&self, tx: &C) -> Result<bool, DbErr> {
         let state = self.sql.sequence_state(tx, self.key(), false).await?;
-        Ok(state.is_some_and(|state| self.sequence <= state.last && !state.missing.contains(self.sequence)))
+        Ok(state
+            .is_some_and(|state| self.sequence() <= state.last && !state.missing.contains(self.sequence())))
     }
 
     /// Records that this message failed and will be tried again, so that later messages wait for it instead of taking its absence for a gap. The
     /// smallest failing number is kept. A mark that is not renewed for a day is ignored, because its message does not come again.
     pub(crate) async fn note_failing<C: ConnectionTrait>(&self, tx: &C) -> Result<(), DbErr> {
         let marked = SequenceState {
-            failing: Some(self.sequence),
+            failing: Some(self.sequence()),
             ..SequenceState::default()
         };
         // A row may appear between the first update and the insert, so that neither changes anything. The second update finds it.
-        let _ = self.sql.mark_failing(tx, self.key(), self.sequence).await?
+        let _ = self.sql.mark_failing(tx, self.key(), self.sequence()).await?
             || self.sql.insert_sequence(tx, self.key(), &marked).await?
-            || self.sql.mark_failing(tx, self.key(), self.sequence).await?;
+            || self.sql.mark_failing(tx, self.key(), self.sequence()).await?;
         Ok(())
     }
 
@@ -135,11 +150,13 @@ impl Place<'_> {
     pub(crate) async fn pass(&self, tx: &DatabaseTransaction) -> Result<bool, DbErr> {
         let mut passed = true;
         self.change(tx, |state| {
-            passed = self.sequence > state.last || state.missing.contains(self.sequence);
-            if self.sequence <= state.last {
+            passed = self.sequence() > state.last
+                || state.missing.contains(self.sequence())
+                || self.is_taken(state);
+            if self.sequence() <= state.last {
                 return false;
             }
-            state.missing.push(state.last + 1..=self.sequence - 1);
+            state.missing.push(state.last + 1..=self.sequence() - 1);
             if state.missing.len() > MISSING_MAX {
                 state.missing.join_closest();
             }
@@ -153,29 +170,35 @@ impl Place<'_> {
     /// Decides whether the number has its turn, and if so advances the state.
     fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Claim {
         let expected = state.last + 1;
-        if self.sequence < expected {
-            let late = gaps != Gaps::Ignore && state.missing.contains(self.sequence);
-            return if late { Claim::Late } else { Claim::Done };
+        if self.sequence() < expected {
+            let late = gaps != Gaps::Ignore && state.missing.contains(self.sequence());
+            return match late {
+                true => Claim::Late,
+                false if self.is_taken(state) => Claim::Taken,
+                false => Claim::Done,
+            };
         }
-        if let Some(failing) = state.failing.filter(|failing| *failing < self.sequence) {
+        if let Some(failing) = state.failing.filter(|failing| *failing < self.sequence()) {
             let expected = if gaps == Gaps::Ignore { failing } else { expected };
             let failing = true;
             return Claim::Early { expected, failing };
         }
-        if self.sequence > expected && gaps != Gaps::Ignore {
+        if self.sequence() > expected && gaps != Gaps::Ignore {
             if gaps == Gaps::Wait || state.missing.len() >= MISSING_MAX {
                 let failing = false;
                 return Claim::Early { expected, failing };
             }
-            state.missing.push(expected..=self.sequence - 1);
+            state.missing.push(expected..=self.sequence() - 1);
         }
         self.go_on(state);
         Claim::Mine
     }
 
     fn go_on(&self, state: &mut SequenceState) {
-        state.last = self.sequence;
-        state.failing = state.failing.filter(|failing| *failing > self.sequence);
+        state.last = self.sequence();
+        state.last_event = Some(self.event.id);
+        state.last_recorded_at = state.last_recorded_at.max(self.event.recorded_at);
+        state.failing = state.failing.filter(|failing| *failing > self.sequence());
     }
 
     /// Changes or creates the row if `change` returns true. The first look takes no lock: most callers change nothing and must not wait for a running

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use outbox_core::Aggregate;
+use outbox_core::{Aggregate, Message};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+use uuid::Uuid;
 
 use super::sql::{InboxSql, changed};
 
@@ -20,6 +21,30 @@ const MARK_SECS: u32 = 24 * 3600;
 pub(super) struct SequenceKey<'a> {
     pub(super) consumer: &'a str,
     pub(super) aggregate: &'a Aggregate,
+    /// The service that numbers the aggregate's events.
+    pub(super) source: &'a str,
+}
+
+/// An event with its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NumberedEvent {
+    /// Counted from 1.
+    pub(crate) sequence: u64,
+    pub(crate) id: Uuid,
+    /// Microseconds since 1970, on the clock of the producer's database.
+    pub(crate) recorded_at: i64,
+}
+
+impl NumberedEvent {
+    /// `None`: the message has no number.
+    pub(crate) fn of(message: &Message) -> Option<Self> {
+        let recorded_at = message.created_at.unix_timestamp_nanos() / 1000;
+        Some(Self {
+            sequence: message.sequence?,
+            id: message.event_id.as_uuid(),
+            recorded_at: i64::try_from(recorded_at).unwrap_or_default(),
+        })
+    }
 }
 
 /// The state in a row. The default stands for no row: nothing is done yet.
@@ -27,6 +52,11 @@ pub(super) struct SequenceKey<'a> {
 pub(super) struct SequenceState {
     /// This number and all earlier ones are done, except the missing ones.
     pub(super) last: u64,
+    /// The event with that number.
+    pub(super) last_event: Option<Uuid>,
+    /// When the latest of the done events was recorded. Numbers and times grow together, so an event with a number that is done and a later time is
+    /// another one.
+    pub(super) last_recorded_at: i64,
     /// A later number that failed and will be tried again. `None` also if the mark is too old.
     pub(super) failing: Option<u64>,
     /// Numbers that the consumer stopped waiting for.
@@ -98,34 +128,44 @@ impl InboxSql {
     ) -> Result<bool, DbErr> {
         let mut sql = self.sql("INSERT INTO ");
         sql.push(&self.sequences).push(
-            " (consumer, aggregate_type, aggregate_id, last_sequence, failing, missing, updated_at) VALUES (",
+            " (consumer, aggregate_type, aggregate_id, source, last_sequence, last_event_id, last_recorded_at, failing, missing, updated_at) VALUES (",
         );
         sql.bind(self.key(key.consumer));
-        for name in [&key.aggregate.aggregate_type, &key.aggregate.id] {
+        for name in [&key.aggregate.aggregate_type, &key.aggregate.id, key.source] {
             sql.push(", ").bind(self.name(Some(name)));
         }
         sql.push(", ").bind(state.last.cast_signed());
+        sql.push(", ").bind(state.last_event);
+        sql.push(", ").bind(state.last_recorded_at);
         sql.push(", ").bind(state.failing.map(u64::cast_signed));
         sql.push(", ").bind(state.missing.to_text()?);
         sql.push(&format!(", {})", self.now()));
         self.insert_once(db, sql).await
     }
 
-    /// Advances to a number from its predecessor, or with `tolerant` from any earlier number if no smaller number is failing; returns whether that
+    /// Advances to an event's number from its predecessor, or with `tolerant` from any earlier number if no smaller number is failing; returns whether that
     /// was possible. Waits for a concurrent open transaction that has advanced the row, and then compares the committed number (primary key, read
     /// committed).
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
         key: SequenceKey<'_>,
-        sequence: u64,
+        event: NumberedEvent,
         tolerant: bool,
     ) -> Result<bool, DbErr> {
-        let number = sequence.cast_signed();
+        let number = event.sequence.cast_signed();
+        let later = match self.backend() {
+            DbBackend::Sqlite => "max",
+            _ => "GREATEST",
+        };
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.sequences)
             .push(" SET last_sequence = ")
             .bind(number);
+        sql.push(", last_event_id = ").bind(event.id);
+        sql.push(&format!(", last_recorded_at = {later}(last_recorded_at, "))
+            .bind(event.recorded_at)
+            .push(")");
         sql.push(", failing = CASE WHEN failing > ").bind(number);
         sql.push(&format!(" THEN failing END, updated_at = {}", self.now()));
         self.push_where_sequence(&mut sql, key);
@@ -151,6 +191,8 @@ impl InboxSql {
         sql.push(&self.sequences)
             .push(" SET last_sequence = ")
             .bind(state.last.cast_signed());
+        sql.push(", last_event_id = ").bind(state.last_event);
+        sql.push(", last_recorded_at = ").bind(state.last_recorded_at);
         sql.push(", failing = ").bind(state.failing.map(u64::cast_signed));
         sql.push(", missing = ").bind(state.missing.to_text()?);
         sql.push(&format!(", updated_at = {}", self.now()));
@@ -186,7 +228,7 @@ impl InboxSql {
         lock: bool,
     ) -> Result<Option<SequenceState>, DbErr> {
         let mut sql = self.sql(format!(
-            "SELECT last_sequence, CASE WHEN {} THEN NULL ELSE failing END AS failing, missing FROM {}",
+            "SELECT last_sequence, last_event_id, last_recorded_at, CASE WHEN {} THEN NULL ELSE failing END AS failing, missing FROM {}",
             self.is_forgotten(),
             self.sequences
         ));
@@ -201,6 +243,8 @@ impl InboxSql {
         let missing = missing.as_deref().map(serde_json::from_str).transpose();
         Ok(Some(SequenceState {
             last: row.try_get::<i64>("", "last_sequence")?.cast_unsigned(),
+            last_event: row.try_get("", "last_event_id")?,
+            last_recorded_at: row.try_get("", "last_recorded_at")?,
             failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
             missing: Missing(
                 missing
@@ -210,21 +254,23 @@ impl InboxSql {
         }))
     }
 
-    /// The last numbers of several aggregates, read without a lock. Aggregates without a row are missing from the result. One statement per aggregate
-    /// type, with a look-up in the primary key for each aggregate.
-    pub(crate) async fn last_sequences<C: ConnectionTrait>(
+    /// The last numbers of several aggregates of a source each, read without a lock. Those without a row are missing from the result. One statement per
+    /// aggregate type and source, with a look-up in the primary key for each aggregate.
+    pub(crate) async fn last_sequences<'a, C: ConnectionTrait>(
         &self,
         db: &C,
         consumer: &str,
-        aggregates: &[&Aggregate],
-    ) -> Result<HashMap<Aggregate, u64>, DbErr> {
-        let mut ids_by_type: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for aggregate in aggregates {
-            let ids = ids_by_type.entry(&aggregate.aggregate_type).or_default();
+        aggregates: impl IntoIterator<Item = (&'a Aggregate, &'a str)>,
+    ) -> Result<HashMap<(Aggregate, &'a str), u64>, DbErr> {
+        let mut ids_by_type: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for (aggregate, source) in aggregates {
+            let ids = ids_by_type
+                .entry((&aggregate.aggregate_type, source))
+                .or_default();
             ids.push(&aggregate.id);
         }
         let mut last = HashMap::new();
-        for (aggregate_type, ids) in ids_by_type {
+        for ((aggregate_type, source), ids) in ids_by_type {
             let mut sql = self.sql(format!(
                 "SELECT aggregate_id, last_sequence FROM {} WHERE consumer = ",
                 self.sequences
@@ -232,6 +278,7 @@ impl InboxSql {
             sql.bind(self.key(consumer));
             sql.push(" AND aggregate_type = ")
                 .bind(self.name(Some(aggregate_type)));
+            sql.push(" AND source = ").bind(self.name(Some(source)));
             sql.push(" AND aggregate_id IN ");
             // Padded to a power of two, so that few distinct statements enter the statement cache.
             let padding = ids.len().next_power_of_two() - ids.len();
@@ -245,7 +292,7 @@ impl InboxSql {
                     _ => row.try_get("", "aggregate_id")?,
                 };
                 let number = row.try_get::<i64>("", "last_sequence")?.cast_unsigned();
-                last.insert(Aggregate::new(aggregate_type, id), number);
+                last.insert((Aggregate::new(aggregate_type, id), source), number);
             }
         }
         Ok(last)
@@ -257,6 +304,7 @@ impl InboxSql {
             .bind(self.name(Some(&key.aggregate.aggregate_type)));
         sql.push(" AND aggregate_id = ")
             .bind(self.name(Some(&key.aggregate.id)));
+        sql.push(" AND source = ").bind(self.name(Some(key.source)));
     }
 
     fn is_forgotten(&self) -> String {

@@ -89,6 +89,10 @@ impl InboxSql {
         &self.messages
     }
 
+    pub(crate) fn sequences(&self) -> &str {
+        &self.sequences
+    }
+
     /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
     /// key).
     pub(crate) async fn insert<C: ConnectionTrait>(

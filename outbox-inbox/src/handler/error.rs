@@ -6,6 +6,8 @@
 use std::error::Error;
 use std::fmt;
 
+use super::values::without_values;
+
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a handler failed. Everything it wrote through its transaction is rolled back.
@@ -77,7 +79,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
 }
 
 /// An error with all its causes in one line, for logs and for `last_error`. Levels that repeat their cause (SeaORM's do) are
-/// printed once, and serde's quotations of the payload not at all.
+/// printed once, and quotations of the payload (serde) or of rows (databases) not at all.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut text = of_one(error);
     let mut cause = error.source();
@@ -95,7 +97,7 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
 fn of_one(error: &(dyn Error + 'static)) -> String {
     error
         .downcast_ref::<serde_json::Error>()
-        .map_or_else(|| error.to_string(), json_reason)
+        .map_or_else(|| without_values(error.to_string()), json_reason)
 }
 
 /// What is wrong with JSON, and where, without the values in it: `invalid type: string, expected u64, at line 1 column 12`. They may be

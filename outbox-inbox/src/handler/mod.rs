@@ -12,6 +12,7 @@ mod options;
 mod recorded;
 mod registration;
 mod transaction;
+mod values;
 
 pub use context::{HandlerContext, StateMap};
 pub use effect::{Effect, Emit, IntoEffect, Reply};
@@ -30,3 +31,5 @@ pub use registration::BoxFuture;
 pub(crate) use error::{describe, json_reason};
 pub(crate) use extract::is_json;
 pub(crate) use recorded::Recorded;
+pub(crate) use registration::RecordsEvents;
+pub(crate) use values::without_values;

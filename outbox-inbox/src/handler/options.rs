@@ -115,17 +115,6 @@ pub struct HandlerOptions {
 /// Messages per transaction of a handler that takes several and does not say how many.
 const BATCH_DEFAULT: u32 = 100;
 
-macro_rules! setters {
-    ($($field:ident: $ty:ty as $value:expr,)*) => {$(
-        #[doc = concat!("Sets [`Self::", stringify!($field), "`](#structfield.", stringify!($field), ").")]
-        #[must_use]
-        pub const fn $field(mut self, $field: $ty) -> Self {
-            self.$field = $value;
-            self
-        }
-    )*};
-}
-
 impl HandlerOptions {
     /// The defaults.
     #[must_use]
@@ -141,14 +130,14 @@ impl HandlerOptions {
         }
     }
 
-    setters! {
-        strategy: Strategy as strategy,
-        on_duplicate: OnDuplicate as on_duplicate,
-        order: Order as order,
-        batch: u32 as Some(batch),
-        attempts_max: u32 as Some(attempts_max),
-        backoff: Backoff as Some(backoff),
-        timeout: Duration as Some(timeout),
+    outbox_core::__setters! {
+        const strategy: Strategy as strategy,
+        const on_duplicate: OnDuplicate as on_duplicate,
+        const order: Order as order,
+        const batch: u32 as Some(batch),
+        const attempts_max: u32 as Some(attempts_max),
+        const backoff: Backoff as Some(backoff),
+        const timeout: Duration as Some(timeout),
     }
 
     /// Messages per transaction.

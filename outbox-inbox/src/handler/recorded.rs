@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use outbox_core::{MessageId, wake};
+use outbox_sea_orm::Integrity;
 
 /// What a handler has done with its transaction and in its outbox.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Recorded {
     /// Set as soon as the transaction may be gone although the handler succeeds: a statement failed or was dropped, or somebody had the
     /// transaction itself, where nobody sees what becomes of it.
     in_doubt: AtomicBool,
+    /// Whether a save or record has failed or was dropped half-way.
+    integrity: Integrity,
 }
 
 impl Recorded {
@@ -35,6 +38,15 @@ impl Recorded {
     /// The runtime must ask before the commit whether the transaction is still there.
     pub(super) fn doubt(&self) {
         self.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn integrity(&self) -> &Integrity {
+        &self.integrity
+    }
+
+    /// Whether the transaction must not be committed: a save or record in it has failed or was dropped half-way.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.integrity.is_lost()
     }
 
     pub(crate) fn ids(&self) -> Vec<MessageId> {

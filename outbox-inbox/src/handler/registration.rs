@@ -113,6 +113,18 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// Whether it takes an [`Outbox`](crate::Outbox) or returns events. One that records through its [`Tx`](crate::Tx) does not show it.
+    pub(crate) fn records(&self) -> bool {
+        let takes_outbox = |requirement: &Requirement| (requirement.id)() == TypeId::of::<RecordsEvents>();
+        self.shape.emits || self.requires.iter().flatten().any(takes_outbox)
+    }
+}
+
+/// Stands among the requirements of handlers that record events.
+#[derive(Debug)]
+pub(crate) struct RecordsEvents;
+
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration")

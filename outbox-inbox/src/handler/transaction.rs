@@ -3,17 +3,19 @@
 //! Invariant: what goes through [`Tx`] and [`Outbox`] commits together with the inbox row, or not at all. Neither can
 //! commit or roll back: that is the runtime's part, after the handler has returned.
 
+use std::any::TypeId;
 use std::fmt;
 use std::ops::Deref;
 
 use outbox_core::{IntoEvents, MessageId};
-use outbox_sea_orm::{OutboxConfig, OutboxTransaction, RecordError, Transactional};
+use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
 use super::recorded::Recorded;
+use super::registration::{RecordsEvents, Requirement};
 
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.
 ///
@@ -53,6 +55,7 @@ impl<'a> FromContext<'a> for Tx<'a> {
 impl Tx<'_> {
     /// Runs a statement. One that fails, or is dropped, may have ended the transaction.
     async fn watched<T>(&self, statement: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
+        self.recorded.integrity().usable()?;
         let guard = Doubt(self.recorded);
         let outcome = statement.await;
         if outcome.is_ok() {
@@ -90,6 +93,10 @@ impl Transactional for Tx<'_> {
         // Asked for by whoever is about to record; the commit then wakes the relays.
         self.recorded.note_any();
         self.outbox
+    }
+
+    fn integrity(&self) -> Option<&Integrity> {
+        Some(self.recorded.integrity())
     }
 }
 
@@ -156,6 +163,11 @@ impl Outbox<'_> {
 }
 
 impl<'a> FromContext<'a> for Outbox<'a> {
+    /// Not of the application, but of the database, so that the start can look for the tables.
+    const REQUIRES: Option<Requirement> = Some(Requirement {
+        id: TypeId::of::<RecordsEvents>,
+        name: || "Outbox",
+    });
     const TRANSACTIONAL: bool = true;
 
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {

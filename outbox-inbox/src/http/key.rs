@@ -5,6 +5,7 @@
 
 use axum::extract::{MatchedPath, OriginalUri};
 use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -89,12 +90,22 @@ impl Claim {
             .map_or(uri.path(), |resource| resource.as_str());
         let matched = parts.extensions.get::<MatchedPath>();
         let path = matched.map_or(uri.path(), MatchedPath::as_str);
+        // The same bytes mean something else as another type. A request without a type is one with an empty type.
+        let content_type = parts
+            .headers
+            .get(CONTENT_TYPE)
+            .map_or(&[][..], HeaderValue::as_bytes);
         let kept = named.is_some();
         let (scope, key) = named.unwrap_or_else(|| (Scope::new("", ""), Uuid::now_v7().simple().to_string()));
         Self {
-            id: digest([&scope.tenant, &scope.principal, &key].map(|part| part.as_bytes())),
+            id: digest([&scope.tenant, &scope.principal, &key].map(String::as_bytes)),
             route: format!("{} {path}", parts.method),
-            fingerprint: digest([parts.method.as_str().as_bytes(), resource.as_bytes(), body]),
+            fingerprint: digest([
+                parts.method.as_str().as_bytes(),
+                resource.as_bytes(),
+                body,
+                content_type,
+            ]),
             scope,
             key,
             kept,
@@ -110,7 +121,7 @@ impl Claim {
     }
 }
 
-fn digest(parts: [&[u8]; 3]) -> Digest {
+fn digest<const N: usize>(parts: [&[u8]; N]) -> Digest {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -203,6 +214,22 @@ mod tests {
     }
 
     #[test]
+    fn the_content_type_tells_requests_apart() {
+        let print = |content_type: Option<&str>| {
+            let request = Request::post("/a");
+            let request = match content_type {
+                Some(content_type) => request.header("Content-Type", content_type),
+                None => request,
+            };
+            Claim::new(None, &request.body(()).unwrap().into_parts().0, b"c").fingerprint
+        };
+        assert_eq!(print(Some("text/plain")), print(Some("text/plain")));
+        assert_ne!(print(Some("text/plain")), print(Some("application/json")));
+        assert_ne!(print(Some("text/plain")), print(None));
+        assert_eq!(print(Some("")), print(None));
+    }
+
+    #[test]
     fn hashes_are_frozen() {
         let claim = claim("tenant", "principal", "key", "POST /orders?x=1", "body");
         let hex = |digest: Digest| {
@@ -217,7 +244,7 @@ mod tests {
         );
         assert_eq!(
             hex(claim.fingerprint),
-            "033b44e2528d9ecad66a021df747f1a2dcfe5e9a6d913c73e51c2c63c9f5cf86"
+            "66ba97cc2a24ca3d937ed3f249015865b383e5d48ee67dabb06542b32aade630"
         );
     }
 

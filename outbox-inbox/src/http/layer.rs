@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::DatabaseConnection;
+use tokio::sync::OnceCell;
 use tower::Layer;
 
 use super::key::Scope;
@@ -73,6 +74,14 @@ impl IdempotencyLayer {
         self.set(|settings| settings.retention = retention)
     }
 
+    /// Sets how often the layer deletes requests that have expired, 1,000 per transaction, while it exists. It begins with [`Self::check`] or the first request.
+    /// The time is drawn anew each time, from half to one and a half of this, so that processes that start together do not purge together. 1 second to one
+    /// day, default 10 minutes; `None`: never, for a job of your own with [`purge_requests`](super::purge_requests).
+    #[must_use]
+    pub fn with_purge_every(self, every: Option<Duration>) -> Self {
+        self.set(|settings| settings.purge_every = every)
+    }
+
     /// Sets the longest run of a handler, including the body of its response. After that the request is cancelled, rolled back and answered with 503.
     /// Must be more than zero. Default: 30 seconds.
     #[must_use]
@@ -114,11 +123,14 @@ impl IdempotencyLayer {
     }
 
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.settings));
+        let settings = Arc::make_mut(&mut self.settings);
+        change(settings);
+        // What was found with other settings is of no use.
+        settings.checked = OnceCell::new();
         self
     }
 
-    /// Checks settings, database and table. Call it at the start: without it a problem shows only in the log of each request, which is answered with
+    /// Checks settings, database and table, and begins to purge. Call it at the start, in the runtime that serves the requests: without it a problem shows only in the log of each request, which is answered with
     /// 500.
     ///
     /// # Errors
@@ -134,5 +146,35 @@ impl<S> Layer<S> for IdempotencyLayer {
 
     fn layer(&self, inner: S) -> Idempotency<S> {
         Idempotency::new(inner, self.settings.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sea_orm::{ConnectOptions, Database};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_purge_ends_with_the_last_clone_of_its_layer() {
+        let mut options = ConnectOptions::new("sqlite::memory:");
+        options.max_connections(1);
+        let db = Database::connect(options).await.unwrap();
+        crate::migrate(&db).await.unwrap();
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let layer = IdempotencyLayer::new(db, |_| None);
+        layer.check().await.unwrap();
+        let clone = layer.clone();
+        drop(layer);
+        tokio::task::yield_now().await;
+        assert_eq!(tasks(), before + 1);
+        drop(clone);
+        let end = async {
+            while tasks() > before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), end).await.unwrap();
     }
 }

@@ -22,7 +22,7 @@
 //!     order_id: i64,
 //! }
 //!
-//! /// Writes effects and events through `tx`. A status below 500 commits them with the response; 500 and above rolls them back.
+//! /// Writes effects and events through `tx`. A success or a redirection commits them with the response; any other status rolls them back.
 //! async fn place(Path(order_id): Path<i64>, tx: RequestTx) -> Result<StatusCode, StatusCode> {
 //!     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR;
 //!     tx.execute_unprepared(&format!("INSERT INTO orders VALUES ({order_id})")).await.map_err(failed)?;
@@ -66,8 +66,12 @@
 //! # }
 //! ```
 //!
-//! Put authentication outside this layer, and with it every layer that may refuse a request without effect (rate limits, CORS). Everything inside
-//! this layer runs once per key, and its response is stored.
+//! Put authentication outside this layer: its scope needs to know the user. Everything inside this layer takes effect once per key, and a replay passes nothing
+//! of it: whoever has lost a right since then still gets the stored response.
+//!
+//! **What is stored for retries** is what commits: a response 2xx or 3xx, and any other that the handler wraps in [`Committed`]. All others are rolled back and
+//! not stored, so a retry with the same key runs the handler. So no refusal outlasts its cause: not that of an extractor or a layer inside (401, 403, 413,
+//! 415, 422), not that of a conflict (409).
 //!
 //! | request | answer |
 //! |---|---|
@@ -77,10 +81,10 @@
 //! | no scope | 401 |
 //! | body larger than [`request_bytes_max`](IdempotencyLayer::with_request_bytes_max) | 413 |
 //! | key in use | 409 with `Retry-After` |
-//! | key used with another method, path, query or body | 422 |
+//! | key used with another method, path, query, `Content-Type` or body | 422 |
 //! | key used with this one | the stored response, with `Idempotency-Replayed: true` |
-//! | new key, handler answers 2xx, 3xx or 4xx | its response, stored and committed with its effect |
-//! | new key, handler answers 5xx, or 408, 425 or 429 | its response; rolled back, and a retry runs |
+//! | new key, handler answers 2xx, 3xx or [`Committed`] | its response, stored and committed with its effect |
+//! | new key, handler, extractor or a layer inside answers anything else | its response; rolled back, and a retry runs |
 //! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
 //! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
 //! | database unreachable or in conflict, or outcome of the commit unknown | 503 with `Retry-After`; a retry gives the result |
@@ -97,7 +101,8 @@
 //!
 //! **Two requests with one key at once.** Within one process, a list of running keys answers the second with 409 immediately. Between processes:
 //!
-//! - On PostgreSQL the second gets 409 immediately (an advisory lock per key).
+//! - On PostgreSQL the second gets 409 immediately (an advisory lock per key, on 32 bits of its hash: of four billion pairs of other keys that run at the
+//!   same time one gets it too, and takes effect at its retry).
 //! - On MySQL and MariaDB it does too (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
 //!   `innodb_lock_wait_timeout`, and gets its response.
 //! - On SQLite one transaction writes at a time, so every second request waits, at most `busy_timeout`, and is then answered with 503.
@@ -107,7 +112,8 @@
 //! **Streams**: request and response bodies are held in memory. Keep server-sent events and large downloads on routes without this layer. Trailers
 //! are lost.
 //!
-//! Expired rows are not deleted automatically: call [`purge_requests`].
+//! **Expired rows** are deleted by the layer every ten minutes ([`with_purge_every`](IdempotencyLayer::with_purge_every)). Each key that a client uses adds a row
+//! of up to `response_bytes_max` until then: limit how often a client may ask, and the size of responses.
 
 mod key;
 mod layer;
@@ -122,6 +128,7 @@ mod transaction;
 pub use key::Scope;
 pub use layer::IdempotencyLayer;
 pub use purge::purge_requests;
+pub use response::Committed;
 pub use service::Idempotency;
 pub use settings::MissingKey;
 pub use transaction::RequestTx;

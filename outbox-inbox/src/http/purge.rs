@@ -1,22 +1,40 @@
 //! Purges expired requests.
 //!
-//! Invariant: a purge waits for no request, and delays a request by at most one batch. Not here: the schedule; the application calls it.
+//! Invariants: a purge waits for no request, and delays a request by at most one batch; a layer purges until the last of its clones is dropped. Not here: how
+//! long requests are kept, see [`IdempotencyLayer::with_retention`](super::IdempotencyLayer::with_retention).
 
 use std::time::Duration;
 
 use outbox_sea_orm::{TableNames, detached};
 use sea_orm::{DatabaseConnection, DbErr};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::sql::RequestSql;
 use crate::database::{Database, roll_back};
+use crate::retention;
 
 /// Rows per transaction.
 const BATCH_MAX: u32 = 1_000;
 
-/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000; returns the number deleted. Call it from time to
-/// time, and again while it returns `limit`. Several processes may call it at once: they delete different rows.
-///
-/// Without purges the table grows; keys expire all the same.
+/// Purges every so often, until the guard is dropped.
+pub(super) fn start(database: Database, sql: RequestSql, every: Duration) -> DropGuard {
+    let stop = CancellationToken::new();
+    let guard = stop.clone().drop_guard();
+    // The guard ends a pause, never a transaction.
+    let batch = move || {
+        let (database, sql) = (database.clone(), sql.clone());
+        async move {
+            let deleted = purge_batch(&database, &sql, BATCH_MAX).await?;
+            Ok((u64::from(deleted), deleted >= BATCH_MAX))
+        }
+    };
+    tokio::spawn(retention::repeat("inbox_requests", batch, every, stop));
+    guard
+}
+
+/// Deletes expired requests, oldest first, at most `limit` rows in transactions of at most 1,000; returns the number deleted. Layers do so by themselves; this
+/// is for a job beside [`IdempotencyLayer::with_purge_every`](super::IdempotencyLayer::with_purge_every)`(None)`: call it from time to time, and again while
+/// it returns `limit`. Several processes may call it at once: they delete different rows.
 ///
 /// # Errors
 ///

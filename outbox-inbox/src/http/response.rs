@@ -7,8 +7,42 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::response::Parts;
 use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse;
 
 use super::key::Digest;
+
+/// A response whose effect commits and which is stored for retries, whatever its status. Responses other than 2xx and 3xx are rolled back without it, and a
+/// retry runs the handler.
+///
+/// For a refusal that is itself a result: a declined payment that is recorded, or a failure after an effect that cannot be taken back.
+///
+/// ```
+/// use axum::http::StatusCode;
+/// use axum::response::IntoResponse;
+/// use outbox_inbox::http::{Committed, RequestTx};
+///
+/// async fn pay(tx: RequestTx) -> impl IntoResponse {
+///     // … record the declined payment through `tx`.
+///     Committed((StatusCode::PAYMENT_REQUIRED, "declined"))
+/// }
+/// ```
+///
+/// A layer between the handler and the [`IdempotencyLayer`](super::IdempotencyLayer) must pass the response's extensions on. It may also wrap responses
+/// itself, to commit a status on all routes behind it. An informational status (1xx) is rolled back all the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Committed<R>(pub R);
+
+/// Marks a response in its extensions.
+#[derive(Debug, Clone, Copy)]
+struct Commits;
+
+impl<R: IntoResponse> IntoResponse for Committed<R> {
+    fn into_response(self) -> Response<Body> {
+        let mut response = self.0.into_response();
+        response.extensions_mut().insert(Commits);
+        response
+    }
+}
 
 /// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -34,15 +68,12 @@ const OMITTED: [HeaderName; 14] = [
     REPLAYED,
 ];
 
-/// Whether a response is the final result of the request, so that its transaction commits and the response is stored. A failure (5xx) is not, and
-/// neither is a request to try again: if stored, it would be the answer for as long as the key lives.
-pub(crate) fn is_result(status: StatusCode) -> bool {
-    let asks_again = [
-        StatusCode::REQUEST_TIMEOUT,
-        StatusCode::TOO_EARLY,
-        StatusCode::TOO_MANY_REQUESTS,
-    ];
-    (200..500).contains(&status.as_u16()) && !asks_again.contains(&status)
+/// Whether a response's transaction commits, and the response is stored with it. A failure or a refusal does not, unless its handler says so: half of an
+/// effect would stay, and a refusal that time heals (a missing right, a conflict, a faulty server) would be the answer for as long as the key lives.
+pub(crate) fn commits(parts: &Parts) -> bool {
+    let is_said = parts.extensions.get::<Commits>().is_some();
+    let status = parts.status;
+    status.is_success() || status.is_redirection() || is_said && !status.is_informational()
 }
 
 /// A response as it is stored.
@@ -138,13 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_requests_to_try_again_are_no_results() {
-        let (results, others): (Vec<u16>, Vec<u16>) = [
-            100, 101, 200, 204, 302, 400, 404, 408, 409, 422, 425, 429, 499, 500, 503,
-        ]
-        .into_iter()
-        .partition(|status| is_result(StatusCode::from_u16(*status).unwrap()));
-        assert_eq!(results, [200, 204, 302, 400, 404, 409, 422, 499]);
-        assert_eq!(others, [100, 101, 408, 425, 429, 500, 503]);
+    fn refusals_and_failures_commit_only_if_their_handler_says_so() {
+        let of = |status| StatusCode::from_u16(status).unwrap().into_response();
+        let all = [
+            100, 101, 199, 200, 204, 302, 399, 400, 401, 422, 499, 500, 599, 999,
+        ];
+        let commit = |response: Response<Body>| commits(&response.into_parts().0);
+        let plain = all.into_iter().filter(|status| commit(of(*status)));
+        assert_eq!(plain.collect::<Vec<_>>(), [200, 204, 302, 399]);
+        let said = all
+            .into_iter()
+            .filter(|status| commit(Committed(of(*status)).into_response()));
+        assert_eq!(said.collect::<Vec<_>>(), all[3..]);
     }
 }

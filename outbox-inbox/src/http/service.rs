@@ -26,7 +26,7 @@ use tower::Service;
 use tracing::Instrument as _;
 
 use super::key::{Claim, Scope, parse_key};
-use super::response::{Stored, is_result, problem};
+use super::response::{Stored, commits, problem};
 use super::settings::{Checked, MissingKey, Settings};
 use super::sql::Claimed;
 use super::transaction::RequestTx;
@@ -168,7 +168,7 @@ where
     S: Service<Request, Error = Infallible>,
     S::Response: IntoResponse,
 {
-    let Checked { database, sql } = settings.checked().await.map_err(|error| not_checked(&error))?;
+    let Checked { database, sql, .. } = settings.checked().await.map_err(|error| not_checked(&error))?;
     // A crash from here to the commit rolls back row, effects, events and response together. The client gets no response and asks again.
     let tx = database
         .begin()
@@ -179,7 +179,8 @@ where
         Ok(Claimed::Running) => Some(in_use()),
         Ok(Claimed::Done(stored)) if stored.fingerprint == claim.fingerprint => Some(replay(stored)),
         Ok(Claimed::Done(_)) => {
-            let detail = "the key was used for a request with another method, path, query or body";
+            let detail =
+                "the key was used for a request with another method, path, query, content type or body";
             Some(problem(StatusCode::UNPROCESSABLE_ENTITY, detail))
         }
         Err(error) => Some(in_trouble("claim", &error)),
@@ -191,7 +192,7 @@ where
     let tx = RequestTx::new(tx, settings.outbox.clone());
     request.extensions_mut().insert(tx.clone());
     let outcome = call(settings, service, request).await;
-    let Some((tx, recorded)) = tx.close() else {
+    let Some((tx, recorded, integrity)) = tx.close() else {
         tracing::error!(route = %claim.route, "handler keeps its `RequestTx` beyond its response, so it cannot be committed");
         return Err(failed());
     };
@@ -202,9 +203,13 @@ where
             return Err(refusal);
         }
     };
-    if !is_result(parts.status) {
+    if !commits(&parts) {
         roll_back(tx).await;
         return Ok(Response::from_parts(parts, Body::from(body)));
+    }
+    if let Err(error) = integrity.check() {
+        roll_back(tx).await;
+        return Err(swallowed(claim, Some(&error)));
     }
     let stored = claim
         .kept
@@ -265,7 +270,7 @@ where
     match timeout(settings.handler_timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => {
-            tracing::error!(path, panic = text_of(&*panic), "handler panicked, rolled back");
+            tracing::error!(path, panic = %text_of(&*panic), "handler panicked, rolled back");
             Err(failed())
         }
         Err(_) => {

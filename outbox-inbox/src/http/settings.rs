@@ -1,6 +1,6 @@
 //! The settings of the layer, their checks, and the cached result of asking the database.
 //!
-//! Invariant: the database is asked only if the settings are valid, and only until it has answered once.
+//! Invariant: the database is asked only if the settings are valid, and only until it has answered once; from then on expired requests are purged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,13 @@ use axum::http::{HeaderName, Method};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use tokio::sync::OnceCell;
+use tokio_util::sync::DropGuard;
 
 use super::key::Scope;
+use super::purge;
 use super::running::Running;
 use super::sql::RequestSql;
-use crate::config::RETENTION;
+use crate::config::{RETENTION, SECOND_TO_DAY};
 use crate::database::{Database, missing_feature};
 use crate::runtime::InboxError;
 use crate::start::{Problem, StartError};
@@ -43,6 +45,7 @@ pub(super) struct Settings {
     pub(super) methods: Vec<Method>,
     pub(super) missing_key: MissingKey,
     pub(super) retention: Duration,
+    pub(super) purge_every: Option<Duration>,
     pub(super) handler_timeout: Duration,
     pub(super) request_bytes_max: usize,
     pub(super) response_bytes_max: usize,
@@ -50,7 +53,7 @@ pub(super) struct Settings {
     pub(super) names: TableNames,
     pub(super) outbox: Arc<OutboxConfig>,
     pub(super) running: Running,
-    checked: OnceCell<Checked>,
+    pub(super) checked: OnceCell<Checked>,
 }
 
 /// Facts about the database, asked once.
@@ -58,6 +61,8 @@ pub(super) struct Settings {
 pub(super) struct Checked {
     pub(super) database: Database,
     pub(super) sql: RequestSql,
+    /// Purges as long as somebody keeps this.
+    _purging: Option<Arc<DropGuard>>,
 }
 
 impl Settings {
@@ -69,6 +74,7 @@ impl Settings {
             methods: vec![Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
             missing_key: MissingKey::default(),
             retention: Duration::from_secs(24 * 3600),
+            purge_every: Some(Duration::from_secs(600)),
             handler_timeout: Duration::from_secs(30),
             request_bytes_max: 1024 * 1024,
             response_bytes_max: 1024 * 1024,
@@ -94,7 +100,14 @@ impl Settings {
         let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.retention);
         let database = Database::inspect(self.db.clone()).await?;
         database.pool().query_one_raw(sql.probe()).await?;
-        Ok(Checked { database, sql })
+        let purging = self
+            .purge_every
+            .map(|every| Arc::new(purge::start(database.clone(), sql.clone(), every)));
+        Ok(Checked {
+            database,
+            sql,
+            _purging: purging,
+        })
     }
 
     fn problems(&self) -> Vec<Problem> {
@@ -106,6 +119,13 @@ impl Settings {
                 self.retention,
                 RETENTION.start(),
                 RETENTION.end()
+            ));
+        }
+        if let Some(every) = self.purge_every.filter(|every| !SECOND_TO_DAY.contains(every)) {
+            fail(format!(
+                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
+                SECOND_TO_DAY.start(),
+                SECOND_TO_DAY.end()
             ));
         }
         if self.handler_timeout.is_zero() {

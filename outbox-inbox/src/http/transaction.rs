@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
-use outbox_sea_orm::{OutboxConfig, OutboxTransaction, Transactional};
+use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, Transactional};
 use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::response::problem;
@@ -20,10 +20,11 @@ use super::response::problem;
 /// The transaction of a request behind an [`IdempotencyLayer`](super::IdempotencyLayer), as an extractor. Write every effect through it:
 /// `.insert(&tx)`, `insert_with_events(&tx, …)`, `record(&tx, …)`.
 ///
-/// **Return database errors** as a 5xx; do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
+/// **Return database errors** as a 5xx (any status that is not 2xx or 3xx will do); do not swallow them. PostgreSQL aborts a transaction at the first error. The layer notices a handler that
 /// went on regardless, and answers 500. To survive an expected error, run the part that may fail in a nested transaction ([`Self::begin`]).
 ///
-/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500.
+/// Do not keep it beyond the response, for example in a spawned task: the layer could not commit, and would answer 500. Until the last clone is dropped, the
+/// connection and the key stay in use, and retries get 409.
 #[derive(Clone)]
 pub struct RequestTx(Arc<Open>);
 
@@ -31,6 +32,7 @@ struct Open {
     transaction: DatabaseTransaction,
     outbox: Arc<OutboxConfig>,
     recorded: AtomicBool,
+    integrity: Integrity,
 }
 
 impl fmt::Debug for RequestTx {
@@ -45,13 +47,19 @@ impl RequestTx {
             transaction,
             outbox,
             recorded: AtomicBool::new(false),
+            integrity: Integrity::default(),
         }))
     }
 
-    /// Takes back the transaction, and tells whether events may have been recorded in it. `None` if a clone still exists.
-    pub(crate) fn close(self) -> Option<(DatabaseTransaction, bool)> {
+    /// Takes back the transaction, and tells whether events may have been recorded in it, and what may become of it. `None` if a clone still
+    /// exists.
+    pub(crate) fn close(self) -> Option<(DatabaseTransaction, bool, Integrity)> {
         let open = Arc::into_inner(self.0)?;
-        Some((open.transaction, open.recorded.into_inner()))
+        Some((open.transaction, open.recorded.into_inner(), open.integrity))
+    }
+
+    fn usable(&self) -> Result<(), DbErr> {
+        self.0.integrity.usable()
     }
 
     /// Opens a nested transaction (a savepoint) for a part that may fail. It records into the same outbox, and a rollback of it undoes its events
@@ -83,9 +91,13 @@ impl Transactional for RequestTx {
         self.0.recorded.store(true, Ordering::Relaxed);
         &self.0.outbox
     }
+
+    fn integrity(&self) -> Option<&Integrity> {
+        Some(&self.0.integrity)
+    }
 }
 
-outbox_sea_orm::__connection_by_deref!(RequestTx);
+outbox_sea_orm::__connection_by_deref!(RequestTx, usable);
 
 /// Fails if there is no transaction, because the route is not behind the layer or the layer passes its method through. The rejection answers 500.
 impl<S: Sync> FromRequestParts<S> for RequestTx {

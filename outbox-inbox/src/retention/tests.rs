@@ -1,5 +1,8 @@
 //! What a purge deletes and what it leaves, on every database, also beside handlers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
 use time::OffsetDateTime;
 
@@ -219,13 +222,29 @@ async fn copies_that_meet_a_purge_take_effect_once_at_most() {
 }
 
 #[tokio::test]
-async fn the_loop_purges_and_ends() {
+async fn the_loop_purges_if_it_may_and_ends() {
     let test = TestDb::open_all().await.remove(0);
     test.insert_row(1, Status::Handled).await;
     test.expire(1).await;
     let stop = CancellationToken::new();
     let every = Duration::from_millis(1);
-    let task = tokio::spawn(run(test.db.clone(), test.sql.clone(), every, stop.clone()));
+    // The stream forbids it at first.
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    let allowed = Arc::new(AtomicBool::new(false));
+    let may_forget = {
+        let allowed = allowed.clone();
+        move || {
+            let _ = asked.send(());
+            std::future::ready(allowed.load(Ordering::SeqCst))
+        }
+    };
+    let run = run(test.db.clone(), test.sql.clone(), every, may_forget, stop.clone());
+    let task = tokio::spawn(run);
+    for _ in 0..3 {
+        asks.recv().await.unwrap();
+    }
+    assert!(test.status(1).await.is_some());
+    allowed.store(true, Ordering::SeqCst);
     let gone = async {
         while test.status(1).await.is_some() {
             tokio::task::yield_now().await;

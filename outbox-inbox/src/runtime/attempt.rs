@@ -29,6 +29,8 @@ pub(super) struct Attempt<'a, M = &'a Arc<Message>> {
     /// As it was delivered.
     pub(super) incoming: &'a Incoming,
     pub(super) message: M,
+    /// The service that recorded the message; empty if that is not known.
+    pub(super) source: &'a str,
     /// Whose it is, and what is remembered of it between its tries.
     pub(super) routed: &'a mut RoutedMessage,
     pub(super) stop: &'a Stop,
@@ -48,17 +50,19 @@ impl<'a> Attempt<'a, NoMessage> {
             consumer,
             incoming,
             message: NoMessage,
+            source: "",
             routed,
             stop,
         }
     }
 
-    /// The same, of this message.
-    pub(super) fn of(self, message: &'a Arc<Message>) -> Attempt<'a> {
+    /// The same, of this message from this source.
+    pub(super) fn of(self, message: &'a Arc<Message>, source: &'a str) -> Attempt<'a> {
         Attempt {
             consumer: self.consumer,
             incoming: self.incoming,
             message,
+            source,
             routed: self.routed,
             stop: self.stop,
         }

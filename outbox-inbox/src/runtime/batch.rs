@@ -56,7 +56,7 @@ impl Consumer {
         let Route::Handler { upcast_to, .. } = &routed.route else {
             return None;
         };
-        self.ready(message, handler, *upcast_to).ok()
+        self.ready(message, &routed.source, handler, *upcast_to).ok()
     }
 }
 
@@ -68,6 +68,7 @@ impl Batch<'_> {
             let effects = self.effects(&all, None, &recorded).await?;
             return Some(self.done(&vec![true; all.len()], effects));
         }
+        let _turn = self.consumer.shared.database.turn().await;
         let tx = self.consumer.shared.database.begin().await.ok()?;
         match self.in_transaction(&tx, &recorded).await {
             Some((mine, effects)) => match self.consumer.commit(tx, &recorded, None).await {
@@ -99,6 +100,9 @@ impl Batch<'_> {
             return Some((mine, Vec::new()));
         }
         let mut effects = self.effects(&ours, Some(tx), recorded).await?;
+        if recorded.is_lost() {
+            return None;
+        }
         for (Ready { claimant, .. }, effect) in ours.iter().zip(&mut effects) {
             let events = std::mem::take(&mut effect.events);
             let emitted = self.consumer.emit(tx, claimant.message, events, recorded);
@@ -135,7 +139,7 @@ impl Batch<'_> {
             mine.push(match member.claimant.claim(tx, false, gaps).await.ok()? {
                 Claim::Mine => true,
                 Claim::Done | Claim::Dead => false,
-                Claim::CountFirst | Claim::Early { .. } | Claim::Late => return None,
+                Claim::CountFirst | Claim::Early { .. } | Claim::Late | Claim::Taken => return None,
             });
         }
         Some(mine)

@@ -110,6 +110,10 @@ impl Call<'_> {
         transaction: Option<&DatabaseTransaction>,
         recorded: &Recorded,
     ) -> Result<Effect, RunOutcome> {
+        if self.stop.hard.is_cancelled() {
+            // Not even the part before its first await.
+            return Err(RunOutcome::Over(Handling::Returned));
+        }
         let (consumer, handler) = (self.consumer, self.handler);
         let context = HandlerContext {
             messages,

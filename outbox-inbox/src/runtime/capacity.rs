@@ -7,7 +7,8 @@
 //! | `buffer_bytes` | all of them together |
 //!
 //! Invariant: as long as there are free slots and no message that may run, another delivery is received, whatever stands still: what costs least time there
-//! goes back to the broker instead. Not here: which lanes are set aside ([`super::lanes`]).
+//! goes back to the broker instead. Messages whose predecessors take effect in other processes at this moment do not stand still: a process that ran
+//! ahead of the others would only fill its memory with what comes last. Not here: which lanes are set aside ([`super::lanes`]).
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::dispatch::Dispatcher;
 use super::job::{InFlight, Origin};
 use super::lanes::{Awaited, Evicted, LaneKey, Queue};
 use super::slots::to_f64;
+use crate::telemetry::{self, Returned};
 
 /// Shortest absence of a delivery that goes back to the broker for want of room.
 pub(super) const ABSENCE_MIN: Duration = Duration::from_secs(1);
@@ -61,9 +63,15 @@ impl<S: Subscriber> Dispatcher<S> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory: all of them stand still, or wait behind others.
-    fn is_starving(&self) -> bool {
+    /// Whether slots are free although deliveries are in memory: all of them wait for a time, or behind others.
+    fn has_free_slots(&self) -> bool {
         self.jobs < self.consumer.shared.config.concurrency && self.lanes.waiting_in(Queue::Ready) == 0
+    }
+
+    /// Whether slots stay free. A lane that moves needs one in a moment.
+    fn is_starving(&self) -> bool {
+        let soon = self.jobs + self.lanes.moving();
+        self.has_free_slots() && soon < self.consumer.shared.config.concurrency
     }
 
     /// Whether another delivery may be received as things are.
@@ -71,7 +79,12 @@ impl<S: Subscriber> Dispatcher<S> {
         let config = &self.consumer.shared.config;
         let (all, flow_max) = (self.unanswered.len(), self.flow_max());
         let flows = all - self.lanes.set_aside().min(all);
-        let more = if self.is_starving() { config.blocked_max } else { 0 };
+        let more = match self.has_free_slots() {
+            true if self.is_starving() => config.blocked_max,
+            // Others may be behind those that move. But what moves must never fill memory, or it goes back to the broker, and the order is lost.
+            true => config.blocked_max / 2,
+            false => 0,
+        };
         (all == 0 || self.bytes < config.buffer_bytes)
             && self.lanes.set_aside() <= config.blocked_max
             && flows < flow_max + more
@@ -115,8 +128,9 @@ impl<S: Subscriber> Dispatcher<S> {
             ?absence,
             "deliveries go back to the broker for want of room"
         );
+        telemetry::returned(self.consumer.name, Returned::Room, evicted.items.len());
         let awaited = |in_flight: &InFlight<DeliveryOf<S>>| match (&in_flight.origin, &*evicted.key) {
-            (Origin::Broker(_), LaneKey::Aggregate(_)) => {
+            (Origin::Broker(_), LaneKey::Aggregate(..)) => {
                 let deliveries = in_flight.origin.incoming().delivery_count;
                 Some((
                     in_flight.order_key,
@@ -133,6 +147,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 left: left.clone(),
                 absence,
                 deliveries,
+                precedes: !self.consumer.keeps_sequences(),
                 memory,
                 overdue: None,
             };

@@ -1,19 +1,21 @@
 //! One consumer of a running inbox: its handlers, and the state that all its deliveries share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use outbox_core::codec::{self, DecodeError};
-use outbox_core::{ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
+use outbox_core::codec;
+use outbox_core::{Catalogue, ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
 use outbox_sea_orm::OutboxConfig;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::health::ConsumerVitals;
 use super::report::Tally;
-use super::routed::{Route, RoutedMessage};
+use super::routed::{Refused, Route, RoutedMessage};
+use super::unknown::Met;
 use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::StoredDeadLetter;
@@ -37,7 +39,11 @@ pub(crate) struct Shared {
     pub(crate) store: Option<Arc<dyn DedupStore>>,
     pub(crate) hooks: Hooks,
     pub(crate) tally: Tally,
+    pub(crate) belongs: Belongs,
 }
+
+/// [`Subscriber::belongs`](outbox_core::Subscriber::belongs).
+pub(crate) type Belongs = Arc<dyn Fn(&Message, &str, Option<&[&'static str]>) -> bool + Send + Sync>;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,6 +98,10 @@ pub(crate) struct Consumer {
     /// By the handler's name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     events: Vec<&'static EventDescriptor>,
+    /// Event types that only count, see [`ConsumerSpec::siblings`].
+    siblings: Vec<&'static EventDescriptor>,
+    /// The fixed subjects of each event type that this program knows.
+    fixed_subjects: HashMap<String, Vec<&'static str>>,
     pub(super) order: Order,
     /// Most messages in one transaction.
     pub(super) batch_max: usize,
@@ -101,9 +111,13 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
-    /// Event types and versions without a handler that others are to handle, as far as they came.
-    pub(super) unknown_met: Mutex<HashSet<String>>,
+    pub(super) unknown_met: Mutex<Met>,
+    /// The broker could not say where aggregates begin, and is not asked before this time.
+    ask_again_at: Mutex<Option<Instant>>,
 }
+
+/// Pause after the broker could not say where an aggregate begins. Without the permission each question would take a second of a slot.
+const ASK_PAUSE: Duration = Duration::from_secs(60);
 
 impl Consumer {
     /// A consumer with checked handlers: no two of them want the same event, and they agree on the order.
@@ -115,12 +129,15 @@ impl Consumer {
             handlers: HashMap::new(),
             health: HashMap::new(),
             events: Vec::new(),
+            siblings: Vec::new(),
+            fixed_subjects: HashMap::new(),
             order: Order::default(),
             batch_max: 1,
             sequenced: false,
             whole_aggregates: false,
             numbered: false,
             unknown_met: Mutex::default(),
+            ask_again_at: Mutex::default(),
         };
         for handler in handlers.iter().filter(|handler| handler.consumer == name) {
             let handler = Arc::new(*handler);
@@ -141,7 +158,30 @@ impl Consumer {
                 consumer.events.push(event);
             }
         }
+        // Contradictions among them have been reported at the start.
+        let linked = Catalogue::linked().unwrap_or_default();
+        consumer.know(&linked.iter().collect::<Vec<_>>());
         consumer
+    }
+
+    /// Learns the event types of this program.
+    fn know(&mut self, linked: &[&'static EventDescriptor]) {
+        for event in linked.iter().chain(&self.events) {
+            let known = self.fixed_subjects.entry(event.event_type()).or_default();
+            known.extend(event.subject);
+        }
+        if self.whole_aggregates {
+            let counts = |event: &EventDescriptor| {
+                event.sequenced
+                    && event.subject.is_some()
+                    && self.events.iter().any(|own| own.aggregate == event.aggregate)
+            };
+            let others = linked
+                .iter()
+                .copied()
+                .filter(|event| !self.events.contains(event));
+            self.siblings = others.filter(|event| counts(event)).collect();
+        }
     }
 
     pub(crate) fn spec(&self) -> ConsumerSpec {
@@ -151,6 +191,7 @@ impl Consumer {
             events: self.events.clone(),
             ack_wait: config.ack_wait,
             whole_aggregates: self.whole_aggregates,
+            siblings: self.siblings.clone(),
             in_flight_max: match self.order {
                 Order::Strict => 1,
                 _ => config.ack_pending_max,
@@ -178,12 +219,31 @@ impl Consumer {
     /// Decodes a delivery and finds its handler.
     pub(crate) fn routed(&self, incoming: &Incoming) -> RoutedMessage {
         match codec::decode(&incoming.headers, incoming.payload.clone()) {
+            Ok(message) if !self.belongs(&message, &incoming.subject) => {
+                let event_type = message.event_type;
+                self.unreadable(Refused::Subject { event_type })
+            }
             Ok(message) => {
                 let route = self.route(&message);
-                RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1)
+                let mut routed =
+                    RoutedMessage::new(Ok(Arc::new(message)), route, incoming.delivery_count > 1);
+                // It was decoded with the rest.
+                routed.source = codec::source(&incoming.headers).unwrap_or_default().into();
+                routed
             }
-            Err(error) => self.unreadable(error),
+            Err(error) => self.unreadable(error.into()),
         }
+    }
+
+    /// The source of a message whose number is its order. Other messages of an aggregate share a lane, whoever recorded them.
+    pub(super) fn numbering_source(&self, routed: &RoutedMessage) -> Option<Arc<str>> {
+        self.numbered.then(|| routed.source.clone())
+    }
+
+    /// Whether a message came on a subject of its own. A dead letter is asked about again, because it was stored as it came.
+    fn belongs(&self, message: &Message, subject: &str) -> bool {
+        let fixed = self.fixed_subjects.get(&message.event_type);
+        (self.shared.belongs)(message, subject, fixed.map(Vec::as_slice))
     }
 
     /// The health of the handler of a message.
@@ -201,7 +261,7 @@ impl Consumer {
         routed
     }
 
-    fn unreadable(&self, error: DecodeError) -> RoutedMessage {
+    fn unreadable(&self, error: Refused) -> RoutedMessage {
         RoutedMessage::new(Err(error), Route::Unreadable, false)
     }
 
@@ -228,6 +288,19 @@ impl Consumer {
         }
     }
 
+    /// Whether the broker may be asked where aggregates begin.
+    pub(super) fn may_ask(&self) -> bool {
+        let at = *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Asks the broker no more for a while, which is returned.
+    pub(super) fn do_not_ask(&self) -> Duration {
+        let until = Instant::now() + ASK_PAUSE;
+        *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        ASK_PAUSE
+    }
+
     /// Whether messages that it has no handler for still count up the sequence of their aggregate.
     pub(super) fn keeps_sequences(&self) -> bool {
         self.whole_aggregates
@@ -239,10 +312,14 @@ impl Consumer {
     }
 
     /// The place in its aggregate of a message that is for others to handle.
-    pub(super) fn place_of_unknown<'a>(&'a self, message: &'a Message) -> Option<Claimant<'a>> {
+    pub(super) fn place_of_unknown<'a>(
+        &'a self,
+        message: &'a Message,
+        source: &'a str,
+    ) -> Option<Claimant<'a>> {
         let strategy = Strategy::Sequence { gap: None };
         (self.numbered && message.sequence.is_some())
-            .then(|| self.claimant(message, strategy, message.event_id.as_uuid()))
+            .then(|| self.claimant(message, source, strategy, message.event_id.as_uuid()))
     }
 
     pub(super) fn attempts(&self, message: &Message, handler: Option<&Registration>) -> Attempts<'_> {

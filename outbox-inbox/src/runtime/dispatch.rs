@@ -208,7 +208,7 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
-        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
+        self.show();
         self.jobs -= 1;
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),
@@ -239,6 +239,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let Some((in_flight, handling)) = lane.stopped else {
             let until = self.wait_for_number(&lane.key, lane.over_to, now);
             self.lanes.finish(&lane.key, Vec::new(), until, now);
+            self.lanes.set_moving(&lane.key, until.is_some(), now);
             return;
         };
         self.consumer.shared.tally.count(handling);
@@ -250,16 +251,21 @@ impl<S: Subscriber> Dispatcher<S> {
             self.give_back(back, retry_after);
             return;
         }
-        if matches!(handling, Handling::Early { .. }) && self.consumer.keeps_sequences() {
-            self.predecessors.await_those_of(&lane.key, now);
+        let mut is_moving = false;
+        if let Handling::Early { came_to, .. } = handling
+            && self.consumer.keeps_sequences()
+        {
+            self.predecessors.await_those_of(&lane.key, came_to, now);
+            is_moving = came_to.is_some();
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
         self.lanes.finish(&lane.key, back, Some(now + retry_after), now);
+        self.lanes.set_moving(&lane.key, is_moving, now);
     }
 
     /// After a number took effect: until when the next one in the lane does not claim its turn, because other processes have those between them.
     fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
-        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(_));
+        let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         // Nothing took effect that tells where the aggregate is.
         let next = self
             .lanes
@@ -344,7 +350,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
-            (LaneKey::Aggregate(_), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
+            (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
             _ => None,
         }
     }
@@ -353,7 +359,7 @@ impl<S: Subscriber> Dispatcher<S> {
         match (self.consumer.order, &routed.message) {
             (Order::Strict, _) => LaneKey::All,
             (Order::Aggregate, Ok(message)) if !self.consumer.stands_alone(routed) => {
-                LaneKey::Aggregate(message.aggregate.clone())
+                LaneKey::Aggregate(message.aggregate.clone(), self.consumer.numbering_source(routed))
             }
             _ => LaneKey::Alone(self.last_local_id),
         }
@@ -370,8 +376,14 @@ impl<S: Subscriber> Dispatcher<S> {
         left
     }
 
+    /// Shows how much is in memory: at each end of a job, and with each progress, because no job may end for long.
+    fn show(&self) {
+        telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
+    }
+
     /// Tells the broker of everything in memory, beside the loop.
     pub(super) fn tell_progress(&mut self) {
+        self.show();
         if self.progress.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }

@@ -30,6 +30,7 @@ impl Attempt<'_> {
         if !claimant.can_tell() {
             return None;
         }
+        let _turn = consumer.shared.database.turn().await;
         let tx = match consumer.shared.database.begin().await {
             Ok(tx) => tx,
             Err(error) => return Some(RunOutcome::NotStarted(describe(&error))),

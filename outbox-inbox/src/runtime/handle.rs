@@ -27,9 +27,10 @@ impl Consumer {
         routed: &mut RoutedMessage,
         stop: &Stop,
     ) -> Handling {
+        let source = routed.source.clone();
         let attempt = Attempt::new(self, incoming, routed, stop);
         match attempt.routed.message.clone() {
-            Ok(message) => attempt.of(&message).handle().await,
+            Ok(message) => attempt.of(&message, &source).handle().await,
             Err(error) => attempt.unreadable(&error.to_string()).await,
         }
     }
@@ -42,9 +43,10 @@ impl Consumer {
         error: &str,
         stop: &Stop,
     ) -> Handling {
+        let source = routed.source.clone();
         let attempt = Attempt::new(self, incoming, routed, stop);
         match attempt.routed.message.clone() {
-            Ok(message) => attempt.of(&message).panicked(error).await,
+            Ok(message) => attempt.of(&message, &source).panicked(error).await,
             Err(_) => attempt.unreadable_panicked(error).await,
         }
     }
@@ -76,7 +78,7 @@ impl Attempt<'_> {
 
     /// Runs the handler once, if it may run, and records what came of it.
     async fn run(&mut self, handler: &Registration, upcast_to: Option<u32>) -> Handling {
-        let ready = self.consumer.ready(self.message, handler, upcast_to);
+        let ready = self.consumer.ready(self.message, self.source, handler, upcast_to);
         let claimant = match &ready {
             Ok(ready) => Some(ready.claimant),
             // It cannot be handled. It is dead-lettered when its turn has come.

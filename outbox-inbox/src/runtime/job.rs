@@ -195,6 +195,8 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             }
             let handling = match handlings.as_mut().and_then(Iterator::next) {
                 Some(handling) => handling,
+                // What has not begun goes back: a batch that failed would hold up the stop by a run for each of its messages.
+                None if stop.soft.is_cancelled() => Handling::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
             // A recorder of metrics is the application's.
@@ -296,6 +298,20 @@ async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, 
         }
     }
     let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
+    let handling = consumer
+        .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)
+        .instrument(span.clone())
+        .await;
+    let Origin::Broker(message) = &in_flight.origin else {
+        return handling;
+    };
+    if !consumer.may_begin_late(handling, &in_flight.routed) {
+        return handling;
+    }
+    let asked = guard_async("broker's driver", || message.delivery.has_predecessors()).await;
+    if !consumer.begins_late(asked, &mut in_flight.routed) {
+        return handling;
+    }
     consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)
         .instrument(span)
@@ -322,7 +338,8 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
         Handling::Skipped if routed.letter.is_some() => {}
         Handling::Skipped => telemetry::skipped(consumer.name, event_type),
         Handling::SentBack { .. } => telemetry::sent_back(consumer.name, event_type),
-        Handling::Later { .. } | Handling::Early { .. } | Handling::Returned => {}
+        Handling::Later { .. } => telemetry::postponed(consumer.name, event_type),
+        Handling::Early { .. } | Handling::Returned => {}
     }
 }
 
@@ -344,6 +361,7 @@ mod tests {
             events: Vec::new(),
             ack_wait: Duration::from_secs(30),
             whole_aggregates: false,
+            siblings: Vec::new(),
             in_flight_max: 10,
             prefetch: 1,
         };

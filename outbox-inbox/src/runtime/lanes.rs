@@ -16,6 +16,7 @@
 //! wait for it is bounded. Not here: time (callers pass it), bounds ([`super::capacity`]), and running items.
 
 mod awaited;
+mod evict;
 mod lane;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,7 +28,8 @@ use tokio::time::Instant;
 
 pub(super) use self::awaited::Awaited;
 use self::awaited::Reception;
-use self::lane::{Due, Lane, Place};
+pub(super) use self::evict::Evicted;
+use self::lane::{Counts, Due, Lane, Place};
 
 /// Maximum number of lanes examined for the members of a batch. Examining more would cost more than smaller batches do.
 const BATCH_LOOKS: usize = 64;
@@ -35,8 +37,8 @@ const BATCH_LOOKS: usize = 64;
 /// Identifies a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum LaneKey {
-    /// All messages of one aggregate.
-    Aggregate(Aggregate),
+    /// All messages of one aggregate; with the source that numbers them, where numbers are the order.
+    Aggregate(Aggregate, Option<Arc<str>>),
     /// A single message that no other message waits for, by its local id.
     Alone(u64),
     /// All messages of the consumer.
@@ -63,14 +65,6 @@ pub(super) enum Queue {
     Retries,
 }
 
-/// Items evicted from memory, in order, and the time before which the first of them may not run.
-#[derive(Debug, PartialEq)]
-pub(super) struct Evicted<T> {
-    pub(super) key: Arc<LaneKey>,
-    pub(super) items: Vec<T>,
-    pub(super) blocked_until: Option<Instant>,
-}
-
 /// Lanes by time. The number distinguishes equal times.
 type Timers = BTreeMap<(Instant, u64), Arc<LaneKey>>;
 
@@ -89,9 +83,8 @@ pub(super) struct Lanes<T> {
     /// Number of timers set so far.
     timers: u64,
     waiting: usize,
-    set_aside: usize,
-    blocked: usize,
-    away: usize,
+    /// The sums over all lanes.
+    counts: Counts,
 }
 
 impl<T> Lanes<T> {
@@ -105,9 +98,7 @@ impl<T> Lanes<T> {
             reception: Reception::new(prefetch),
             timers: 0,
             waiting: 0,
-            set_aside: 0,
-            blocked: 0,
-            away: 0,
+            counts: Counts::default(),
         }
     }
 }
@@ -234,7 +225,18 @@ impl<T: Queued> Lanes<T> {
         }
         lane.running = None;
         lane.blocked_until = blocked_until;
+        lane.is_moving = false;
         self.settle(key, now);
+    }
+
+    /// Records whether the items that a blocked lane waits for take effect in other processes at this moment. It holds until the lane runs again.
+    pub(super) fn set_moving(&mut self, key: &Arc<LaneKey>, is_moving: bool, now: Instant) {
+        if let Some(lane) = self.lanes.get_mut(key)
+            && lane.is_moving != is_moving
+        {
+            lane.is_moving = is_moving;
+            self.settle(key, now);
+        }
     }
 
     /// Ends the block that [`Self::finish`] put on a lane.
@@ -283,50 +285,6 @@ impl<T: Queued> Lanes<T> {
         lane.queue.front().map(Queued::order_key)
     }
 
-    /// Evicts the items from memory that lose the least time by it. The first of these that exists:
-    ///
-    /// - the whole lane that is blocked longest, if it is blocked until `far` or longer
-    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if `any`
-    /// - the whole last lane that is set aside
-    ///
-    /// `None`: there is nothing to evict.
-    pub(super) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
-        let last = self
-            .block_ends
-            .last_key_value()
-            .map(|((until, _), key)| (*until, key.clone()));
-        if let Some((until, key)) = &last
-            && *until >= far
-        {
-            return self.cut(key.clone(), 0, now);
-        }
-        let behind = |lane: &Lane<T>| {
-            lane.queue
-                .len()
-                .saturating_sub(usize::from(lane.running.is_none()))
-        };
-        // If no lane set aside has several items, there is no need to examine each.
-        let lanes_aside = self.suspects() + self.block_ends.len();
-        let longest = (any || self.set_aside > lanes_aside)
-            .then(|| {
-                let candidates = self.lanes.iter().filter(|(_, lane)| any || lane.set_aside > 0);
-                candidates.max_by_key(|(_, lane)| behind(lane))
-            })
-            .flatten()
-            .filter(|(_, lane)| behind(lane) > 0);
-        if let Some((key, lane)) = longest {
-            let stay = lane.queue.len() - behind(lane).div_ceil(2);
-            return self.cut(key.clone(), stay, now);
-        }
-        let [_, doubtful, retries] = &self.queues;
-        let key = retries
-            .back()
-            .or(doubtful.back())
-            .cloned()
-            .or(last.map(|(_, key)| key))?;
-        self.cut(key, 0, now)
-    }
-
     /// Removes the selected items from a lane and returns them.
     pub(super) fn withdraw(
         &mut self,
@@ -345,23 +303,6 @@ impl<T: Queued> Lanes<T> {
         withdrawn.into()
     }
 
-    /// Removes all but the first `stay` items of a lane and returns them.
-    fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
-        let lane = self.lanes.get_mut(&key)?;
-        let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);
-        let items: Vec<T> = lane.queue.split_off(stay).into();
-        if stay == 0 && lane.running.is_none() {
-            lane.blocked_until = None;
-        }
-        self.waiting -= items.len();
-        self.settle(&key, now);
-        Some(Evicted {
-            key,
-            items,
-            blocked_until,
-        })
-    }
-
     /// Number of lanes that wait for a slot in a queue.
     pub(super) fn waiting_in(&self, queue: Queue) -> usize {
         self.queues[queue as usize].len()
@@ -372,14 +313,19 @@ impl<T: Queued> Lanes<T> {
         self.waiting_in(Queue::Doubtful) + self.waiting_in(Queue::Retries)
     }
 
-    /// Number of items that wait in lanes which are blocked or likely to fail.
+    /// Number of items that wait in lanes which are blocked and not moving, or likely to fail.
     pub(super) fn set_aside(&self) -> usize {
-        self.set_aside
+        self.counts.set_aside
+    }
+
+    /// Number of lanes whose first item waits for items that take effect in other processes at this moment.
+    pub(super) fn moving(&self) -> usize {
+        self.counts.moving
     }
 
     /// Number of items that wait in blocked lanes.
     pub(super) fn blocked(&self) -> usize {
-        self.blocked
+        self.counts.blocked
     }
 
     /// Number of waiting items.
@@ -423,7 +369,7 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let due = lane.due(now, &self.reception, self.away);
+        let due = lane.due(now, &self.reception, self.counts.away);
         if !lane.place.is(due) {
             let left = std::mem::replace(&mut lane.place, Place::Nowhere);
             let place = self.enter(key, due);
@@ -435,11 +381,9 @@ impl<T: Queued> Lanes<T> {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;
         };
-        let (set_aside, blocked) = lane.counts();
-        self.set_aside = self.set_aside + set_aside - std::mem::replace(&mut lane.set_aside, set_aside);
-        self.blocked = self.blocked + blocked - std::mem::replace(&mut lane.blocked, blocked);
-        let away = lane.awaited.len();
-        self.away = self.away + away - std::mem::replace(&mut lane.away, away);
+        let counts = lane.counts();
+        self.counts
+            .replace(std::mem::replace(&mut lane.counted, counts), counts);
         if lane.queue.is_empty() && lane.running.is_none() && lane.awaited.is_empty() {
             self.lanes.remove(key);
         }

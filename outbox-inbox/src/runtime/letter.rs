@@ -58,6 +58,7 @@ impl Attempt<'_> {
     /// Ends a dead letter whose message took effect.
     pub(super) async fn end_letter(&self, letter: &StoredDeadLetter) -> Result<(), DbErr> {
         let shared = &self.consumer.shared;
+        let _turn = shared.database.turn().await;
         let tx = shared.database.begin().await?;
         match retry::claim(&tx, &shared.sql, self.consumer.name, letter, self.message).await {
             Ok(Taken::Mine { .. } | Taken::Handled) => tx.commit().await,

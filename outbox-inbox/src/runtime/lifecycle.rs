@@ -16,15 +16,17 @@ use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Shared, Stop};
 use super::dispatch::Dispatcher;
+use super::forget::may_forget;
 use super::idle::Idle;
 use super::inbox::{Inbox, InboxError};
 use super::report::{InboxReport, Tally};
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
-use crate::handler::describe;
+use crate::handler::{Registration, describe};
 use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
+use crate::rights;
 use crate::router::Router;
 use crate::start::{Problem, StartError};
 use crate::telemetry;
@@ -59,7 +61,7 @@ impl<S: Subscriber> Inbox<S> {
 
     async fn run_until(&self, stop: &Stop, drain: bool) -> Result<InboxReport, InboxError> {
         let router = self.check()?;
-        let Some(shared) = self.connect(stop).await? else {
+        let Some(shared) = self.connect(&router, stop).await? else {
             return Ok(InboxReport::default());
         };
         let consumers: Vec<_> = router
@@ -72,8 +74,12 @@ impl<S: Subscriber> Inbox<S> {
         let tasks = TaskTracker::new();
         let mut broken = self.start(&consumers, stop, &tasks, drain).await?;
         if let Some(every) = self.config.purge_every {
-            let (db, sql, stop) = (self.db.clone(), shared.sql.clone(), stop.soft.clone());
-            tasks.spawn(retention::run(db, sql, every, stop));
+            tasks.spawn(self.purge(
+                every,
+                router.handlers().to_vec(),
+                shared.sql.clone(),
+                stop.soft.clone(),
+            ));
         }
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);
@@ -115,6 +121,21 @@ impl<S: Subscriber> Inbox<S> {
             tasks.spawn(run_consumer(dispatcher, consumer, soft, broken));
         }
         Ok(breaks)
+    }
+
+    /// Deletes expired rows until `stop`.
+    fn purge(
+        &self,
+        every: Duration,
+        handlers: Vec<Registration>,
+        sql: InboxSql,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<S> {
+        let (db, subscriber, config) = (self.db.clone(), self.subscriber.clone(), self.config.clone());
+        async move {
+            let may_forget = || may_forget(&*subscriber, &handlers, &config, &stop);
+            retention::run(db, sql, every, may_forget, stop.clone()).await;
+        }
     }
 
     /// Waits for what runs, and cancels it if that takes too long.
@@ -178,7 +199,7 @@ impl<S: Subscriber> Inbox<S> {
                 StartError::unless_empty(problem.into_iter().collect())?;
             }
             Some(Err(error)) => {
-                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it");
+                tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it, and nothing is deleted until it can be");
             }
             None => {}
         }
@@ -201,15 +222,18 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
-    async fn connect(&self, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
+    async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
         let database = loop {
-            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql)).await else {
+            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql, router)).await else {
                 return Ok(None);
             };
             match inspected {
-                Ok(database) => break database,
+                Ok((database, problems)) => {
+                    StartError::unless_empty(problems)?;
+                    break database;
+                }
                 Err(error) if trouble(&error) == Trouble::Statement => return Err(InboxError::Tables(error)),
                 Err(error) => {
                     failures += 1;
@@ -229,6 +253,10 @@ impl<S: Subscriber> Inbox<S> {
                 }
             }
         };
+        let (connections, consumers) = (rights::connections_max(&self.db), router.consumers().len());
+        if let Some(warning) = rights::pool_warning(connections, consumers, self.config.concurrency) {
+            tracing::warn!("{warning}");
+        }
         Ok(Some(Arc::new(Shared {
             database,
             sql,
@@ -240,15 +268,22 @@ impl<S: Subscriber> Inbox<S> {
             store: self.store.clone(),
             hooks: self.hooks.clone(),
             tally: Tally::default(),
+            belongs: {
+                let subscriber = self.subscriber.clone();
+                Arc::new(move |message, subject, fixed| subscriber.belongs(message, subject, fixed))
+            },
         })))
     }
 
-    async fn inspect(&self, sql: &InboxSql) -> Result<Database, DbErr> {
+    async fn inspect(&self, sql: &InboxSql, router: &Router) -> Result<(Database, Vec<Problem>), DbErr> {
         let database = Database::inspect(self.db.clone()).await?;
-        for probe in sql.probe() {
-            database.pool().query_one_raw(probe).await?;
+        let problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
+        if problems.is_empty() {
+            for probe in sql.probe() {
+                database.pool().query_one_raw(probe).await?;
+            }
         }
-        Ok(database)
+        Ok((database, problems))
     }
 
     /// Subscribes once. What heals is left to the receiving loop, what does not is an error here.

@@ -20,6 +20,7 @@ mod dispatch;
 mod duplicate;
 mod external;
 mod fail;
+mod forget;
 mod handle;
 mod health;
 mod idle;

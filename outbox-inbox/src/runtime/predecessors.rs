@@ -5,7 +5,8 @@
 //! a wait, and the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
 //! ([`super::sequencing`]).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,20 +18,41 @@ use super::lanes::{LaneKey, Lanes, Queued};
 use crate::handler::describe;
 
 /// Pause between two looks while something moves. It doubles with each look in vain.
-const LOOK_MIN: Duration = Duration::from_millis(10);
+const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Most aggregates in one look.
 const LANES_MAX: usize = 128;
+/// An aggregate moves in other processes as long as its last number rises at least this often.
+const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lanes, with the last number that their aggregate has come to.
 type Found = Vec<(Arc<LaneKey>, u64)>;
+
+/// What the looks have shown of an aggregate that a lane waits for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// `None`: not looked at yet.
+    last: Option<u64>,
+    /// When `last` was seen to rise. `None`: it has not.
+    rose_at: Option<Instant>,
+}
+
+impl Progress {
+    /// Whether the aggregate moves, after a look that found the number `last`.
+    fn moves(&mut self, last: u64, now: Instant) -> bool {
+        if self.last.replace(last).is_some_and(|before| before < last) {
+            self.rose_at = Some(now);
+        }
+        self.rose_at.is_some_and(|rose_at| now < rose_at + MOVES_WITHIN)
+    }
+}
 
 /// The lanes that wait.
 #[derive(Debug)]
 pub(super) struct Predecessors {
     /// Those that were looked at stand at the end.
     lanes: VecDeque<Arc<LaneKey>>,
-    known: HashSet<Arc<LaneKey>>,
+    known: HashMap<Arc<LaneKey>, Progress>,
     pause: Duration,
     /// `None` while a look is under way, or nothing waits.
     next_poll: Option<Instant>,
@@ -42,7 +64,7 @@ impl Default for Predecessors {
     fn default() -> Self {
         Self {
             lanes: VecDeque::new(),
-            known: HashSet::new(),
+            known: HashMap::new(),
             pause: LOOK_MIN,
             next_poll: None,
             is_looking: false,
@@ -52,9 +74,13 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// The first message of a lane waits for others.
-    pub(super) fn await_those_of(&mut self, key: &Arc<LaneKey>, now: Instant) {
-        if self.known.insert(key.clone()) {
+    /// The first message of a lane waits for others. `came_to`: the number that the aggregate has just come to, if it moves.
+    pub(super) fn await_those_of(&mut self, key: &Arc<LaneKey>, came_to: Option<u64>, now: Instant) {
+        if let Entry::Vacant(entry) = self.known.entry(key.clone()) {
+            entry.insert(Progress {
+                last: came_to,
+                rose_at: came_to.map(|_| now),
+            });
             // It may stand there still.
             self.lanes.retain(|other| !Arc::ptr_eq(other, key));
             self.lanes.push_back(key.clone());
@@ -76,7 +102,7 @@ impl Predecessors {
         now: Instant,
     ) -> Option<Instant> {
         (next > done + 1).then(|| {
-            self.await_those_of(key, now);
+            self.await_those_of(key, Some(done), now);
             now + LOOK_MAX
         })
     }
@@ -102,7 +128,7 @@ impl Predecessors {
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.next_poll = None;
         let known = &self.known;
-        self.lanes.retain(|key| known.contains(key));
+        self.lanes.retain(|key| known.contains_key(key));
         if self.lanes.is_empty() {
             return None;
         }
@@ -123,12 +149,14 @@ impl Predecessors {
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
-            if !self.known.contains(key) {
+            let Some(progress) = self.known.get_mut(key) else {
                 // It ran meanwhile. If it is blocked now, it is for another reason.
                 continue;
-            }
+            };
             match lanes.blocked_order_key(key) {
-                Some(order_key) if order_key > last + 1 => {}
+                Some(order_key) if order_key > last + 1 => {
+                    lanes.set_moving(key, progress.moves(*last, now), now);
+                }
                 Some(_) => {
                     lanes.unblock(key, now);
                     over.insert(key.clone());
@@ -139,7 +167,7 @@ impl Predecessors {
             }
         }
         self.lanes.retain(|key| !over.contains(key));
-        self.known.retain(|key| !over.contains(key));
+        self.known.retain(|key, _| !over.contains(key));
         self.is_looking = false;
         self.pause = if moved {
             LOOK_MIN
@@ -153,25 +181,44 @@ impl Predecessors {
 /// How far the aggregates of lanes have come.
 async fn come_to(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> Found {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
-        LaneKey::Aggregate(aggregate) => Some(aggregate),
+        LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),
         _ => None,
     });
-    let aggregates: Vec<_> = aggregates.collect();
     let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-    let sequences = match sql.last_sequences(pool, consumer.name, &aggregates).await {
+    let sequences = match sql.last_sequences(pool, consumer.name, aggregates).await {
         Ok(sequences) => sequences,
         Err(error) => {
             tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
             Default::default()
         }
     };
-    let come_to = |key: Arc<LaneKey>| {
-        let last = match &*key {
-            LaneKey::Aggregate(aggregate) => sequences.get(aggregate).copied(),
+    let come_to = |key: &Arc<LaneKey>| {
+        let last = match &**key {
+            LaneKey::Aggregate(aggregate, Some(source)) => {
+                sequences.get(&(aggregate.clone(), &**source)).copied()
+            }
             _ => None,
         };
         // Nobody has begun.
-        (key, last.unwrap_or(0))
+        (key.clone(), last.unwrap_or(0))
     };
-    lanes.into_iter().map(come_to).collect()
+    lanes.iter().map(come_to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregate_moves_as_long_as_its_last_number_rises() {
+        let (start, mut progress) = (Instant::now(), Progress::default());
+        let at = |millis| start + Duration::from_millis(millis);
+        // The first look has nothing to compare with.
+        assert!(!progress.moves(5, at(0)));
+        assert!(!progress.moves(5, at(10)));
+        assert!(progress.moves(6, at(20)));
+        assert!(progress.moves(6, at(1_000)));
+        assert!(!progress.moves(6, at(1_020)));
+        assert!(progress.moves(9, at(5_000)));
+    }
 }

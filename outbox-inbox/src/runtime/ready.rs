@@ -28,6 +28,7 @@ impl Consumer {
     pub(super) fn ready<'a>(
         &'a self,
         message: &'a Arc<Message>,
+        source: &'a str,
         handler: &'a Registration,
         upcast_to: Option<u32>,
     ) -> Result<Ready<'a>, HandlerError> {
@@ -50,15 +51,22 @@ impl Consumer {
         Ok(Ready {
             handler,
             input,
-            claimant: self.claimant(message, strategy, id),
+            claimant: self.claimant(message, source, strategy, id),
         })
     }
 
-    pub(super) fn claimant<'a>(&'a self, message: &'a Message, strategy: Strategy, id: Uuid) -> Claimant<'a> {
+    pub(super) fn claimant<'a>(
+        &'a self,
+        message: &'a Message,
+        source: &'a str,
+        strategy: Strategy,
+        id: Uuid,
+    ) -> Claimant<'a> {
         Claimant {
             sql: &self.shared.sql,
             consumer: self.name,
             message,
+            source,
             strategy,
             id,
         }

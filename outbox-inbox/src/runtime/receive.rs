@@ -115,7 +115,11 @@ impl<S: Subscriber> Dispatcher<S> {
             return;
         };
         let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0;
-        match subscription.backlog().await {
+        // The loop must tell the broker of what is in memory meanwhile. Without an answer it asks again.
+        let Ok(backlog) = timeout(QUESTION_MAX, subscription.backlog()).await else {
+            return;
+        };
+        match backlog {
             Ok(backlog) => {
                 if idle.set(*index, nothing_here && backlog == 0) {
                     self.stop.soft.cancel();

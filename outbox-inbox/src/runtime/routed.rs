@@ -15,11 +15,29 @@ use crate::handler::Registration;
 /// A message at a consumer.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedMessage {
-    pub(crate) message: Result<Arc<Message>, DecodeError>,
+    pub(crate) message: Result<Arc<Message>, Refused>,
+    /// The service that recorded the message; empty if that is not known.
+    pub(crate) source: Arc<str>,
     pub(crate) route: Route,
     pub(crate) memory: Memory,
     /// The dead letter that it comes from, if the broker did not deliver it.
     pub(crate) letter: Option<Arc<StoredDeadLetter>>,
+}
+
+/// Why a delivery is not taken for a message.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Refused {
+    /// It does not look like one.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// It looks like one, but came on a subject on which others are published.
+    #[error(
+        "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right to publish this event;          if a stream has subjects of another layout, tell the subscriber not to check them"
+    )]
+    Subject {
+        /// The event type in the headers. The aggregate is left out, because it may be personal data.
+        event_type: String,
+    },
 }
 
 /// Which handler a message has.
@@ -82,18 +100,17 @@ pub(super) struct Early {
     /// The first number that is missing.
     pub(super) expected: u64,
     pub(super) since: Instant,
-    /// The wait took too long, which was reported.
+    /// The wait took too long, which was reported; or it is in vain, because the beginning of the aggregate has left the stream.
     pub(super) expired: bool,
+    /// The broker was asked whether the beginning of the aggregate has left the stream.
+    pub(super) asked: bool,
 }
 
 impl RoutedMessage {
-    pub(super) fn new(
-        message: Result<Arc<Message>, DecodeError>,
-        route: Route,
-        delivered_before: bool,
-    ) -> Self {
+    pub(super) fn new(message: Result<Arc<Message>, Refused>, route: Route, delivered_before: bool) -> Self {
         Self {
             message,
+            source: "".into(),
             route,
             memory: Memory {
                 count_first: delivered_before,
@@ -145,8 +162,11 @@ pub(crate) enum Handling {
     Failed { retry_after: Duration },
     /// It could not run yet, through no fault of its own.
     Later { retry_after: Duration },
-    /// Others before it in its aggregate come first.
-    Early { retry_after: Duration },
+    /// Others before it in its aggregate come first. `came_to`: the last number of the aggregate that took effect, if that is news and it does not fail.
+    Early {
+        retry_after: Duration,
+        came_to: Option<u64>,
+    },
     /// Another version of the program is to handle it: it goes back to the broker, and nothing here waits for it.
     SentBack { retry_after: Duration },
     /// A shutdown came first.
@@ -167,7 +187,7 @@ impl Handling {
         match self {
             Self::Failed { retry_after }
             | Self::Later { retry_after }
-            | Self::Early { retry_after }
+            | Self::Early { retry_after, .. }
             | Self::SentBack { retry_after } => retry_after,
             _ => Duration::ZERO,
         }

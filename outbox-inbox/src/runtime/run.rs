@@ -22,7 +22,7 @@ use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, 
 use crate::panics::guard;
 
 /// Longest wait for another process that is handling a copy of the message. A process that stands still must not hold a connection here.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// The name of a handler's error in the report about a panic of that error.
 pub(super) const ERROR: &str = "error of the handler";
@@ -98,6 +98,7 @@ impl Consumer {
         stop: &Stop,
     ) -> RunOutcome {
         // A crash here has done nothing: the message is delivered again.
+        let _turn = self.shared.database.turn().await;
         let tx = match self.shared.database.begin().await {
             Ok(tx) => tx,
             Err(error) => return RunOutcome::NotStarted(describe(&error)),
@@ -123,8 +124,9 @@ impl Consumer {
             Err(outcome) => {
                 let connected = roll_back(tx).await;
                 match outcome {
-                    // The handler may have wrapped the error beyond recognition; that its connection is gone says enough.
-                    RunOutcome::Failed { error, fatal: false } if !connected => {
+                    // The handler may have wrapped the error beyond recognition; that its connection is gone says enough, unless a save has closed
+                    // it because the transaction had failed.
+                    RunOutcome::Failed { error, fatal: false } if !connected && !recorded.is_lost() => {
                         RunOutcome::Interrupted(error)
                     }
                     outcome => outcome,
@@ -189,6 +191,9 @@ impl Consumer {
         effect: Effect,
         recorded: &Recorded,
     ) -> Result<Option<Vec<u8>>, RunOutcome> {
+        if recorded.is_lost() {
+            return Err(swallowed(None));
+        }
         self.emit(tx, claimant.message, effect.events, recorded).await?;
         let follow_ups = recorded.ids();
         let reemits = handler.options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
@@ -240,6 +245,12 @@ fn unclaimed(claim: Result<Claim, DbErr>) -> Option<RunOutcome> {
         Ok(Claim::Dead) => Some(RunOutcome::Over(Handling::Duplicate)),
         Ok(Claim::CountFirst) => Some(RunOutcome::CountFirst),
         Ok(Claim::Early { expected, failing }) => Some(RunOutcome::Early { expected, failing }),
+        Ok(Claim::Taken) => Some(RunOutcome::Failed {
+            error: "another event took effect under its number, so its producer numbers anew: its database was restored, or a second service sends events of \
+                    the aggregate under the same `source`; if it shall take effect, retry the dead letter"
+                .to_owned(),
+            fatal: true,
+        }),
         Ok(Claim::Late) => Some(RunOutcome::Failed {
             error: "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now"
                 .to_owned(),

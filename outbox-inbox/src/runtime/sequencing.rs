@@ -1,10 +1,12 @@
 //! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
 //!
-//! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed.
+//! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed. Where a new
+//! consumer begins with an aggregate whose beginning has left the stream, nothing is missing.
 //! Not here: the sequences ([`crate::dedup::sequence`]).
 
 use std::time::Duration;
 
+use outbox_core::SubscriberError;
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
@@ -15,6 +17,7 @@ use crate::dedup::Claim;
 use crate::dedup::claim::Claimant;
 use crate::dedup::sequence::Gaps;
 use crate::handler::{Registration, Strategy, describe};
+use crate::panics::Panicked;
 use crate::telemetry;
 
 /// How often a message claims its turn again while those before it are missing. [`super::predecessors`] notices much earlier that they have come.
@@ -24,10 +27,10 @@ impl<'a> Attempt<'a> {
     /// Claims the number of a message that no handler takes, or that is dead-lettered before a handler could take it. `None`: the consumer does not count
     /// it.
     pub(super) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
-        let (consumer, message) = (self.consumer, self.message);
+        let (consumer, message, source) = (self.consumer, self.message, self.source);
         let strategy = Strategy::Sequence { gap: None };
         (consumer.sequenced && message.sequence.is_some())
-            .then(|| consumer.claimant(message, strategy, message.event_id.as_uuid()))
+            .then(|| consumer.claimant(message, source, strategy, message.event_id.as_uuid()))
     }
 
     /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
@@ -37,6 +40,7 @@ impl<'a> Attempt<'a> {
         }
         let keeper = self.keeper_of_sequence()?;
         let claimed = async {
+            let _turn = self.consumer.shared.database.turn().await;
             let tx = self.consumer.shared.database.begin().await?;
             let claim = keeper.claim(&tx, false, self.gaps()).await;
             roll_back(tx).await;
@@ -58,12 +62,15 @@ impl<'a> Attempt<'a> {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
         let waits = &mut self.routed.memory.early;
+        let is_news = waits.is_none_or(|early| early.expected != expected);
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
-        if failing || waits.is_none_or(|early| early.expected != expected) {
+        if failing || is_news {
             *waits = Some(Early {
                 expected,
                 since: now,
                 expired: false,
+                // What fails is there, or was a moment ago.
+                asked: failing,
             });
         }
         if let Some(early) = waits
@@ -90,6 +97,7 @@ impl<'a> Attempt<'a> {
                 Duration::ZERO => CLAIM_AGAIN / 4,
                 _ => CLAIM_AGAIN.min(wait / 4),
             },
+            came_to: (is_news && !failing).then(|| expected.saturating_sub(1)),
         }
     }
 
@@ -100,6 +108,41 @@ impl<'a> Attempt<'a> {
 }
 
 impl Consumer {
+    /// Whether a message waits for the beginning of its aggregate, of which this consumer has handled nothing, and the broker was not asked for it.
+    pub(super) fn may_begin_late(&self, handling: Handling, routed: &RoutedMessage) -> bool {
+        let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
+        matches!(handling, Handling::Early { .. }) && routed.memory.early.is_some_and(waits) && self.may_ask()
+    }
+
+    /// Takes the broker's answer whether there are earlier messages of the aggregate; returns whether the message need not wait for them.
+    ///
+    /// An earlier message that was delivered to another process, and left the stream before this, comes too late then and is dead-lettered.
+    pub(super) fn begins_late(
+        &self,
+        has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,
+        routed: &mut RoutedMessage,
+    ) -> bool {
+        let error = match has_predecessors {
+            Ok(Ok(found)) => {
+                if let Some(early) = &mut routed.memory.early {
+                    early.asked = true;
+                    early.expired = !found;
+                }
+                return !found;
+            }
+            Ok(Err(error)) => describe(&error),
+            Err(panic) => panic.to_string(),
+        };
+        let pause = self.do_not_ask();
+        tracing::warn!(
+            consumer = self.name,
+            error,
+            ?pause,
+            "whether the beginning of an aggregate has left the stream is not known, so it is waited for"
+        );
+        false
+    }
+
     /// How long a gap is waited for.
     fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
         match handler.map(|handler| handler.options.strategy) {

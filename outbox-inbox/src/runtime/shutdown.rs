@@ -21,6 +21,7 @@ use super::job::{ANSWERS_MAX, Ended, InFlight, Origin};
 use super::lanes::LaneKey;
 use super::routed::Handling;
 use crate::handler::describe;
+use crate::telemetry::{self, Returned};
 
 /// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than `ROLLBACK_GRACE` in
 /// [`super::lifecycle`], which leaves a second to give back.
@@ -85,6 +86,7 @@ impl<S: Subscriber> Dispatcher<S> {
         {
             tracing::debug!(consumer = self.consumer.name, error = %describe(&error), "the last answers may be lost; their messages come again");
         }
+        telemetry::in_memory(self.consumer.name, 0, 0);
         tracing::debug!(consumer = self.consumer.name, "consumer stopped");
     }
 
@@ -181,6 +183,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .filter_map(|local_id| self.unanswered.remove(&local_id))
             .collect();
         origins.sort_by_key(|origin| origin.incoming().stream_sequence);
+        telemetry::returned(self.consumer.name, Returned::Shutdown, origins.len());
         let answers = async {
             for origin in origins {
                 origin.give_back(Duration::ZERO).await;

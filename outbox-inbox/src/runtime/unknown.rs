@@ -4,16 +4,18 @@
 //! Invariant: what somebody has asked for under the consumer's name is not acknowledged in silence; it goes back to the broker, is kept, or is skipped
 //! because the configuration says so. Not here: who has asked for what, which the broker knows ([`outbox_core::Delivery::is_asked_for`]).
 
+use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use outbox_core::SubscriberError;
-use sea_orm::DbErr;
 
 use super::attempt::Attempt;
 use super::consumer::Consumer;
 use super::routed::Handling;
+use super::run::LOCK_WAIT;
 use crate::config::{UnknownEvent, UnknownVersion};
+use crate::database::roll_back;
 use crate::dedup::Claim;
 use crate::dedup::claim::Claimant;
 use crate::handler::describe;
@@ -21,8 +23,34 @@ use crate::handler::describe;
 /// Wait for a broker that could not say who has asked for what.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Most event types and versions that are remembered as met. A foreign sender may make up any number of versions.
+/// Most event types and versions that are logged. A foreign sender may make up any number of versions.
 const MET_MAX: usize = 1_000;
+
+/// Event types and versions without a handler that others are to handle, as far as they came.
+#[derive(Debug, Default)]
+pub(super) struct Met(HashSet<String>);
+
+/// Whether to log what was met.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Yes,
+    /// And say that nothing more is logged.
+    Last,
+    No,
+}
+
+impl Met {
+    fn meet(&mut self, what: &str) -> News {
+        if self.0.len() >= MET_MAX || !self.0.insert(what.to_owned()) {
+            return News::No;
+        }
+        if self.0.len() < MET_MAX {
+            News::Yes
+        } else {
+            News::Last
+        }
+    }
+}
 
 impl Attempt<'_> {
     /// Acknowledges what nobody asked for. Where sequences are kept it still counts.
@@ -35,10 +63,22 @@ impl Attempt<'_> {
         };
         // A crash after the commit: the message comes again, and its number is passed already.
         let claimed = async {
+            let _turn = consumer.shared.database.turn().await;
             let tx = consumer.shared.database.begin().await?;
-            let turn = place.claim(&tx, self.gaps()).await?;
-            tx.commit().await?;
-            Ok::<_, DbErr>(turn)
+            // As for a handler: a copy that another process holds, or a frozen one, is not waited for without end.
+            let turn = async {
+                if self.routed.memory.count_first {
+                    consumer.shared.database.limit_lock_wait(&tx, LOCK_WAIT).await?;
+                }
+                place.claim(&tx, self.gaps()).await
+            };
+            match turn.await {
+                Ok(turn) => tx.commit().await.map(|()| turn),
+                Err(error) => {
+                    roll_back(tx).await;
+                    Err(error)
+                }
+            }
         };
         match claimed.await {
             Ok(Claim::Early { expected, failing }) => self.early(expected, failing),
@@ -96,7 +136,7 @@ impl Attempt<'_> {
         let consumer = self.consumer;
         // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
         // this: it is delivered again, and noted again.
-        let keeper = consumer.place_of_unknown(self.message);
+        let keeper = consumer.place_of_unknown(self.message, self.source);
         if let Some(place) = keeper.as_ref().and_then(Claimant::place)
             && let Err(error) = place.note_failing(consumer.shared.database.pool()).await
         {
@@ -130,6 +170,31 @@ impl Consumer {
     /// Whether something without a handler is met for the first time, as far as that is remembered.
     fn is_new(&self, what: &str) -> bool {
         let mut met = self.unknown_met.lock().unwrap_or_else(PoisonError::into_inner);
-        met.len() < MET_MAX && !met.contains(what) && met.insert(what.to_owned())
+        let news = met.meet(what);
+        if news == News::Last {
+            tracing::warn!(
+                consumer = self.name,
+                "{MET_MAX} event types and versions without a handler were met; further ones are counted in `inbox_sent_back_total` and \
+                 `inbox_skipped_total`, but not logged"
+            );
+        }
+        news != News::No
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_silence_after_many_unknown_types_is_announced_once() {
+        let mut met = Met::default();
+        for number in 1..MET_MAX {
+            assert_eq!(met.meet(&number.to_string()), News::Yes);
+        }
+        assert_eq!(met.meet("1"), News::No);
+        assert_eq!(met.meet("the last"), News::Last);
+        assert_eq!(met.meet("another"), News::No);
+        assert_eq!(met.meet("the last"), News::No);
     }
 }

@@ -440,7 +440,30 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     assert_each_once(test, consumer, 10, 1).await;
 }
 
+/// A batch that failed is handled message by message. None of them begins after the stop.
+async fn a_stop_ends_a_batch_that_failed(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Wait);
+    orders.rule(2, Rule::Fail);
+    publish(&broker, 4, 1).await;
+    let (shutdown, run) = spawn(inbox::<note_single>(&test, &broker, &orders));
+    orders.until("the batch", |state| state.runs.len() == 2).await;
+    orders.rule(0, Rule::Wait);
+    orders.rule(1, None);
+    orders
+        .until("the first alone", |state| state.runs.len() == 4)
+        .await;
+    shutdown.cancel();
+    orders.rule(0, None);
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.returned), (1, 3), "{report:?}");
+    let runs: Vec<u64> = orders.seen().runs.iter().map(|(order, _)| *order).collect();
+    assert_eq!(runs, [0, 1, 2, 0]);
+}
+
 on_every_backend!(
+    a_stop_ends_a_batch_that_failed,
     a_handler_of_several_gets_full_batches,
     many_messages_share_a_transaction,
     a_copy_within_a_batch_takes_effect_once,

@@ -192,6 +192,7 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
             .collect(),
         ack_wait: Duration::from_secs(1),
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 10,
         prefetch: 10,
     };

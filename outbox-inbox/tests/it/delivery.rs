@@ -7,7 +7,8 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use outbox_core::{
-    ConsumerSpec, DomainEvent as _, NewMessage, StreamFacts, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -267,6 +268,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
     let spec = ConsumerSpec {
         name: "patient".to_owned(),
         events: OrderPlaced::DESCRIPTORS.iter().collect(),
+        siblings: Vec::new(),
         ack_wait: quick().ack_wait,
         whole_aggregates: true,
         in_flight_max: 10,
@@ -433,6 +435,10 @@ impl Subscriber for Silent {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.subscriber.belongs(message, subject, fixed)
     }
 }
 

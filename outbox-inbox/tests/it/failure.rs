@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::Router;
 use outbox_inbox::testing::{Outcome, dead_letters, handled};
+use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
 use crate::support::{Script, Step, TestDb, book, message, placed, publish, quick};
@@ -243,7 +244,56 @@ async fn attempts_used_up_are_a_dead_letter(test: TestDb) {
     );
 }
 
+/// Adds the same address as before, and returns the error or panics with it.
+#[outbox_inbox::idempotent_handler(consumer = "people")]
+async fn register(
+    _event: outbox_inbox::Event<crate::support::OrderPlaced>,
+    tx: outbox_inbox::Tx<'_>,
+    panics: outbox_inbox::HandlerState<bool>,
+) -> Result<(), outbox_inbox::HandlerError> {
+    let added = tx.execute_unprepared(ADD_ADDRESS).await;
+    if *panics {
+        added.unwrap();
+    } else {
+        added?;
+    }
+    Ok(())
+}
+
+const ADD_ADDRESS: &str = "INSERT INTO people (email) VALUES ('ann@example.com')";
+
+/// MySQL and MariaDB say which value is there already; the rest of the error stays.
+async fn a_value_in_an_error_of_the_database_is_not_recorded(test: TestDb) {
+    test.execute("CREATE TABLE people (email VARCHAR(99) UNIQUE)")
+        .await;
+    test.execute(ADD_ADDRESS).await;
+    for panics in [false, true] {
+        let broker = MemoryBroker::new();
+        let message = publish(&broker, &placed(1)).await;
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<register>())
+            .with_config(quick().attempts_max(2))
+            .with_state(panics);
+        let report = inbox.drain().await.unwrap();
+        assert_eq!((report.failed, report.dead_letters), (1, 1), "{report:?}");
+        let letters = dead_letters(&test.db, "people").await.unwrap();
+        let letter = letters
+            .iter()
+            .find(|letter| letter.event_id == Some(message.event_id));
+        let error = letter.unwrap().error.to_lowercase();
+        assert!(!error.contains("ann@"), "{error}");
+        assert!(
+            error.contains("unique") || error.contains("duplicate entry"),
+            "{error}"
+        );
+        assert_eq!(error.contains("panicked"), panics, "{error}");
+    }
+    let recorded = "SELECT count(*) FROM inbox_messages WHERE last_error LIKE '%ann@%'";
+    assert_eq!(test.int(recorded).await, 0);
+}
+
 on_every_backend!(
+    a_value_in_an_error_of_the_database_is_not_recorded,
     a_failure_rolls_back_and_is_tried_again,
     five_failures_are_five_attempts,
     a_copy_of_a_failed_message_is_another_attempt,

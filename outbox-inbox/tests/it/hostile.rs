@@ -82,7 +82,7 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
         }
     }
     // Messages that are merely odd take effect.
-    let good = [message(&placed(7)), message(&placed(8)), message(&placed(9))];
+    let good = [message(&placed(7)), message(&placed(8))];
     inject(
         &broker,
         &good[0],
@@ -90,22 +90,15 @@ async fn hostile_headers_end_as_dead_letters(test: TestDb, consumer: &'static st
         "x-\0odd\u{fc}",
         "a\0b",
     );
-    inject(&broker, &good[1], &"s\0".repeat(40_000), "x-invalid", "%FF");
-    inject(
-        &broker,
-        &good[2],
-        "events.order.9.placed",
-        "ce-aggregatetype",
-        "Or.Der *>",
-    );
+    inject(&broker, &good[1], "events.order.8.placed", "x-invalid", "%FF");
     publish(&broker, &placed(5)).await;
 
     let inbox = test.inbox(&broker, router).with_state(Script::ok());
     let report = inbox.drain().await.unwrap();
     let letters = dead_letters(&test.db, consumer).await.unwrap();
     assert_eq!(letters.len(), 2 * cases.len(), "{report:?}");
-    assert_eq!((report.handled, report.failed), (4, 0), "{report:?}");
-    for order in [5, 7, 8, 9] {
+    assert_eq!((report.handled, report.failed), (3, 0), "{report:?}");
+    for order in [5, 7, 8] {
         assert_eq!(test.effects(consumer, order).await, 1, "order {order}");
     }
     assert_eq!(test.effects(consumer, 1).await, 0);
@@ -144,7 +137,43 @@ async fn an_endless_subject_ends_as_a_dead_letter(test: TestDb) {
     assert_eq!(letters[0].payload, b"x");
 }
 
+/// Somebody who may publish on the subjects of carts writes the headers of an order. The order's own message comes later, under the same id.
+async fn headers_of_another_subject_run_no_handler(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let order = message(&placed(1));
+    let (headers, payload) = codec::encode(&order, "shop").received();
+    broker.inject("events.cart.1.added", headers.clone(), payload.clone());
+    let script = Script::ok();
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .with_state(script.clone());
+    let report = inbox.drain().await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (0, 1), "{report:?}");
+    let letters = DeadLetters::new(test.db.clone());
+    let all = DeadLetterSelection::consumer("books");
+    let kept = letters.list(&all, 10).await.unwrap();
+    assert!(
+        kept[0].error.contains("does not belong on the subject"),
+        "{kept:?}"
+    );
+    assert_eq!(kept[0].event_type, None, "its headers are not believed");
+    assert_eq!(letters.retry(&all).await.unwrap(), 1);
+    broker.inject("events.order.1.placed", headers, payload);
+    let (shutdown, run) = spawn(inbox);
+    let tried = async {
+        while dead_letters(&test.db, "books").await.unwrap()[0].attempts == 0 || script.runs() == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(tried).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
+    assert_eq!(script.runs(), 1, "a retry does not run it either");
+}
+
 on_every_backend!(
+    headers_of_another_subject_run_no_handler,
     by_message_id,
     by_sequence,
     an_endless_subject_ends_as_a_dead_letter,

@@ -5,13 +5,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use outbox_core::testing::{MemoryBroker, MemorySubscription};
 use outbox_core::{
-    ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Subscriber as _, Subscription as _,
+    ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Publisher as _, Subscriber as _,
+    Subscription as _,
 };
 use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Router, Tx, idempotent_handler};
 use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
 use crate::runtime::within;
-use crate::support::{Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, slow};
+use crate::support::{
+    Backend, OrderPlaced, SOON, Script, Step, TestDb, book, message, placed, publish, slow,
+};
 
 fn event(order_id: u64, line: u32) -> OrderPlaced {
     OrderPlaced {
@@ -27,6 +30,7 @@ async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
         events: vec![&OrderPlaced::DESCRIPTORS[0]],
         ack_wait: SOON * 4,
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 1_000,
         prefetch: 0,
     };
@@ -72,6 +76,34 @@ async fn nothing_goes_back_before_what_runs_of_its_aggregate() {
     assert_eq!((report.handled, report.returned), (1, 4), "{report:?}");
     assert_eq!(next(&mut other).await, (1, 1));
     assert_eq!(next(&mut other).await, (1, 2));
+}
+
+/// Payloads may be large, and few of them fill the memory.
+#[tokio::test]
+async fn what_is_in_memory_is_bounded_in_bytes() {
+    let test = TestDb::open(Backend::SqliteMemory, "memory_bytes").await.unwrap();
+    let broker = MemoryBroker::new();
+    for order in 0..20 {
+        let mut message = message(&event(order, 0));
+        let padded = format!("{:20480}", std::str::from_utf8(&message.payload).unwrap());
+        message.payload = padded.into();
+        broker.publisher().publish(&message).await.unwrap();
+    }
+    let script = Script::new([Step::Gate], Step::Ok);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .with_config(slow().concurrency(1).buffer_bytes(64 * 1024))
+        .with_state(script.clone());
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    script.started().await;
+    // The fourth is taken because there is room for a part of it.
+    assert_eq!(broker.deliveries("books"), 4);
+    script.release(1);
+    within(broker.until_idle("books")).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 20);
 }
 
 /// A job that waits for a connection cannot roll back before it has one.

@@ -84,10 +84,19 @@ pub(crate) struct TestDb {
     pub(crate) db: DatabaseConnection,
     url: String,
     name: String,
+    isolation: Option<&'static str>,
     _dir: Option<TempDir>,
 }
 
 impl TestDb {
+    /// As [`Self::open`], on a server whose transactions have this level of isolation by default.
+    pub(crate) async fn open_at(backend: Backend, test: &str, isolation: &'static str) -> Option<Self> {
+        let mut test = Self::open(backend, test).await?;
+        test.isolation = Some(isolation);
+        test.db = test.connect_again().await;
+        Some(test)
+    }
+
     /// A database with all tables. `None`: the back end is not available, and the test is skipped.
     pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = Self::empty(backend, test).await?;
@@ -136,7 +145,7 @@ impl TestDb {
                 .expect("the rights to create");
             db.close().await.expect("close");
         }
-        let db = connect(&url, &name, backend, |_| {}).await;
+        let db = connect(&url, &name, backend, None, |_| {}).await;
         if backend == Backend::Sqlite {
             db.execute_unprepared("PRAGMA journal_mode = WAL")
                 .await
@@ -148,24 +157,31 @@ impl TestDb {
             db,
             url,
             name,
+            isolation: None,
             _dir: dir,
         })
     }
 
     /// Opens another pool on the same tables, as another process would. Not for SQLite in memory, where each connection is a separate database.
     pub(crate) async fn connect_again(&self) -> DatabaseConnection {
-        connect(&self.url, &self.name, self.backend, |_| {}).await
+        self.connect_with(|_| {}).await
     }
 
     /// As [`Self::connect_again`], with changed options.
     pub(crate) async fn connect_with(&self, change: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
-        connect(&self.url, &self.name, self.backend, change).await
+        connect(&self.url, &self.name, self.backend, self.isolation, change).await
     }
 
     /// A closure by which another thread can connect.
     pub(crate) fn connector(&self) -> impl AsyncFn() -> DatabaseConnection + Send + 'static {
         let (url, name, backend) = (self.url.clone(), self.name.clone(), self.backend);
-        async move || connect(&url, &name, backend, |_| {}).await
+        let isolation = self.isolation;
+        async move || connect(&url, &name, backend, isolation, |_| {}).await
+    }
+
+    /// Name of the schema or the database.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn sql_backend(&self) -> DbBackend {
@@ -249,6 +265,7 @@ async fn connect(
     url: &str,
     name: &str,
     backend: Backend,
+    isolation: Option<&'static str>,
     change: impl FnOnce(&mut ConnectOptions),
 ) -> DatabaseConnection {
     let mut options = ConnectOptions::new(url);
@@ -271,10 +288,32 @@ async fn connect(
         }
         _ => {}
     }
+    match (backend, isolation) {
+        (Backend::Postgres, Some(level)) => {
+            let level = level.to_lowercase();
+            options.map_sqlx_postgres_opts(move |options| {
+                options.options([("default_transaction_isolation", &level)])
+            });
+        }
+        (Backend::MariaDb, Some(level)) => at_isolation_of_mariadb(&mut options, level),
+        _ => {}
+    }
     change(&mut options);
     Database::connect(options)
         .await
         .expect("the database can be reached")
+}
+
+/// The level is no parameter of the connection, so each one begins with a statement.
+fn at_isolation_of_mariadb(options: &mut ConnectOptions, level: &'static str) {
+    use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+
+    options.map_sqlx_mysql_pool_opts(move |pool| {
+        pool.after_connect(move |connection, _| {
+            let of_session = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+            Box::pin(async move { connection.execute(AssertSqlSafe(of_session)).await.map(drop) })
+        })
+    });
 }
 
 /// The default settings, with delays short enough for tests.

@@ -1,14 +1,16 @@
-//! Compiler messages for incorrect handlers, and correct handlers that compile without a warning.
+//! Incorrect handlers do not compile, and get the checked-in messages. The correct ones in `pass/` are programs of their own, see `Cargo.toml`.
 //!
-//! `tests/ui/README.md` explains how to bless new messages.
+//! `tests/ui/README.md` says how to bless new messages.
 
-use outbox_core::testing::compiler_is_pinned;
+use outbox_core::testing::programs_that_do_not_compile;
 
 #[test]
 fn idempotent_handler() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("tests/ui/idempotent_handler/pass/*.rs");
-    if compiler_is_pinned() {
-        cases.compile_fail("tests/ui/idempotent_handler/*.rs");
-    }
+    programs_that_do_not_compile(
+        "ui::idempotent_handler",
+        "tests/ui/idempotent_handler",
+        |programs| {
+            trybuild::TestCases::new().compile_fail(programs);
+        },
+    );
 }

@@ -11,8 +11,8 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::dedup::DedupStoreError;
 use tokio::time::sleep;
 
+use crate::preflight::replicas;
 use crate::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
-use crate::setters::setters;
 use crate::stream::Provisioning;
 use crate::subject::{captures, is_plain_name};
 
@@ -50,17 +50,12 @@ impl Default for DedupBucketSpec {
 }
 
 impl DedupBucketSpec {
-    setters! {
-        /// Sets [`Self::bucket`](#structfield.bucket).
-        bucket(bucket: impl Into<String>),
-        /// Sets [`Self::max_age`](#structfield.max_age).
-        max_age(max_age: Duration),
-        /// Sets [`Self::max_bytes`](#structfield.max_bytes).
-        max_bytes(max_bytes: u64),
-        /// Sets [`Self::replicas`](#structfield.replicas).
-        replicas(replicas: usize),
-        /// Sets [`Self::provisioning`](#structfield.provisioning).
-        provisioning(provisioning: Provisioning),
+    outbox_core::__setters! {
+        bucket: impl Into<String>,
+        max_age: Duration,
+        max_bytes: u64,
+        replicas: usize,
+        provisioning: Provisioning,
     }
 
     fn check(&self) -> Result<(), ProvisionError> {
@@ -195,8 +190,8 @@ pub(super) fn judge(bucket: &str, seen: &Seen, keep: Duration) -> Result<Vec<Str
     }
     if *clustered && seen.num_replicas < 3 {
         warnings.push(format!(
-            "bucket `{bucket}` has {} replica in a cluster: the loss of one server stops its handlers or has events take effect again; raise it with: nats stream edit {} --replicas=3",
-            seen.num_replicas,
+            "bucket `{bucket}` has {} in a cluster: the loss of one server stops its handlers or has events take effect again; raise it with: nats stream edit {} --replicas=3",
+            replicas(seen.num_replicas),
             stream_name(bucket),
         ));
     }
@@ -207,10 +202,12 @@ pub(super) fn missing(spec: &DedupBucketSpec) -> ProvisionError {
     ProvisionError::Missing {
         stream: stream_name(&spec.bucket),
         command: format!(
-            "nats kv add {} --history=1 --ttl={}s --storage=file --replicas={}",
+            "nats kv add {} --history=1 --ttl={}s --storage=file --replicas={} --max-bucket-size={}",
             spec.bucket,
             spec.max_age.as_secs(),
-            spec.replicas
+            spec.replicas,
+            spec.max_bytes
+                .map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string()),
         ),
     }
 }

@@ -122,6 +122,16 @@ pub enum ProvisionError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The stream's configuration has a value that this version of the library does not know. Waiting does not help.
+    #[error(
+        "the configuration of stream `{stream}` cannot be read; it may be from a newer server: use a newer version of this library, or set the stream back"
+    )]
+    Unreadable {
+        /// The stream's name.
+        stream: String,
+        /// What cannot be read.
+        source: serde_json::Error,
+    },
     /// Other processes kept changing the stream.
     #[error("stream `{stream}` is being changed by other processes; try again")]
     Contended {

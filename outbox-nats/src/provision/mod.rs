@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::stream::{EventStream, Provisioning};
-use crate::subject::{is_plain_name, without_covered};
+use crate::subject::without_covered;
 
 pub use error::ProvisionError;
 pub use plan::StreamWarning;
@@ -164,19 +164,11 @@ impl EventStream {
 
     /// Checks the description itself, so that the error does not depend on the server's version.
     fn check(&self) -> Result<(), ProvisionError> {
-        let reason = if !is_plain_name(&self.name) {
-            "the name must be 1 to 255 characters of `[A-Za-z0-9_-]`"
-        } else if !self.max_age.is_zero() && self.duplicate_window > self.max_age {
-            "`duplicate_window` must not be above `max_age`"
-        } else if !(1..=5).contains(&self.replicas) {
-            "`replicas` must be 1 to 5"
-        } else {
-            return Ok(());
-        };
-        Err(ProvisionError::Spec {
+        let spec = |reason| ProvisionError::Spec {
             stream: self.name.escape_debug().to_string(),
             reason,
-        })
+        };
+        self.contradiction().map_or(Ok(()), |reason| Err(spec(reason)))
     }
 }
 
@@ -209,8 +201,10 @@ pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, 
     // A single server has no cluster name.
     let clustered = info["cluster"]["name"].is_string();
     let raw = info["config"].take();
-    let typed =
-        serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::unavailable(name, source))?;
+    let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Unreadable {
+        stream: name.to_owned(),
+        source,
+    })?;
     Ok(Some(Seen {
         typed,
         raw,

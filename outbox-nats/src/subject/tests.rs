@@ -308,3 +308,69 @@ fn one_filter_covers_several_events_as_narrowly_as_possible() {
         }
     }
 }
+
+#[test]
+fn a_message_is_at_home_on_its_own_subjects_in_every_layout() {
+    let prefix = SubjectPrefix::new("shop.events").unwrap();
+    for id in ["1", "a.b *", "", "shard-7", "ü"] {
+        let message = message("order", id, "placed");
+        let token = encode_token(id);
+        let own = [
+            prefix.subject(&message).unwrap(),
+            prefix.aggregate_subject(&message.aggregate),
+            prefix.subject_at(&message, &shard_token(&message.aggregate, 1_000)),
+        ];
+        for subject in &own {
+            assert!(prefix.is_default(&message, subject), "{subject}");
+            assert!(!prefix.is_of_others(&message, subject), "{subject}");
+            assert!(covers("shop.events.order.>", subject), "{subject}");
+        }
+        for foreign in [
+            format!("shop.events.cart.{token}.placed"),
+            format!("shop.events.order.{token}.paid"),
+            format!("shop.events.order.other-{token}.placed"),
+            format!("shop.events.order.{token}.placed.more"),
+            format!("events.order.{token}.placed"),
+            format!("shop.eventsorder.{token}.placed"),
+            "shop.events.order.shard-.placed".to_owned(),
+            "shop.events.order.shard-7".to_owned() + "x",
+            "shop.events.order".to_owned(),
+            "shop.events".to_owned(),
+            String::new(),
+        ] {
+            assert!(!prefix.is_default(&message, &foreign), "{foreign}");
+        }
+        assert!(prefix.is_of_others(&message, "shop.events.cart.1.added"));
+        assert!(prefix.is_of_others(&message, "shop.events.cart.1"));
+        assert!(!prefix.is_of_others(&message, "legacy.cart.1.added"));
+        let mixed = Message {
+            aggregate: Aggregate::new("cart", id),
+            ..message.clone()
+        };
+        let subject = format!("shop.events.cart.{token}.placed");
+        assert!(
+            !prefix.is_default(&mixed, &subject),
+            "its handler is one of orders"
+        );
+        let unsequenced = Message {
+            sequence: None,
+            ..message
+        };
+        assert!(!prefix.is_default(&unsequenced, &own[1]), "it is never fenced");
+    }
+}
+
+/// The token may change between versions: nothing depends on it but the number of subjects.
+#[test]
+fn shards_are_few_and_used_evenly() {
+    let mut counts = std::collections::BTreeMap::<String, u32>::new();
+    for id in 0..64_000 {
+        let aggregate = Aggregate::new("order", id.to_string());
+        *counts.entry(shard_token(&aggregate, 64)).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 64);
+    assert!(
+        counts.values().all(|count| (800..1_200).contains(count)),
+        "{counts:?}"
+    );
+}

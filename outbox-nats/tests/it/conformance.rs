@@ -124,6 +124,10 @@ impl SubscriberFixture for Fixture {
     fn ack_wait(&self) -> Duration {
         Duration::from_millis(500)
     }
+
+    fn fixed_subject(&self) -> String {
+        fixed_subject(&self.nats)
+    }
 }
 
 mod publisher_on_current {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, Publisher as _, Subscriber as _, SubscriberError, Subscription as _};
-use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, pull};
+use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, ReplayPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use outbox_nats::{JetStreamSubscriber, Provisioning};
 
@@ -12,6 +12,9 @@ use crate::environment::{Nats, PLACED, SHIPPED, consumer, message, on_both_serve
 on_both_servers! {
     filters_of_an_existing_consumer_are_widened_and_never_narrowed,
     bounds_of_an_existing_consumer_are_updated,
+    limits_of_requests_that_would_refuse_ours_are_removed,
+    the_ack_wait_of_another_version_is_not_lowered,
+    a_consumer_that_replays_at_the_original_speed_is_refused,
     nothing_is_changed_without_the_right_to,
     a_consumer_that_cannot_be_changed_is_refused,
     streams_that_would_stay_silent_are_refused,
@@ -47,6 +50,8 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
         durable_name: Some("billing".to_owned()),
         description: Some("of the operator".to_owned()),
         ack_policy: AckPolicy::Explicit,
+        // The server's default of 30 s would stay.
+        ack_wait: Duration::from_secs(5),
         max_deliver: 3,
         headers_only: true,
         inactive_threshold: Duration::from_mins(5),
@@ -69,6 +74,57 @@ async fn bounds_of_an_existing_consumer_are_updated(nats: &Nats) {
     assert_eq!(description, "of the operator [asked for: order.placed]");
 }
 
+/// With these limits the server would refuse each request, and the subscription would be interrupted for ever.
+async fn limits_of_requests_that_would_refuse_ours_are_removed(nats: &Nats) {
+    nats.provision().await;
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let foreign = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        max_batch: 1,
+        max_expires: Duration::from_millis(100),
+        ..pull::Config::default()
+    };
+    stream.create_consumer(foreign).await.unwrap();
+    let spec = consumer(&[&PLACED]);
+    let mut subscription = nats.subscribe(&spec).await;
+    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
+    let config = nats.consumer_info(&spec).await.config;
+    assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
+}
+
+/// Two versions with different settings start in turns, as in a rolling deploy.
+async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
+    nats.provision().await;
+    let spec = |seconds| ConsumerSpec {
+        ack_wait: Duration::from_secs(seconds),
+        ..consumer(&[&PLACED])
+    };
+    for (wanted, expected) in [(30, 30), (60, 60), (30, 60)] {
+        nats.subscribe(&spec(wanted)).await;
+        let seen = nats.consumer_info(&spec(wanted)).await.config.ack_wait;
+        assert_eq!(seen, Duration::from_secs(expected), "after {wanted} s");
+    }
+    let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
+    let subscriber = nats.subscriber().with_config(verify_only);
+    subscriber.subscribe(&spec(30)).await.unwrap();
+}
+
+async fn a_consumer_that_replays_at_the_original_speed_is_refused(nats: &Nats) {
+    nats.provision().await;
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        ack_policy: AckPolicy::Explicit,
+        replay_policy: ReplayPolicy::Original,
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+    let error = subscribe_error(&nats.subscriber(), &consumer(&[&PLACED])).await;
+    assert!(matches!(error, SubscriberError::Configuration { .. }), "{error}");
+}
+
 async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     nats.provision().await;
     let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
@@ -88,11 +144,11 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     for (different, seen, needed) in [
         (
             ConsumerSpec {
-                ack_wait: Duration::from_secs(7),
+                ack_wait: Duration::from_secs(70),
                 ..consumer(&[&PLACED])
             },
             "30s",
-            "7s",
+            "70s",
         ),
         (consumer(&[&PLACED, &SHIPPED]), ".placed", ".shipped"),
     ] {

@@ -145,6 +145,11 @@ impl Nats {
             .clone()
     }
 
+    pub(crate) async fn last_stream_sequence(&self) -> u64 {
+        let stream = self.jetstream().get_stream(&self.name).await.unwrap();
+        stream.cached_info().state.last_sequence
+    }
+
     /// Subjects and payloads on the stream, in its order.
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let stream = self.jetstream().get_stream(&self.name).await.unwrap();
@@ -236,6 +241,7 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
         events: events.to_vec(),
         ack_wait: Duration::from_secs(30),
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 8,
         prefetch: 8,
     }

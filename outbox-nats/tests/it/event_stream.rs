@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Delivery as _, Publisher as _, Subscriber as _};
+use outbox_core::{Delivery as _, FailureClass, Publisher as _, Subscriber as _, codec};
 use outbox_nats::{EventStream, ProvisionError};
 
 use crate::environment::{
@@ -13,6 +13,8 @@ on_both_servers! {
     what_is_said_once_reaches_stream_publisher_and_subscriber,
     strong_mode_reaches_stream_publisher_and_subscriber,
     all_linked_events_are_provisioned,
+    aggregates_share_subjects_and_consumers_notice_nothing,
+    shards_and_strong_mode_exclude_each_other,
 }
 
 /// The filters of the consumer on the server.
@@ -105,4 +107,59 @@ async fn all_linked_events_are_provisioned(nats: &Nats) {
         "{error}"
     );
     assert!(nats.stream().provision(&nats.client).await.unwrap().created);
+}
+
+/// The first messages are from the time before.
+async fn aggregates_share_subjects_and_consumers_notice_nothing(nats: &Nats) {
+    nats.provision().await;
+    let sharded = nats.stream().with_subject_shards(2);
+    let publishers = [nats.publisher(), sharded.publisher(nats.client.clone())];
+    let mut expected = Vec::new();
+    for (n, publisher) in (1..).zip(&publishers) {
+        for id in ["1", "2", "a.b *", "4", "5"] {
+            publisher.publish(&message(&PLACED, id, n)).await.unwrap();
+            publisher.publish(&message(&SHIPPED, id, n)).await.unwrap();
+            expected.push(format!("{id}/placed/{n}"));
+        }
+    }
+    let mut subjects: Vec<_> = nats.stored().await.split_off(10);
+    subjects.sort();
+    subjects.dedup_by(|one, other| one.0 == other.0);
+    assert_eq!(subjects.len(), 4, "two shards of two event types: {subjects:?}");
+    for stream in [sharded, nats.stream()] {
+        let subscriber = stream.subscriber(nats.client.clone());
+        let spec = outbox_core::ConsumerSpec {
+            name: format!("shards-{}", subscriber.stream() == &nats.stream()),
+            ..consumer(&[&PLACED])
+        };
+        let mut subscription = subscriber.subscribe(&spec).await.unwrap();
+        let mut received = Vec::new();
+        while received.len() < expected.len() {
+            let delivery = receive(&mut subscription).await;
+            let incoming = delivery.incoming();
+            let message = codec::decode(&incoming.headers, incoming.payload.clone()).unwrap();
+            assert!(subscriber.belongs(&message, &incoming.subject, Some(&[])));
+            received.push(String::from_utf8(message.payload.to_vec()).unwrap());
+            delivery.ack().await.unwrap();
+        }
+        assert_eq!(received, expected);
+    }
+}
+
+async fn shards_and_strong_mode_exclude_each_other(nats: &Nats) {
+    nats.provision().await;
+    for stream in [
+        nats.stream().with_strong_mode().with_subject_shards(64),
+        nats.stream().with_subject_shards(0),
+        nats.stream().with_subject_shards(65_537),
+    ] {
+        let error = stream.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+        assert!(matches!(error, ProvisionError::Spec { .. }), "{error}");
+        let error = stream
+            .publisher(nats.client.clone())
+            .preflight()
+            .await
+            .unwrap_err();
+        assert_eq!(error.class(), FailureClass::Configuration);
+    }
 }

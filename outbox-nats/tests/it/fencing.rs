@@ -22,6 +22,7 @@ on_both_servers! {
     an_expired_subject_starts_anew,
     a_restarted_relay_finds_the_stream_sequence,
     an_overtaken_message_is_not_lost,
+    an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever,
     a_replayed_copy_is_stored_and_disturbs_nothing,
     what_is_not_fenced_keeps_its_subject,
     many_aggregates_are_pipelined,
@@ -179,6 +180,49 @@ async fn an_overtaken_message_is_not_lost(nats: &Nats) {
     }
     assert_eq!(publish(&fresh(nats), &overtaken).await, (4, false));
     assert_eq!(publish(&publisher, &message(&PLACED, "1", 5)).await, (5, false));
+}
+
+/// Goal: a publish that cannot search the whole subject in its time goes on with the next one. Method: the bound is a quarter of the time that reading all of it
+/// takes here.
+async fn an_overtaken_message_of_a_busy_aggregate_is_not_searched_for_for_ever(nats: &Nats) {
+    provision(nats).await;
+    let late = Message {
+        created_at: time::OffsetDateTime::now_utc(),
+        ..message(&PLACED, "1", 2)
+    };
+    let before = message(&PLACED, "1", 1);
+    publish(&fresh(nats), &before).await;
+    let subject = nats.prefix.aggregate_subject(&late.aggregate);
+    let since = 20_000;
+    for _ in 0..since {
+        nats.client.publish(subject.clone(), "".into()).await.unwrap();
+    }
+    eventually("storing", async || nats.last_stream_sequence().await == since + 1).await;
+    let begun = std::time::Instant::now();
+    fresh(nats)
+        .message_ids(time::OffsetDateTime::UNIX_EPOCH)
+        .await
+        .unwrap();
+    let impatient = nats.publisher_config().ack_timeout(begun.elapsed() / 4);
+    let publisher = fresh(nats).with_config(impatient);
+    let mut stored = None;
+    eventually("publishing", async || {
+        stored = match publisher.publish(&late).await {
+            Ok(receipt) => Some(receipt),
+            Err(error) => {
+                let class = error.class();
+                assert!(
+                    matches!(class, FailureClass::Transient | FailureClass::Unknown),
+                    "{error}"
+                );
+                None
+            }
+        };
+        stored.is_some()
+    })
+    .await;
+    assert_eq!(stored.unwrap().stream_sequence, since + 2);
+    assert_eq!(nats.last_stream_sequence().await, since + 2);
 }
 
 async fn a_replayed_copy_is_stored_and_disturbs_nothing(nats: &Nats) {

@@ -13,6 +13,7 @@ mod private_server;
 mod proxy;
 
 mod abandoning;
+mod answers;
 mod asking;
 mod authentication;
 mod cluster;
@@ -25,7 +26,9 @@ mod fencing;
 mod hints;
 mod keys;
 mod log;
+mod old_store;
 mod outage;
+mod permissions;
 mod preflight;
 mod provisioning;
 mod publishing;

@@ -1,5 +1,6 @@
 //! The server is killed and comes back: nothing is lost, nothing is dead-lettered, and copies are recognised.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use outbox_core::retry::Backoff;
@@ -107,6 +108,60 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let recorded = store.rows();
     let expected = recorded[10..].iter().map(|row| row.message.id).collect();
     assert_eq!(ids, expected);
+}
+
+/// The backlog that waits for room drains completely, and each aggregate in its order.
+#[tokio::test]
+async fn a_backlog_behind_a_full_stream_drains_in_order() {
+    let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
+        return;
+    };
+    nats.provision().await;
+    let with_room_for = async |messages| {
+        let mut config = nats.stream_config().await;
+        config.max_messages = messages;
+        nats.jetstream().update_stream(config).await.unwrap();
+    };
+    with_room_for(7).await;
+    let store = MemoryStore::new();
+    for n in 0..5 {
+        store
+            .record((0..10).map(|order| Placed { order, n }).collect::<Vec<_>>())
+            .unwrap();
+    }
+    let backoff = Backoff {
+        min: Duration::from_millis(10),
+        max: Duration::from_millis(100),
+    };
+    let config = RelayConfig::default().backoff(backoff);
+    let relay = Relay::new(store.clone(), nats.publisher()).with_config(config);
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let scenario = async {
+        eventually("a full stream", async || nats.last_stream_sequence().await == 7).await;
+        eventually("trouble that is seen", async || {
+            matches!(health.now(), Health::Degraded { .. })
+        })
+        .await;
+        with_room_for(-1).await;
+        store.until_drained().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().dead_letters, 0);
+    assert!(store.rows().iter().all(|row| row.attempts == 0));
+    let mut numbers = BTreeMap::<String, Vec<Option<u64>>>::new();
+    for entry in nats.log().await {
+        let message = entry.message.unwrap();
+        numbers
+            .entry(message.aggregate.id)
+            .or_default()
+            .push(message.sequence);
+    }
+    let expected: Vec<_> = (1..=5).map(Some).collect();
+    assert!(
+        numbers.len() == 10 && numbers.values().all(|order| *order == expected),
+        "{numbers:?}"
+    );
 }
 
 /// Goal: an outage costs time only. Method: publish before, during and after a `kill -9`, then everything again.

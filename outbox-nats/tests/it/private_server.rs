@@ -1,7 +1,7 @@
 //! A nats-server for a single test, which may kill it.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -46,6 +46,20 @@ impl PrivateServer {
 
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it and copies its store.
+    pub(crate) fn kill_and_copy_store(&mut self) -> TempDir {
+        self.kill();
+        let copy = TempDir::new().unwrap();
+        copy_folder(self.store.path(), copy.path());
+        copy
+    }
+
+    /// Kills it and puts a copy in the place of its store.
+    pub(crate) fn kill_and_replace_store(&mut self, copy: TempDir) {
+        self.kill();
+        self.store = copy;
     }
 
     pub(crate) fn runs(&self) -> bool {
@@ -120,5 +134,23 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
 
 /// The oldest version that is supported; without the variable the test is skipped as if a server were missing.
 fn binary() -> Option<PathBuf> {
-    backend_url(BINARY).map(PathBuf::from)
+    binary_of(BINARY)
+}
+
+/// The program that a variable names, or `None` to skip the test.
+pub(crate) fn binary_of(variable: &'static str) -> Option<PathBuf> {
+    backend_url(variable).map(PathBuf::from)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }

@@ -42,8 +42,8 @@ impl Dialect {
                 "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
                 self.blocks
             )),
-            self.micros("m.created_at"),
-            self.micros("m.published_at"),
+            self.micros_of_any("m.created_at"),
+            self.micros_of_any("m.published_at"),
             self.messages,
         ));
         self.push_selection(&mut sql, selection, None);
@@ -51,22 +51,25 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Row ids, message ids and aggregates of selected rows with one of these statuses, in the order of their row ids and at most `until`.
-    pub(crate) fn select(
-        &self,
-        selection: &Selection,
-        statuses: &'static str,
-        until: Option<i64>,
-        limit: i64,
-    ) -> Statement {
+    /// Row ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+    pub(crate) fn select_dead(&self, selection: &Selection, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            "SELECT m.row_id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
             self.messages,
         ));
-        self.push_selection(&mut sql, selection, Some(statuses));
+        self.push_selection(&mut sql, selection, Some("= 2"));
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Row ids and message ids of selected rows that can be replayed, in the order of their row ids and at most `until`. PostgreSQL has no index in this
+    /// order: it reads the whole table, or its ids since a time, and sorts. So ask for many rows at a time.
+    pub(crate) fn replayable(&self, selection: &Selection, until: Option<i64>, limit: i64) -> Statement {
+        let mut sql = self.sql(format!("SELECT m.row_id, m.id FROM {} m", self.messages));
+        self.push_selection(&mut sql, selection, Some("IN (1, 2)"));
         if let Some(until) = until {
             sql.push(" AND m.row_id <= ").bind(until);
         }
@@ -172,15 +175,9 @@ impl Dialect {
         sql.statement()
     }
 
-    /// The highest row id so far.
+    /// The highest row id in the table. PostgreSQL reads the whole table, because it has no index on `row_id`. Its sequence would know, but only tells
+    /// roles with rights on it: since PostgreSQL 17, others get null instead of an error.
     pub(crate) fn last_row_id(&self) -> Statement {
-        if self.backend == DbBackend::Postgres {
-            // There is no index on `row_id`.
-            let mut sql = self.sql("SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence(");
-            sql.bind(self.messages.as_str())
-                .push(", 'row_id')::regclass), 0) AS row_id");
-            return sql.statement();
-        }
         self.sql(format!(
             "SELECT COALESCE(MAX(row_id), 0) AS row_id FROM {}",
             self.messages
@@ -289,9 +286,17 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Deletes published rows (index on `id`, in its order, so that two purges cannot deadlock).
+    /// Deletes published rows (index on `id`, in its order, so that two purges cannot deadlock). MySQL would scan the table for many rows, and wait for
+    /// those of business transactions.
     pub(crate) fn purge(&self, ids: &[Uuid]) -> Statement {
-        let mut sql = self.sql(format!("DELETE FROM {} WHERE status = 1 AND id", self.messages));
+        let mut sql = self.sql(match self.backend {
+            DbBackend::MySql => format!(
+                "DELETE m FROM {} m FORCE INDEX (outbox_messages_id)",
+                self.messages
+            ),
+            _ => format!("DELETE FROM {}", self.messages),
+        });
+        sql.push(" WHERE status = 1 AND id");
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             sql.push(" = ANY(")
@@ -329,7 +334,7 @@ impl Dialect {
             count(messages, "status = 2"),
             count(blocks, "halted_by IS NOT NULL"),
             count(blocks, &format!("blocked_until > {now}")),
-            self.micros("m.created_at"),
+            self.micros_of_any("m.created_at"),
             self.micros(now),
         ))
         .statement()

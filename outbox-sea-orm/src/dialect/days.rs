@@ -132,8 +132,7 @@ impl Dialect {
         format!("ALTER TABLE {} DETACH PARTITION {}", self.messages, self.day(day))
     }
 
-    /// Copies rows that stay from a detached day to the default partition. Deletes their deduplication keys first. A trigger adds the keys again,
-    /// after all parts of the statement.
+    /// Copies rows that stay from a detached day to the default partition.
     pub(crate) fn keep_staying(
         &self,
         day: &str,
@@ -142,15 +141,12 @@ impl Dialect {
         older_than: Duration,
     ) -> Statement {
         let mut sql = self.sql(format!(
-            "WITH stays AS MATERIALIZED (SELECT d.* FROM {} d WHERE d.id IN (",
+            "INSERT INTO {} SELECT d.* FROM {} d WHERE d.id IN (",
+            self.messages,
             self.day(day)
         ));
         self.push_staying(&mut sql, day, known, newer, older_than);
-        sql.push(&format!(
-            ")), forgotten AS (DELETE FROM {} k USING stays s WHERE k.dedup_key = s.dedup_key) \
-             INSERT INTO {} SELECT * FROM stays",
-            self.dedup_keys, self.messages
-        ));
+        sql.push(")");
         sql.statement()
     }
 
@@ -174,21 +170,6 @@ impl Dialect {
 
     pub(crate) fn drop_day(&self, day: &str) -> String {
         format!("DROP TABLE {}", self.day(day))
-    }
-
-    /// Deletes the deduplication keys of dropped days (index on `day`). Skips keys that another purge is deleting, so two purges cannot deadlock.
-    pub(crate) fn purge_keys(&self, limit: i64) -> Statement {
-        let keys = &self.dedup_keys;
-        let mut sql = self.sql(format!(
-            "DELETE FROM {keys} WHERE dedup_key IN (SELECT k.dedup_key FROM {keys} k WHERE k.day < \
-             (SELECT to_date(COALESCE(min(d.day), to_char({} AT TIME ZONE 'UTC', 'YYYYMMDD')), 'YYYYMMDD') FROM (",
-            self.now()
-        ));
-        self.push_days(&mut sql);
-        sql.push(") d) ORDER BY k.day LIMIT ")
-            .bind(limit)
-            .push(" FOR UPDATE SKIP LOCKED)");
-        sql.statement()
     }
 
     /// As [`Dialect::purgeable`], for rows without a daily table.

@@ -180,7 +180,7 @@ impl Dialect {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
             self.columns("m.payload"),
-            self.micros("m.available_at"),
+            self.micros_of_any("m.available_at"),
             self.messages
         ));
         sql.any(row_ids);

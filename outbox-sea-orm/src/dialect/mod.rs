@@ -11,7 +11,9 @@ pub(crate) mod postgres;
 
 pub(crate) mod admin;
 pub(crate) mod columns;
+pub(crate) mod dedup;
 pub(crate) mod fetch;
+pub(crate) mod forget;
 pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
@@ -20,7 +22,7 @@ pub(crate) mod settle;
 pub(crate) mod sqlite;
 mod values;
 
-use outbox_core::NewMessage;
+use outbox_core::{Aggregate, NewMessage};
 use sea_orm::{DbBackend, DbErr, Statement, Value};
 
 pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
@@ -40,9 +42,8 @@ pub(crate) struct Dialect {
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
-    /// With daily tables: the table of deduplication keys, and the function that makes a day.
-    #[cfg(feature = "postgres")]
     pub(crate) dedup_keys: String,
+    /// With daily tables: the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) make_day: String,
 }
@@ -69,7 +70,6 @@ impl Dialect {
                 DbBackend::MySql => "outbox_blocks_own".to_owned(),
                 _ => names.unqualified("outbox_blocks_own"),
             },
-            #[cfg(feature = "postgres")]
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
             #[cfg(feature = "postgres")]
             make_day: names.table(backend, "outbox_make_day"),
@@ -96,7 +96,15 @@ impl Dialect {
 
     /// `now` plus microseconds.
     pub(crate) fn now_plus(&self, micros: &str) -> String {
-        let now = self.now();
+        self.plus(self.now(), micros)
+    }
+
+    /// `statement_now` plus microseconds: the same for all rows, so that an index can be searched for it.
+    pub(crate) fn statement_now_plus(&self, micros: &str) -> String {
+        self.plus(self.statement_now(), micros)
+    }
+
+    fn plus(&self, now: &str, micros: &str) -> String {
         match self.backend {
             DbBackend::Postgres => format!("{now} + {micros}::int8 * interval '1 microsecond'"),
             DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, {now})"),
@@ -127,6 +135,22 @@ impl Dialect {
                 format!("TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {column})")
             }
             _ => column.to_owned(),
+        }
+    }
+
+    /// As [`Self::micros`], from a time that another program may have set to something that has no such number: `infinity` on PostgreSQL.
+    pub(crate) fn micros_of_any(&self, column: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => {
+                let (first, last) = (
+                    "timestamptz '1970-01-01 00:00:00+00'",
+                    "timestamptz '9999-12-31 23:59:59+00'",
+                );
+                self.micros(&format!(
+                    "CASE WHEN {column} < {first} THEN {first} WHEN {column} > {last} THEN {last} ELSE {column} END"
+                ))
+            }
+            _ => self.micros(column),
         }
     }
 
@@ -214,6 +238,20 @@ impl Dialect {
             sql.push(&self.time(&delay)).push(", ").push(self.now()).push(")");
         }
         sql.statement()
+    }
+}
+
+/// Appends the values of head rows: type, id, the number of messages, and the time.
+fn push_heads(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
+    for (n, (aggregate, count)) in heads.iter().enumerate() {
+        sql.push(if n == 0 { "(" } else { ", (" });
+        let [aggregate_type, id] = keys(dialect, aggregate);
+        sql.bind(aggregate_type)
+            .push(", ")
+            .bind(id)
+            .push(", ")
+            .bind(*count);
+        sql.push(", ").push(dialect.now()).push(")");
     }
 }
 

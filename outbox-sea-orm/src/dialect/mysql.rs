@@ -4,9 +4,9 @@
 //! transaction under READ COMMITTED, because under REPEATABLE READ, InnoDB's gap locks would block the writers' inserts.
 
 use outbox_core::Aggregate;
-use sea_orm::{DbBackend, Statement, Value};
+use sea_orm::{DbBackend, Statement};
 
-use super::{Dialect, keys};
+use super::{Dialect, keys, push_heads};
 
 /// Locks free leases. SKIP LOCKED: a lease that another relay is taking, or settles under, is not free.
 pub(crate) fn lock_free_leases(dialect: &Dialect, max: u16) -> Statement {
@@ -38,23 +38,23 @@ pub(crate) fn take_leases(
 /// Raises the head rows. Locks them exclusively, in the order given (primary key).
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence) VALUES ",
+        "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
         dialect.aggregates
     ));
-    sql.bind_rows(heads.iter().map(|(aggregate, count)| {
-        let [aggregate_type, id] = keys(dialect, aggregate);
-        [aggregate_type, id, Value::from(*count)]
-    }));
+    push_heads(&mut sql, dialect, heads);
     // VALUES() is deprecated on MySQL, but MariaDB does not know its replacement.
-    sql.push(" ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence)");
+    sql.push(
+        " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), recorded_at = VALUES(recorded_at)",
+    );
     sql.statement()
 }
 
 /// Reads head rows that this transaction has just raised. A locking read, because a plain one sees the transaction's snapshot, which may be
-/// older than the rows.
+/// older than the rows. Look-ups in the primary key: for many heads the optimizer would scan the table, and so wait for and lock those of others.
 pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "SELECT aggregate_type, aggregate_id, last_sequence FROM {} WHERE (aggregate_type, aggregate_id) IN (",
+        "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \
+         WHERE (aggregate_type, aggregate_id) IN (",
         dialect.aggregates
     ));
     sql.bind_rows(heads.iter().map(|(aggregate, _)| keys(dialect, aggregate)));
@@ -72,6 +72,8 @@ pub(crate) fn packet_bytes_max() -> Statement {
 
 #[cfg(test)]
 mod tests {
+    use sea_orm::Value;
+
     use super::*;
     use crate::names::TableNames;
 
@@ -81,8 +83,9 @@ mod tests {
         let statement = count_up(&dialect, &[(Aggregate::new("order", "ü"), 2)]);
         assert_eq!(
             statement.sql,
-            "INSERT INTO outbox_aggregates (aggregate_type, aggregate_id, last_sequence) VALUES (?, ?, ?) \
-             ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence)"
+            "INSERT INTO outbox_aggregates (aggregate_type, aggregate_id, last_sequence, recorded_at) \
+             VALUES (?, ?, ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE \
+             last_sequence = last_sequence + VALUES(last_sequence), recorded_at = VALUES(recorded_at)"
         );
         assert_eq!(
             statement.values.unwrap().0,

@@ -35,7 +35,7 @@ impl Dialect {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS due_micros",
             self.columns("m.payload"),
-            self.micros("m.available_at")
+            self.micros_of_any("m.available_at")
         ));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
         sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
@@ -69,7 +69,7 @@ impl Dialect {
         self.union(partitions, |sql, partition| {
             sql.push(&format!(
                 "SELECT m.partition_no, {} AS place, m.row_id FROM {} m",
-                self.micros(due),
+                self.micros_of_any(due),
                 self.messages
             ));
             match self.backend {

@@ -7,6 +7,7 @@ use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement, Value};
 
+use super::dedup::dedup_keys;
 use super::key::Key;
 use super::{Dialect, delay_micros, headers_json};
 use crate::sql::Sql;
@@ -186,7 +187,7 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
         .push(")");
     sql.push(
         " ON CONFLICT (aggregate_type, aggregate_id) \
-         DO UPDATE SET last_sequence = head.last_sequence + EXCLUDED.last_sequence \
+         DO UPDATE SET last_sequence = head.last_sequence + EXCLUDED.last_sequence, recorded_at = EXCLUDED.recorded_at \
          RETURNING aggregate_type, aggregate_id, last_sequence",
     );
 }
@@ -194,20 +195,38 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
 const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
 
-/// Raises the head row and inserts its message in one statement, the usual case: one round trip.
+/// Appends the insert of deduplication keys.
+pub(crate) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
+    sql.push(&format!(
+        "INSERT INTO {} (dedup_key) SELECT key FROM unnest(",
+        dialect.dedup_keys
+    ))
+    .bind(array(ArrayType::String, keys.iter().copied()))
+    .push("::text[]) AS key");
+}
+
+/// Raises the head row and inserts its message in one statement, the usual case: one round trip. So is its deduplication key.
 ///
 /// The message gets its `row_id` after the CTE has returned the head row, which is locked by then. So row ids are in the order of sequences.
 pub(crate) fn insert_one(dialect: &Dialect, message: &NewMessage) -> Statement {
     let mut sql = dialect.sql("");
     let aggregate_type = sql.placeholder(message.aggregate().aggregate_type.as_str());
     let aggregate_id = sql.placeholder(message.aggregate().id.as_str());
+    let mut with = "WITH ";
     if message.is_sequenced() {
         sql.push(&format!(
             "WITH head AS (INSERT INTO {} AS head (aggregate_type, aggregate_id, last_sequence) \
              VALUES ({aggregate_type}, {aggregate_id}, 1) ON CONFLICT (aggregate_type, aggregate_id) \
-             DO UPDATE SET last_sequence = head.last_sequence + 1 RETURNING last_sequence) ",
+             DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at \
+             RETURNING last_sequence) ",
             dialect.aggregates
         ));
+        with = ", ";
+    }
+    if let Some(key) = message.dedup_key() {
+        sql.push(with).push("key AS (");
+        push_insert_keys(&mut sql, dialect, &[key]);
+        sql.push(") ");
     }
     sql.push(&format!("INSERT INTO {} ({COLUMNS}) SELECT ", dialect.messages));
     sql.bind(message.id().as_uuid())
@@ -264,6 +283,12 @@ pub(crate) fn insert_many(
             sql.push("WITH head AS (");
             push_count_up(&mut sql, dialect, heads);
             sql.push(") ");
+            let keys = dedup_keys(messages);
+            if !keys.is_empty() {
+                sql.push(", key AS (");
+                push_insert_keys(&mut sql, dialect, &keys);
+                sql.push(") ");
+            }
             "CASE WHEN m.number >= 0 THEN head.last_sequence - m.number END"
         }
         Sequences::Given => "NULLIF(m.number, -1)",

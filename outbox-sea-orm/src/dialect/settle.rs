@@ -59,7 +59,7 @@ impl Dialect {
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
             self.flag(&format!("m.available_at > {now}")),
-            self.micros("m.available_at"),
+            self.micros_of_any("m.available_at"),
             self.micros(now),
             self.messages,
         ));
@@ -70,14 +70,20 @@ impl Dialect {
     /// Marks rows as published, or deletes them. Takes row locks only. A pending row that is kept leaves the index of pending rows; no other index
     /// changes.
     pub(crate) fn settle_published(&self, rows: Rows<'_>, keep: bool) -> Statement {
-        let mut sql = self.sql(if keep {
-            format!(
-                "UPDATE {} SET status = 1, published_at = {}",
-                self.messages,
-                self.now()
-            )
-        } else {
-            format!("DELETE FROM {}", self.messages)
+        let mut sql = self.sql(match (keep, self.backend) {
+            (true, _) => {
+                let by_primary = self.by_primary();
+                format!(
+                    "UPDATE {}{by_primary} SET status = 1, published_at = {}",
+                    self.messages,
+                    self.now()
+                )
+            }
+            // Only this form of DELETE takes a hint.
+            (false, DbBackend::MySql) => {
+                format!("DELETE m FROM {} m{}", self.messages, self.by_primary())
+            }
+            (false, _) => format!("DELETE FROM {}", self.messages),
         });
         self.push_rows(&mut sql, rows);
         sql.statement()
@@ -85,7 +91,11 @@ impl Dialect {
 
     /// Makes pending rows waiting.
     pub(crate) fn set_waiting(&self, rows: Rows<'_>) -> Statement {
-        let mut sql = self.sql(format!("UPDATE {} SET status = 3", self.messages));
+        let mut sql = self.sql(format!(
+            "UPDATE {}{} SET status = 3",
+            self.messages,
+            self.by_primary()
+        ));
         self.push_rows(&mut sql, rows);
         sql.statement()
     }
@@ -93,8 +103,9 @@ impl Dialect {
     /// Records a failure: the rows become waiting, or dead.
     pub(crate) fn settle_failed(&self, rows: Rows<'_>, failure: &Failure) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET status = {}",
+            "UPDATE {}{} SET status = {}",
             self.messages,
+            self.by_primary(),
             if failure.dead { 2 } else { 3 }
         ));
         if failure.attempt {
@@ -110,6 +121,15 @@ impl Dialect {
         }
         self.push_rows(&mut sql, rows);
         sql.statement()
+    }
+
+    /// Makes MySQL look rows up in the primary key. For many rows its optimizer would scan the table, and a scan that locks waits for the rows of business
+    /// transactions.
+    fn by_primary(&self) -> &'static str {
+        match self.backend {
+            DbBackend::MySql => " FORCE INDEX (PRIMARY)",
+            _ => "",
+        }
     }
 
     /// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
@@ -128,11 +148,12 @@ impl Dialect {
     /// needs no lock.
     pub(crate) fn lock_blocks(&self, keys: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros, h.halted_by FROM {} h WHERE ",
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, {} AS due_micros, h.halted_by FROM {} h{} WHERE ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
             self.micros("h.blocked_until"),
             self.blocks,
+            self.by_primary(),
         ));
         self.push_keys(&mut sql, "h", keys);
         sql.push(" ORDER BY h.aggregate_type, h.aggregate_id");

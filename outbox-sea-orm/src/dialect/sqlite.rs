@@ -3,10 +3,10 @@
 //! There is one writer at a time, so no statement locks rows. Reads and writes that belong together are one statement.
 
 use outbox_core::{Aggregate, Lease};
-use sea_orm::{DbBackend, Statement, Value};
+use sea_orm::{DbBackend, Statement};
 
 use super::leases::push_leases;
-use super::{Dialect, keys};
+use super::{Dialect, push_heads};
 
 /// Takes free leases (primary key scan over 64 rows) and returns them.
 pub(crate) fn acquire(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, max: u16) -> Statement {
@@ -41,16 +41,13 @@ pub(crate) fn renew(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease], ttl_
 /// Raises the head rows and returns them.
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql(format!(
-        "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence) VALUES ",
+        "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
         dialect.aggregates
     ));
-    sql.bind_rows(heads.iter().map(|(aggregate, count)| {
-        let [aggregate_type, id] = keys(dialect, aggregate);
-        [aggregate_type, id, Value::from(*count)]
-    }));
+    push_heads(&mut sql, dialect, heads);
     sql.push(
         " ON CONFLICT (aggregate_type, aggregate_id) \
-         DO UPDATE SET last_sequence = last_sequence + excluded.last_sequence \
+         DO UPDATE SET last_sequence = last_sequence + excluded.last_sequence, recorded_at = excluded.recorded_at \
          RETURNING aggregate_type, aggregate_id, last_sequence",
     );
     sql.statement()

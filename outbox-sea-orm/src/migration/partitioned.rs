@@ -13,10 +13,11 @@
 //!   by one as in the ordinary layout, before their day is dropped.
 //! * **Locks.** Dropping a day locks the messages against everybody for some milliseconds. It waits at most half a second for that lock,
 //!   while new statements queue behind it, and otherwise tries again a minute later. A transaction that has touched the outbox and stays
-//!   open for longer (`pg_dump`, for example) postpones it.
+//!   open for longer (`pg_dump`, for example) postpones it. Making a day reads the default partition once under a lock; relays wait for
+//!   that, and writers if their own day has no table. It is milliseconds, unless nobody has made days for long.
 //! * **Rights.** The relay makes and drops days, so its user must own the tables (or be a member of the role that owns them) and have CREATE
-//!   on their schema. Writers also need `INSERT` on `outbox_dedup_keys`, and whoever deletes messages needs `DELETE` on it.
-//! * **Uniqueness.** A trigger keeps deduplication keys unique over all days. Message ids are not checked: if the same
+//!   on their schema. Writers also need `USAGE` on the sequence `outbox_messages_row_ids`.
+//! * **Uniqueness.** Message ids are not checked: if the same
 //!   [`NewMessage`](outbox_core::NewMessage) is recorded twice, two rows have its id.
 //! * **Days.** The relay's purge makes the tables of today and of the next three days, each minute. With
 //!   [`Retention::Keep`](outbox_core::Retention) nothing purges: call
@@ -25,8 +26,7 @@
 //! * **Archives.** You may detach or drop a day in which nothing is pending:
 //!   `ALTER TABLE outbox_messages DETACH PARTITION outbox_messages_20260102`. The purge leaves detached tables alone, and partitions whose
 //!   names have another form.
-//! * **`pg_dump`.** A restored dump has its days as they were. The next purge makes the missing ones and drops the old ones. Restore data
-//!   without its schema with `--disable-triggers`; otherwise the deduplication keys are recorded twice.
+//! * **`pg_dump`.** A restored dump has its days as they were. The next purge makes the missing ones and drops the old ones.
 //!
 //! Invariant: the columns are those of the ordinary layout. One layout is not converted into the other: use a second
 //! [prefix](TableNames::with_prefix), and let the first outbox drain.

@@ -13,6 +13,7 @@ use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 use super::template::SqlMigration;
 use crate::detached::detached;
 use crate::names::TableNames;
+use crate::store::has_code;
 
 /// PostgreSQL's advisory lock for the migrations of this library. The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
@@ -36,7 +37,11 @@ pub(super) async fn run(
     for migration in &migrations {
         migration.check(backend)?;
     }
-    let (db, table) = (db.clone(), names.table(backend, table));
+    let (db, exists, table) = (
+        db.clone(),
+        exists(backend, names, table),
+        names.table(backend, table),
+    );
     detached(async move {
         let options = TransactionOptions {
             sqlite_transaction_mode: (backend == DbBackend::Sqlite)
@@ -49,18 +54,18 @@ pub(super) async fn run(
             DbBackend::Postgres => {
                 let sql = format!("SELECT pg_advisory_xact_lock({POSTGRES_LOCK})");
                 tx.execute_raw(Statement::from_string(backend, sql)).await?;
-                apply(&tx, &table, &migrations).await?;
+                apply(&tx, exists, &table, &migrations).await?;
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
                 // A crash in here ends the session and its lock; the statements may be repeated.
-                let applied = apply(&tx, &table, &migrations).await;
+                let applied = apply(&tx, exists, &table, &migrations).await;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
                 applied?;
             }
             // BEGIN IMMEDIATE is the lock. The pool's `busy_timeout` bounds the wait for it.
-            _ => apply(&tx, &table, &migrations).await?,
+            _ => apply(&tx, exists, &table, &migrations).await?,
         }
         tx.commit().await
     })
@@ -81,12 +86,57 @@ async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
     )))
 }
 
-async fn apply(tx: &DatabaseTransaction, table: &str, migrations: &[SqlMigration]) -> Result<(), DbErr> {
-    let backend = tx.get_database_backend();
-    tx.execute_unprepared(&format!(
+/// Whether the table of applied migrations exists. Creating it `IF NOT EXISTS` needs the right to create, although nothing may be left to do.
+fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
+    let name = names.unqualified(table);
+    match backend {
+        DbBackend::Postgres => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 WHERE to_regclass($1) IS NOT NULL",
+            [Value::from(names.table(backend, table))],
+        ),
+        DbBackend::MySql => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?",
+            [Value::from(names.schema().map(str::to_owned)), Value::from(name)],
+        ),
+        _ => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+            [Value::from(name)],
+        ),
+    }
+}
+
+pub(super) fn create_table(table: &str) -> String {
+    format!(
         "CREATE TABLE IF NOT EXISTS {table} (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL)"
-    ))
-    .await?;
+    )
+}
+
+/// Notes a migration as applied, unless it is noted already. `version` is a literal or a placeholder.
+pub(super) fn remember(backend: DbBackend, table: &str, version: &str) -> String {
+    let (time, unless) = match backend {
+        DbBackend::Postgres => ("extract(epoch FROM now())::int8", " ON CONFLICT DO NOTHING"),
+        DbBackend::MySql => ("UNIX_TIMESTAMP()", " ON DUPLICATE KEY UPDATE version = version"),
+        _ => (
+            "CAST(strftime('%s', 'now') AS INTEGER)",
+            " ON CONFLICT DO NOTHING",
+        ),
+    };
+    format!("INSERT INTO {table} (version, applied_at) VALUES ({version}, {time}){unless}")
+}
+
+async fn apply(
+    tx: &DatabaseTransaction,
+    exists: Statement,
+    table: &str,
+    migrations: &[SqlMigration],
+) -> Result<(), DbErr> {
+    let backend = tx.get_database_backend();
+    if tx.query_one_raw(exists).await?.is_none() {
+        tx.execute_unprepared(&create_table(table)).await?;
+    }
     let rows = tx
         .query_all_raw(Statement::from_string(
             backend,
@@ -101,13 +151,15 @@ async fn apply(tx: &DatabaseTransaction, table: &str, migrations: &[SqlMigration
         if applied.iter().any(|name| name == migration.name()) {
             continue;
         }
-        migration.up(&SchemaManager::new(tx)).await?;
-        let (version, time) = match backend {
-            DbBackend::Postgres => ("$1", "extract(epoch FROM now())::int8"),
-            DbBackend::MySql => ("?", "UNIX_TIMESTAMP()"),
-            _ => ("?", "CAST(strftime('%s', 'now') AS INTEGER)"),
+        migration
+            .up(&SchemaManager::new(tx))
+            .await
+            .map_err(|error| explained(error, table, migration.name()))?;
+        let version = match backend {
+            DbBackend::Postgres => "$1",
+            _ => "?",
         };
-        let sql = format!("INSERT INTO {table} (version, applied_at) VALUES ({version}, {time})");
+        let sql = remember(backend, table, version);
         tx.execute_raw(Statement::from_sql_and_values(
             backend,
             sql,
@@ -117,4 +169,17 @@ async fn apply(tx: &DatabaseTransaction, table: &str, migrations: &[SqlMigration
         tracing::info!(migration = migration.name(), "migration applied");
     }
     Ok(())
+}
+
+/// PostgreSQL's codes for a table, a function or a type that exists.
+const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
+
+/// Says what to do if the tables exist, but not the note that a migration made them.
+fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
+    if !has_code(&error, &EXISTS) {
+        return error;
+    }
+    DbErr::Migration(format!(
+        "the tables exist, but {table} has no row `{migration}` ({error}); if somebody made them with the SQL of this version, run its last statements, which insert that row"
+    ))
 }

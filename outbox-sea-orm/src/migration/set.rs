@@ -2,9 +2,9 @@
 
 use sea_orm::sea_query::{Alias, IntoIden};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
-use sea_orm_migration::MigrationTrait;
+use sea_orm_migration::{MigrationName, MigrationTrait};
 
-use super::run::run;
+use super::run::{create_table, remember, run};
 use super::template::SqlMigration;
 use crate::names::{NameError, TableNames};
 
@@ -32,13 +32,23 @@ impl Migrations {
         Alias::new(self.table).into_iden()
     }
 
-    /// As plain SQL.
+    /// As plain SQL. Also remembers the migrations as applied, so that [`Self::run`] finds nothing left to do.
     pub fn sql(&self, backend: DbBackend, names: &TableNames) -> Result<String, NameError> {
-        let migrations = (self.all)(names)
-            .iter()
-            .map(|migration| migration.up_sql(backend))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(migrations.join("\n"))
+        let (table, migrations) = (names.table(backend, self.table), (self.all)(names));
+        let mut sql = Vec::new();
+        for migration in &migrations {
+            sql.push(migration.up_sql(backend)?);
+        }
+        sql.push(format!(
+            "-- What was applied, as `migrate` remembers it.\n{};\n",
+            create_table(&table)
+        ));
+        let inserts = migrations.iter().map(|migration| {
+            let version = format!("'{}'", migration.name());
+            format!("{};\n", remember(backend, &table, &version))
+        });
+        sql.extend(inserts);
+        Ok(sql.join("\n"))
     }
 
     /// Applies under a lock those that were not applied yet.

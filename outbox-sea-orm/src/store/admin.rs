@@ -24,6 +24,9 @@ use crate::dialect::key::Key;
 /// Messages per transaction.
 const MESSAGES_MAX: i64 = 1_000;
 
+/// How many messages a replay finds at a time: 24 MB of ids. With fewer, PostgreSQL would read the table more often.
+pub(super) const REPLAYED_MAX: usize = 1_000_000;
+
 /// Copies per statement; SQLite takes 500 parts of a union.
 const COPIES_MAX: usize = 250;
 
@@ -46,7 +49,8 @@ pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, 
         halted_aggregates: halted,
         blocked_aggregates: bounded(count("backing_off")? + halted),
         oldest_pending: row
-            .try_get::<Option<i64>>("", "oldest_micros")?
+            .try_get::<Option<i64>>("", "oldest_micros")
+            .unwrap_or_default()
             .map(|oldest| since(oldest, now)),
     })
 }
@@ -63,29 +67,21 @@ pub(super) async fn list(
     rows.iter().map(read_stored).collect()
 }
 
-/// A row of an operator's selection.
+/// A dead letter of an operator's selection.
 struct Selected {
     row_id: i64,
-    id: Uuid,
     key: Option<Key>,
 }
 
-async fn select(
-    db: &Session,
-    dialect: &Dialect,
-    selection: &Selection,
-    statuses: &'static str,
-    until: Option<i64>,
-) -> Result<Vec<Selected>, DbErr> {
+async fn select_dead(db: &Session, dialect: &Dialect, selection: &Selection) -> Result<Vec<Selected>, DbErr> {
     let rows = db
-        .query_all_raw(dialect.select(selection, statuses, until, MESSAGES_MAX))
+        .query_all_raw(dialect.select_dead(selection, MESSAGES_MAX))
         .await?;
     rows.iter()
         .map(|row| {
             let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
             Ok(Selected {
                 row_id: row.try_get("", "row_id")?,
-                id: row.try_get("", "id")?,
                 key: is_sequenced.then(|| read_key(row)).transpose()?,
             })
         })
@@ -108,7 +104,7 @@ pub(super) async fn decide(
 ) -> Result<u64, DbErr> {
     let mut decided = 0;
     loop {
-        let batch = select(db, dialect, &selection, "= 2", None).await?;
+        let batch = select_dead(db, dialect, &selection).await?;
         let Some(last) = batch.last() else {
             return Ok(decided);
         };
@@ -166,30 +162,55 @@ async fn decide_batch(
 }
 
 /// Copies published messages and dead letters behind everything recorded so far, batch by batch. Returns the number of copies.
-pub(super) async fn replay(db: &Session, dialect: &Dialect, mut selection: Selection) -> Result<u64, DbErr> {
-    // Copies become published messages, too, so rows that are recorded from now on are left out.
-    let until: i64 = db
-        .query_one_raw(dialect.last_row_id())
-        .await?
-        .ok_or_else(|| DbErr::RecordNotFound("last key".to_owned()))?
-        .try_get("", "row_id")?;
-    let mut copied = 0;
+///
+/// The messages to copy are read first, [`REPLAYED_MAX`] at a time, and each reading may go over the whole table. Copies become published messages,
+/// too; so if one reading is not enough, the later ones leave out the rows that were recorded after the first.
+pub(super) async fn replay(
+    db: &Session,
+    dialect: &Dialect,
+    mut selection: Selection,
+    page: usize,
+) -> Result<u64, DbErr> {
+    let (mut until, mut copied) = (None, 0);
     loop {
-        let batch = select(db, dialect, &selection, "IN (1, 2)", Some(until)).await?;
-        let Some(last) = batch.last() else {
-            return Ok(copied);
-        };
-        selection.after = Some(last.row_id);
-        let ids: Vec<(Uuid, Uuid)> = batch
-            .iter()
-            .map(|row| (row.id, MessageId::fresh().as_uuid()))
-            .collect();
-        copied += repeat_deadlocks!(copy_batch(db, dialect, &ids))?;
-        outbox_core::wake::notify();
-        if (batch.len() as i64) < MESSAGES_MAX {
+        let rows = replayable(db, dialect, &selection, until, page).await?;
+        let is_last = rows.len() < page;
+        if !is_last && until.is_none() {
+            let last = db.query_one_raw(dialect.last_row_id()).await?;
+            let last = last.ok_or_else(|| DbErr::RecordNotFound("last row id".to_owned()))?;
+            until = Some(last.try_get("", "row_id")?);
+        }
+        for batch in rows.chunks(MESSAGES_MAX as usize) {
+            let ids: Vec<(Uuid, Uuid)> = batch
+                .iter()
+                .map(|(_, id)| (*id, MessageId::fresh().as_uuid()))
+                .collect();
+            copied += repeat_deadlocks!(copy_batch(db, dialect, &ids))?;
+            outbox_core::wake::notify();
+        }
+        if is_last {
             return Ok(copied);
         }
+        selection.after = rows.last().map(|(row_id, _)| *row_id).or(selection.after);
     }
+}
+
+/// Row ids and message ids of the next messages to copy.
+async fn replayable(
+    db: &Session,
+    dialect: &Dialect,
+    selection: &Selection,
+    until: Option<i64>,
+    page: usize,
+) -> Result<Vec<(i64, Uuid)>, DbErr> {
+    let statement = dialect.replayable(selection, until, i64::try_from(page).unwrap_or(i64::MAX));
+    let mut rows = Vec::new();
+    let take = |row: QueryResult| {
+        rows.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+        Ok(true)
+    };
+    db.each_row(statement, |error| error, take).await?;
+    Ok(rows)
 }
 
 async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
@@ -258,37 +279,37 @@ pub(super) async fn published(
     Ok(messages)
 }
 
-/// Reads texts as far as they are valid: a message may be dead because it could not be read.
+/// Reads a row as far as it can be read: a message may be dead because it could not. A damaged number is 0, a damaged time 1970.
 fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
-    let id: Uuid = row.try_get("", "id")?;
-    let event_id: Option<Uuid> = row.try_get("", "event_id")?;
-    let sequence: Option<i64> = row.try_get("", "sequence")?;
-    let published: Option<i64> = row.try_get("", "published_micros")?;
+    let time = |column| {
+        let micros = row.try_get::<Option<i64>>("", column).ok()?;
+        Some(time_of(micros?).unwrap_or(OffsetDateTime::UNIX_EPOCH))
+    };
+    let id: Uuid = row.try_get("", "id").unwrap_or_default();
+    let event_id: Option<Uuid> = row.try_get("", "event_id").unwrap_or_default();
+    let sequence: Option<i64> = row.try_get("", "sequence").unwrap_or_default();
+    let counter = |column| u32::try_from(int(column).unwrap_or_default()).unwrap_or_default();
     Ok(StoredMessage {
         row_id: int("row_id")?,
         id: id.into(),
         event_id: event_id.unwrap_or(id).into(),
         aggregate: read_aggregate(row)?,
         sequence: sequence.and_then(|sequence| u64::try_from(sequence).ok()),
-        event_type: text(row, "event_type")?,
+        event_type: text(row, "event_type").unwrap_or_default(),
         status: match int("status")? {
             0 => MessageStatus::Pending,
             1 => MessageStatus::Published,
             3 => MessageStatus::Waiting,
             _ => MessageStatus::Dead,
         },
-        attempts: u32::try_from(int("attempts")?).unwrap_or_default(),
-        failures: u32::try_from(int("failures")?).unwrap_or_default(),
+        attempts: counter("attempts"),
+        failures: counter("failures"),
         error: row.try_get("", "last_error")?,
         halts: int("halts")? == 1,
-        created_at: time(int("created_micros")?)?,
-        published_at: published.map(time).transpose()?,
+        created_at: time("created_micros").unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        published_at: time("published_micros"),
     })
-}
-
-fn time(micros: i64) -> Result<OffsetDateTime, DbErr> {
-    time_of(micros).map_err(|error| DbErr::Type(format!("time out of range: {error}")))
 }
 
 fn read_aggregate(row: &QueryResult) -> Result<Aggregate, DbErr> {

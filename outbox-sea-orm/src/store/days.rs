@@ -2,18 +2,18 @@
 //!
 //! Invariants: a row that is unpublished, or was published within the retention, survives its day: the transaction that drops the day copies the
 //! row to the default partition. If a lock is not granted within a moment, the work is left to the next round, so writers wait for a moment and
-//! never fail. A crash leaves the day as it was; or it leaves some deduplication keys of a dropped day, which the next round deletes.
+//! never fail. A crash leaves the day as it was.
 
 use std::time::Duration;
 
-use outbox_core::{MessageId, PurgeRequest, Purged};
+use outbox_core::{PurgeRequest, Purged};
 use sea_orm::{DbBackend, DbErr, Statement};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::fetch::time_of;
 use super::has_code;
-use super::purge::{now, purge_rows};
+use super::purge::{before_rows, now, purge_rows};
 use super::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::admin::id_at;
@@ -35,11 +35,6 @@ const DAY_LOCK_WAIT: Duration = Duration::from_secs(2);
 /// as new as their writer's clock says.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
-/// Where the next call continues after one that has dropped a day or deleted keys: before the rows.
-fn before_rows() -> MessageId {
-    MessageId::from(Uuid::nil())
-}
-
 /// Whether the messages are in daily tables. The database is asked once.
 pub(super) async fn is_by_day(
     db: &Session,
@@ -57,20 +52,18 @@ pub(super) async fn is_by_day(
     known.get_or_try_init(ask).await.copied()
 }
 
-pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest) -> Result<Purged, DbErr> {
+pub(super) async fn purge(
+    db: &Session,
+    dialect: &Dialect,
+    request: PurgeRequest,
+    older_than: Duration,
+) -> Result<Purged, DbErr> {
     let limit = i64::from(request.limit.get());
     if request.after.is_none() {
         unless_locked(make_days(db, dialect).await)?;
     }
     if request.after.is_none_or(|after| after == before_rows()) {
-        let keys = db.execute_raw(dialect.purge_keys(limit)).await?.rows_affected();
-        if keys >= limit.unsigned_abs() {
-            return Ok(Purged {
-                deleted: 0,
-                next: Some(before_rows()),
-            });
-        }
-        let dropped = unless_locked(drop_oldest(db, dialect, request.older_than).await)?;
+        let dropped = unless_locked(drop_oldest(db, dialect, older_than).await)?;
         if let Some(deleted) = dropped.flatten() {
             return Ok(Purged {
                 deleted,
@@ -78,8 +71,8 @@ pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest
             });
         }
     }
-    purge_rows(db, dialect, request, |below| {
-        let (after, older_than) = (request.after, request.older_than);
+    purge_rows(db, dialect, request, older_than, |below| {
+        let after = request.after;
         if older_than >= DAY {
             dialect.purgeable_without_day(after, below, older_than, limit)
         } else {

@@ -2,10 +2,17 @@
 
 use std::sync::Arc;
 
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, RuntimeErr, Statement};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement};
+
+use super::no_driver;
+
+/// Nothing is known about sessions that cannot exist.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Isolation {}
 
 pub(super) async fn call<T, E, F: Future<Output = Result<T, E>>>(
     pool: &DatabaseConnection,
+    _: &Isolation,
     work: impl FnOnce(Arc<Session>) -> F,
 ) -> Result<T, E> {
     work(Arc::new(Session(pool.get_database_backend()))).await
@@ -20,15 +27,15 @@ impl Session {
     }
 
     pub(super) async fn execute_raw(&self, _: Statement) -> Result<ExecResult, DbErr> {
-        Err(no_driver())
+        Err(no_driver(self.0))
     }
 
     pub(super) async fn query_one_raw(&self, _: Statement) -> Result<Option<QueryResult>, DbErr> {
-        Err(no_driver())
+        Err(no_driver(self.0))
     }
 
     pub(super) async fn query_all_raw(&self, _: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        Err(no_driver())
+        Err(no_driver(self.0))
     }
 
     pub(super) async fn each_row<E>(
@@ -37,22 +44,18 @@ impl Session {
         into: impl Fn(DbErr) -> E,
         _: impl FnMut(QueryResult) -> Result<bool, E>,
     ) -> Result<(), E> {
-        Err(into(no_driver()))
+        Err(into(no_driver(self.0)))
     }
 
+    pub(super) fn close(&self) {}
+
     pub(super) async fn begin(&self) -> Result<Transaction, DbErr> {
-        Err(no_driver())
+        Err(no_driver(self.0))
     }
 
     pub(super) async fn snapshot(&self) -> Result<Transaction, DbErr> {
-        Err(no_driver())
+        Err(no_driver(self.0))
     }
-}
-
-fn no_driver() -> DbErr {
-    DbErr::Conn(RuntimeErr::Internal(
-        "outbox-sea-orm was built without a database driver".to_owned(),
-    ))
 }
 
 /// A transaction that cannot exist.

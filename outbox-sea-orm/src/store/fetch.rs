@@ -16,6 +16,7 @@ use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::fitting::{self, Fitting};
 use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
@@ -70,35 +71,47 @@ impl ScannedRow {
 /// Rows per statement that selects by row ids: MariaDB turns lists of 1,000 and more into a join.
 const ROW_IDS_MAX: usize = 500;
 
-/// The first pending rows of each of these partitions, in the order of their row ids.
+/// The first pending rows of each of these partitions, in the order of their row ids. Asks for as many as `fitting` says.
 pub(super) async fn fetch(
     db: &Session,
     dialect: &Dialect,
     scope: Scope<'_>,
-    bounds: Bounds,
+    mut bounds: Bounds,
+    fitting: &Fitting,
 ) -> Result<Fetched, StoreError> {
+    bounds.rows = fitting.rows(bounds, usize::MAX);
+    let scope = Scope {
+        limit: i64::try_from(bounds.rows).unwrap_or(i64::MAX),
+        ..scope
+    };
+    let scan = scan(db, dialect, scope, bounds).await?;
+    fitting.learn(bounds.rows, scan.payloads, scan.bytes);
+    Ok(scan.fetched)
+}
+
+async fn scan(db: &Session, dialect: &Dialect, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, StoreError> {
     let mut scan = Scan::new(bounds);
     if scope.owns_all() {
-        scan.read(db, dialect.scan(scope)).await?;
-        return Ok(scan.fetched);
+        scan.read(db, dialect.scan(scope), bounds.rows).await?;
+        return Ok(scan);
     }
     #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
-        scan.read(db, dialect.scan_own(scope)).await?;
+        scan.read(db, dialect.scan_own(scope), bounds.rows).await?;
         // A partition that filled its share may have more.
         scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
-        return Ok(scan.fetched);
+        return Ok(scan);
     }
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
     let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
     // Rows may leave between these statements. New rows of these partitions have later row ids, and are left to the next fetch.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
         if !scan.fetched.more {
-            scan.read(db, dialect.scan_rows(row_ids)).await?;
+            scan.read(db, dialect.scan_rows(row_ids), row_ids.len()).await?;
         }
     }
     scan.fetched.more |= more;
-    Ok(scan.fetched)
+    Ok(scan)
 }
 
 /// A scan over pending rows.
@@ -109,6 +122,9 @@ struct Scan {
     waiting: HashSet<Aggregate>,
     /// Number of rows by partition.
     met: HashMap<u16, i64>,
+    /// Number of payloads, and their bytes. Rows that have to wait come without.
+    payloads: usize,
+    bytes: usize,
 }
 
 impl Scan {
@@ -118,13 +134,19 @@ impl Scan {
             bounds,
             waiting: HashSet::new(),
             met: HashMap::new(),
+            payloads: 0,
+            bytes: 0,
         }
     }
 
-    /// Reads rows, until there are none left or the bounds are reached.
-    async fn read(&mut self, db: &Session, statement: Statement) -> Result<(), StoreError> {
+    /// Reads rows, until there are none left or the bounds are reached. The statement asks for `asked` rows.
+    async fn read(&mut self, db: &Session, statement: Statement, asked: usize) -> Result<(), StoreError> {
+        let mut rows = 0;
         let take = |row: QueryResult| {
             let scanned = read(&row, false)?;
+            rows += 1;
+            self.payloads += usize::from(!scanned.has_to_wait);
+            self.bytes = self.bytes.saturating_add(scanned.bytes());
             *self.met.entry(scanned.row.partition).or_default() += 1;
             self.fetched.more = !self.bounds.take(scanned.bytes());
             let is_behind = scanned.row.sequenced && self.waiting.contains(&scanned.row.aggregate);
@@ -136,6 +158,9 @@ impl Scan {
                 }
             } else {
                 self.fetched.due.push(scanned.row);
+            }
+            if self.fetched.more {
+                fitting::leave(db, asked, rows);
             }
             Ok(!self.fetched.more)
         };
@@ -167,41 +192,67 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
+/// Reads a row. Fails only if it is not even known which one it is: any other damage is the reason why its message cannot be read.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
-    let int = |column| get::<i64>(row, column).map_err(corrupt);
-    let (row_id, partition) = (int(Column::RowId)?, int(Column::Partition)?);
-    let key = |column| get(row, column).map(|bytes| text(column.name(), bytes));
-    let (aggregate_type, type_damage) = key(Column::AggregateType).map_err(corrupt)?;
-    let (aggregate_id, id_damage) = key(Column::AggregateId).map_err(corrupt)?;
-    let aggregate = Aggregate::new(aggregate_type, aggregate_id);
-    let payload: Option<Vec<u8>> = get(row, Column::Payload).map_err(corrupt)?;
-    let sequence: Option<i64> = get(row, Column::Sequence).map_err(corrupt)?;
-    let created_micros = int(Column::CreatedMicros)?;
-    let age = int(Column::NowMicros)?.saturating_sub(created_micros);
-    // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
-    let has_to_wait = payload.is_none();
+    let mut damage: Option<String> = None;
+    let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
+    // SQLite keeps any type in any column. No lease has such a partition, so the row stays where it is.
+    let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
+    let mut key = |column: Column| {
+        let (text, unreadable) = readable(column.name(), get(row, column).map_err(corrupt)?);
+        damage = damage.take().or(unreadable);
+        Ok::<_, StoreError>(text)
+    };
+    let aggregate = Aggregate::new(key(Column::AggregateType)?, key(Column::AggregateId)?);
+    let payload: Option<Option<Vec<u8>>> = or_damage(column(row, Column::Payload), &mut damage);
+    let sequence: Option<Option<i64>> = or_damage(column(row, Column::Sequence), &mut damage);
+    let created_micros: Option<i64> = or_damage(column(row, Column::CreatedMicros), &mut damage);
+    let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
+    let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
-        has_to_wait,
+        // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
+        has_to_wait: payload == Some(None),
         row: FetchedRow {
             row_id,
-            partition: u16::try_from(partition).map_err(|_| StoreError::Corrupt {
-                context: format!("partition {partition} of row {row_id}"),
-            })?,
-            sequenced: sequence.is_some(),
-            attempts: u32::try_from(int(Column::Attempts)?).unwrap_or_default(),
-            failures: u32::try_from(int(Column::Failures)?).unwrap_or_default(),
+            partition,
+            // A sequence that cannot be read is one.
+            sequenced: sequence != Some(None),
+            attempts: counter(row, Column::Attempts),
+            failures: counter(row, Column::Failures),
             waited,
             age: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
-            message: match (type_damage.or(id_damage), payload) {
-                (Some(damage), _) => Err(damage),
-                (None, payload) => {
-                    let payload = payload.unwrap_or_default();
-                    read_message(row, &aggregate, sequence, created_micros, payload)
+            message: match damage {
+                Some(damage) => Err(damage),
+                None => {
+                    let (payload, created) = (payload.flatten(), created_micros.unwrap_or_default());
+                    read_message(
+                        row,
+                        &aggregate,
+                        sequence.flatten(),
+                        created,
+                        payload.unwrap_or_default(),
+                    )
                 }
             },
             aggregate,
         },
     })
+}
+
+/// The value; or else what is wrong, unless something else is wrong already.
+fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<T> {
+    read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
+}
+
+/// A counter of attempts or failures. A damaged one is no reason not to publish the message; it counts as used up, so that it cannot make a failing
+/// message be tried for ever.
+fn counter(row: &QueryResult, column: Column) -> u32 {
+    int(row, column).unwrap_or(u32::MAX)
+}
+
+fn int<T: TryFrom<i64>>(row: &QueryResult, name: Column) -> Result<T, String> {
+    let value: i64 = column(row, name)?;
+    T::try_from(value).map_err(|_| format!("{} is {value}", name.name()))
 }
 
 pub(super) fn corrupt(error: DbErr) -> StoreError {
@@ -212,10 +263,10 @@ pub(super) fn corrupt(error: DbErr) -> StoreError {
 
 /// A key column as far as it is UTF-8, and what is wrong with it. Every dialect selects it as bytes.
 pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
-    Ok(text(column, row.try_get("", column)?))
+    Ok(readable(column, row.try_get("", column)?))
 }
 
-fn text(column: &str, bytes: Vec<u8>) -> (String, Option<String>) {
+fn readable(column: &str, bytes: Vec<u8>) -> (String, Option<String>) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, None),
         Err(error) => {
@@ -242,11 +293,7 @@ fn read_message(
         aggregate: aggregate.clone(),
         sequence: unsigned(sequence, Column::Sequence)?,
         event_type: column(row, Column::EventType)?,
-        event_version: unsigned(
-            Some(column::<i64>(row, Column::EventVersion)?),
-            Column::EventVersion,
-        )?
-        .unwrap_or_default(),
+        event_version: int(row, Column::EventVersion)?,
         subject: column(row, Column::Subject)?,
         content_type: column(row, Column::ContentType)?,
         payload: payload.into(),
@@ -266,7 +313,12 @@ fn get<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, DbErr> {
 }
 
 fn column<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, String> {
-    get(row, column).map_err(|error| format!("{} cannot be read: {error}", column.name()))
+    get(row, column).map_err(|error| {
+        format!(
+            "{} cannot be read: {error}",
+            column.name().replace("_micros", "_at")
+        )
+    })
 }
 
 fn unsigned<T: TryFrom<i64>>(value: Option<i64>, column: Column) -> Result<Option<T>, String> {

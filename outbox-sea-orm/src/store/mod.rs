@@ -9,16 +9,20 @@ mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
 mod fetch;
+mod fitting;
+mod forget;
 mod leases;
 mod own;
 mod preflight;
 mod purge;
+mod refusal;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     path = "driverless.rs"
 )]
 mod session;
 mod settle;
+mod tables;
 mod waiting;
 
 #[cfg(test)]
@@ -30,18 +34,19 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use outbox_core::{
-    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, Message, MessageId,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, WaitingRequest,
+    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, Message,
+    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, WaitingRequest,
 };
-use sea_orm::{DatabaseConnection, DbErr};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use time::OffsetDateTime;
 #[cfg(feature = "postgres")]
 use tokio::sync::OnceCell;
 
 use self::admin::Decision;
 use self::fetch::Bounds;
-use self::session::Session;
+use self::fitting::Fitting;
+use self::session::{Isolation, Session};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -65,6 +70,8 @@ pub struct SqlStore {
     db: DatabaseConnection,
     names: TableNames,
     dialect: Arc<Dialect>,
+    isolation: Isolation,
+    fitting: Fitting,
     /// Whether the messages are in daily tables, once it is known.
     #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
@@ -96,6 +103,8 @@ impl SqlStore {
             db,
             names,
             dialect: Arc::new(dialect),
+            isolation: Isolation::default(),
+            fitting: Fitting::default(),
             #[cfg(feature = "postgres")]
             by_day: Arc::default(),
         }
@@ -117,7 +126,7 @@ impl SqlStore {
         let read = move |db: Arc<Session>| async move {
             fetch::read_all(&db, dialect.recorded(), false, usize::MAX).await
         };
-        let rows = session::call(db, read).await?;
+        let rows = session::call(db, &Isolation::default(), read).await?;
         rows.into_iter()
             .map(|(scanned, _)| {
                 scanned
@@ -153,8 +162,8 @@ impl SqlStore {
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         in_use::note(&self.names);
-        let (db, dialect) = (self.db.clone(), self.dialect.clone());
-        Box::pin(async move { session::call(&db, |db| work(db, dialect)).await })
+        let (db, isolation, dialect) = (self.db.clone(), self.isolation.clone(), self.dialect.clone());
+        Box::pin(async move { session::call(&db, &isolation, |db| work(db, dialect)).await })
     }
 }
 
@@ -214,13 +223,14 @@ impl OutboxStore for SqlStore {
         };
         let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
+        let fitting = self.fitting.clone();
         self.call(move |db, dialect| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
-            fetch::fetch(&db, &dialect, scope, bounds).await
+            fetch::fetch(&db, &dialect, scope, bounds, &fitting).await
         })
         .await
     }
@@ -238,6 +248,7 @@ impl OutboxStore for SqlStore {
                 rows: request.limit.get() as usize,
                 bytes: request.bytes,
             },
+            fitting: self.fitting.clone(),
         };
         self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await })
             .await
@@ -248,10 +259,10 @@ impl OutboxStore for SqlStore {
             return Ok(0);
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
-        self.run("messages could not be settled", move |db, dialect| async move {
+        let settled = self.call(move |db, dialect| async move {
             settle::settle(&db, &dialect, &leases, &settlements).await
-        })
-        .await
+        });
+        settled.await.map_err(refusal::of_settlement)
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
@@ -259,11 +270,23 @@ impl OutboxStore for SqlStore {
         let by_day = self.by_day.clone();
         let context = "published messages could not be purged";
         self.run(context, move |db, dialect| async move {
+            if purge::purge_keys(&db, &dialect, &request).await? {
+                return Ok(Purged {
+                    deleted: 0,
+                    next: Some(purge::before_rows()),
+                });
+            }
+            let Some(older_than) = request.older_than else {
+                return Ok(Purged {
+                    deleted: 0,
+                    next: None,
+                });
+            };
             #[cfg(feature = "postgres")]
             if days::is_by_day(&db, &dialect, &by_day).await? {
-                return days::purge(&db, &dialect, request).await;
+                return days::purge(&db, &dialect, request, older_than).await;
             }
-            purge::purge(&db, &dialect, request).await
+            purge::purge(&db, &dialect, request, older_than).await
         })
         .await
     }
@@ -304,7 +327,7 @@ impl OutboxAdmin for SqlStore {
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
         let selection = selection.clone();
         self.run("messages could not be replayed", |db, dialect| async move {
-            admin::replay(&db, &dialect, selection).await
+            admin::replay(&db, &dialect, selection, admin::REPLAYED_MAX).await
         })
         .await
     }
@@ -321,6 +344,23 @@ impl OutboxAdmin for SqlStore {
         let aggregate = aggregate.clone();
         self.run("the aggregate could not be resumed", |db, dialect| async move {
             admin::resume(&db, &dialect, &aggregate).await
+        })
+        .await
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        let aggregates = aggregates.to_vec();
+        self.run(
+            "aggregates could not be forgotten",
+            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates).await },
+        )
+        .await
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        let aggregate_type = aggregate_type.to_owned();
+        self.run("idle aggregates could not be forgotten", move |db, dialect| async move {
+            forget::forget_idle(&db, &dialect, &aggregate_type, idle_for).await
         })
         .await
     }
@@ -368,7 +408,7 @@ fn is_deadlock(error: &DbErr) -> bool {
 
 /// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn has_code(error: &DbErr, codes: &[&str]) -> bool {
+pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     use sea_orm::RuntimeErr;
 
     let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
@@ -379,9 +419,45 @@ fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     code.is_some_and(|code| codes.contains(&&*code))
 }
 
+/// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
+/// `read_only` of MySQL and MariaDB has the number 1290, or 1836. SQLite has 8, with variants in the higher bits.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn refuses_to_write(error: &DbErr) -> bool {
+    use sea_orm::RuntimeErr;
+
+    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
+    else {
+        return false;
+    };
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
+        return matches!(error.number(), 1290 | 1792 | 1836);
+    }
+    let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
+    error
+        .code()
+        .is_some_and(|code| code == "25006" || is_sqlite(&code))
+}
+
+/// Without a driver, no error says anything.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn refuses_to_write(_: &DbErr) -> bool {
+    false
+}
+
+/// The error of a build that has no driver for this database.
+fn no_driver(backend: DbBackend) -> DbErr {
+    DbErr::Conn(sea_orm::RuntimeErr::Internal(format!(
+        "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and give it a connection pool"
+    )))
+}
+
 /// Without a driver, no error has a code.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn has_code(_: &DbErr, _: &[&str]) -> bool {
+pub(crate) fn has_code(_: &DbErr, _: &[&str]) -> bool {
     false
 }
 

@@ -192,6 +192,34 @@ async fn mariadb() {
     }
 }
 
+/// The locking read of head rows looks them up in the primary key, be they two or as many as a statement has: a scan would lock the heads of others.
+#[tokio::test]
+async fn heads_on_mariadb() {
+    let Some((db, names)) = open("OUTBOX_TEST_MARIADB_URL").await else {
+        return;
+    };
+    let dialect = Dialect::new(DbBackend::MySql, &names);
+    for rows in [5, 5_000] {
+        let sql = format!(
+            "INSERT IGNORE INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) SELECT 'order', n, 1, UTC_TIMESTAMP(6) FROM {}",
+            dialect.aggregates,
+            numbers(&dialect, rows)
+        );
+        run(&db, &sql).await;
+        for count in [2, 500] {
+            let heads: Vec<_> = (1..=count)
+                .map(|n: i64| (outbox_core::Aggregate::new("order", n.to_string()), 1))
+                .collect();
+            let statement = crate::dialect::mysql::read_heads(&dialect, &heads);
+            let plan = explain_statement(&db, statement, "EXPLAIN FORMAT=JSON").await;
+            let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+            let table = find(&plan, &|node| node.get("table_name").is_some()).expect("a table");
+            assert_eq!(table["key"], "PRIMARY", "{count} of {rows}: {plan:#}");
+            assert_eq!(table["access_type"], "range", "{count} of {rows}: {plan:#}");
+        }
+    }
+}
+
 /// A plan that was cached while nothing was blocked must not read all blocks for each row afterwards.
 #[tokio::test]
 async fn postgres_cached_before_a_burst_of_blocks() {

@@ -1,13 +1,13 @@
-//! Checks the database before the first message. Only reads; each answer says what to do.
+//! Checks the database before the first message. Changes nothing; each answer says what to do.
 
 use outbox_core::StoreError;
-use sea_orm::{DbBackend, DbErr, Statement};
+use sea_orm::{DbBackend, DbErr, RuntimeErr, Statement};
 
 use super::session::Session;
-use super::{failed, has_code};
+use super::{failed, tables};
 use crate::dialect::Dialect;
 
-const CONTEXT: &str = "the database could not be checked";
+pub(super) const CONTEXT: &str = "the database could not be checked";
 
 /// A server and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +36,9 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
         DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
         _ => "SELECT sqlite_version()",
     };
-    let version = text(db, version).await.map_err(failed(CONTEXT))?;
+    let version = text(db, version).await.map_err(unavailable)?;
     check_version(dialect.backend, &version)?;
-    for (table, column) in [
-        (&dialect.messages, "row_id"),
-        (&dialect.aggregates, "1"),
-        (&dialect.blocks, "1"),
-        (&dialect.leases, "epoch"),
-        // The newest column: it is missing in tables of an older version.
-        (&dialect.relays, "fitness"),
-    ] {
-        check_table(db, table, column).await?;
-    }
+    tables::check(db, dialect).await?;
     match dialect.backend {
         DbBackend::MySql => mysql(db).await,
         DbBackend::Sqlite => sqlite(db).await,
@@ -57,30 +48,21 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     }
 }
 
-async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
+/// What the first statement's error means. A missing driver is not an outage: nobody would wait for its end.
+fn unavailable(error: DbErr) -> StoreError {
+    match error {
+        DbErr::Conn(RuntimeErr::Internal(text)) => setup(text),
+        error => failed(CONTEXT)(error),
+    }
+}
+
+pub(super) async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
     let statement = Statement::from_string(db.get_database_backend(), sql);
     let row = db
         .query_one_raw(statement)
         .await?
         .ok_or_else(|| DbErr::RecordNotFound(sql.to_owned()))?;
     row.try_get_by_index(0)
-}
-
-/// The codes for a table or column that is missing, or that this user may not read: PostgreSQL, MySQL (42000 also means a missing database),
-/// SQLite. Any other error counts as an outage, because the session may end at any moment.
-const NO_TABLE: [&str; 8] = ["42P01", "42703", "3F000", "42501", "42S02", "42S22", "42000", "1"];
-
-async fn check_table(db: &Session, table: &str, column: &str) -> Result<(), StoreError> {
-    let sql = format!("SELECT {column} FROM {table} LIMIT 0");
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    match db.query_all_raw(statement).await {
-        Ok(_) => Ok(()),
-        Err(error) if has_code(&error, &NO_TABLE) => Err(setup(format!(
-            "table {table} is missing, from an older version, or cannot be read ({error}); run the migration of outbox-sea-orm (`outbox::migrate`, `outbox_sea_orm::migrate`, or \
-             docs/sql), and give the relay's user rights on its tables"
-        ))),
-        Err(error) => Err(failed(CONTEXT)(error)),
-    }
 }
 
 /// A user who may not make and drop days can still relay, so that is a warning.
@@ -135,7 +117,7 @@ async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
     })
 }
 
-fn setup(context: String) -> StoreError {
+pub(super) fn setup(context: String) -> StoreError {
     StoreError::Setup { context }
 }
 
@@ -206,6 +188,13 @@ mod tests {
             assert!(is_refused(backend, old), "{old}");
             assert!(!is_refused(backend, new), "{new}");
         }
+    }
+
+    #[test]
+    fn a_build_without_the_driver_is_not_an_outage() {
+        let error = unavailable(crate::store::no_driver(DbBackend::Postgres));
+        assert!(matches!(&error, StoreError::Setup { .. }), "{error:?}");
+        assert!(error.to_string().contains("enable its feature"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Deletes old published messages row by row.
+//! Deletes old deduplication keys, and old published messages row by row.
 //!
 //! Invariant: only published rows are deleted. A published row stays published, so one statement may read the old rows and a second one
 //! delete them, without a lock in between. Daily tables: see `days`.
+
+use std::time::Duration;
 
 use outbox_core::{MessageId, PurgeRequest, Purged};
 use sea_orm::{DbErr, Statement};
@@ -14,17 +16,45 @@ use super::session::Session;
 use crate::dialect::admin::id_at;
 use crate::dialect::{Dialect, micros};
 
-/// Rows per statement.
-const ROWS_MAX: usize = 1024;
+/// Rows per statement. Less than 1,000: MariaDB turns longer lists into a join, and scans the table for it.
+const ROWS_MAX: usize = 512;
 
 /// Largest difference between a writer's clock, which makes the ids, and the database's. A larger value makes the scan longer; a smaller
 /// one leaves the rows of fast clocks to a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-pub(super) async fn purge(db: &Session, dialect: &Dialect, request: PurgeRequest) -> Result<Purged, DbErr> {
-    purge_rows(db, dialect, request, |below| {
+/// Where the next call continues after one that has deleted keys, or dropped a day: before the rows.
+pub(super) fn before_rows() -> MessageId {
+    MessageId::from(Uuid::nil())
+}
+
+/// Deletes old deduplication keys, at the beginning of a round. Returns whether more of them may be left.
+pub(super) async fn purge_keys(
+    db: &Session,
+    dialect: &Dialect,
+    request: &PurgeRequest,
+) -> Result<bool, DbErr> {
+    if request.after.is_some_and(|after| after != before_rows()) {
+        return Ok(false);
+    }
+    let limit = i64::from(request.limit.get());
+    let tx = db.begin().await?;
+    let deleted = tx
+        .execute_raw(dialect.purge_keys(request.keys_older_than, limit))
+        .await?;
+    tx.commit().await?;
+    Ok(deleted.rows_affected() >= limit.unsigned_abs())
+}
+
+pub(super) async fn purge(
+    db: &Session,
+    dialect: &Dialect,
+    request: PurgeRequest,
+    older_than: Duration,
+) -> Result<Purged, DbErr> {
+    purge_rows(db, dialect, request, older_than, |below| {
         let limit = i64::from(request.limit.get());
-        dialect.purgeable(request.after, below, request.older_than, limit)
+        dialect.purgeable(request.after, below, older_than, limit)
     })
     .await
 }
@@ -34,9 +64,10 @@ pub(super) async fn purge_rows(
     db: &Session,
     dialect: &Dialect,
     request: PurgeRequest,
+    older_than: Duration,
     purgeable: impl FnOnce(Uuid) -> Statement,
 ) -> Result<Purged, DbErr> {
-    let newest = now(db, dialect).await?.saturating_sub(micros(request.older_than));
+    let newest = now(db, dialect).await?.saturating_sub(micros(older_than));
     let newest = time_of(newest)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
         .saturating_add(CLOCKS_APART);
@@ -49,7 +80,7 @@ pub(super) async fn purge_rows(
     }
     let mut deleted = 0;
     for ids in old.chunks(ROWS_MAX) {
-        deleted += repeat_deadlocks!(db.execute_raw(dialect.purge(ids)))?.rows_affected();
+        deleted += repeat_deadlocks!(delete(db, dialect, ids))?;
     }
     let next = match rows.last() {
         Some(last) if rows.len() == request.limit.get() as usize => {
@@ -58,6 +89,14 @@ pub(super) async fn purge_rows(
         _ => None,
     };
     Ok(Purged { deleted, next })
+}
+
+/// In a transaction only for its isolation level: on InnoDB, the usual one also locks the gaps where rows are gone already.
+async fn delete(db: &Session, dialect: &Dialect, ids: &[Uuid]) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
+    let deleted = tx.execute_raw(dialect.purge(ids)).await?.rows_affected();
+    tx.commit().await?;
+    Ok(deleted)
 }
 
 /// The database's clock, in microseconds since 1970.

@@ -7,6 +7,13 @@
 //! Invariants: a call runs in a task of its own, to its end while its caller waits, and for [`GRACE`] after the caller has gone. Then the
 //! connection is closed, and the pool may open another one. No connection returns to the pool inside a transaction. The caller sets the bound of
 //! its wait (`RelayConfig::store_timeout`). An abandoned call may still reach the database: its outcome is unknown.
+//!
+//! Two more connections are closed rather than returned: one whose server refuses to write, because after a failover it is the former primary
+//! and answers pings for ever; and one on which more rows are on their way than anybody wants.
+//!
+//! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. A statement without a transaction has the session's own level, so
+//! on PostgreSQL it gets a transaction if that level is another one: SERIALIZABLE would lock what a fetch has read, and make business
+//! transactions fail. (On InnoDB a plain `SELECT` that is a transaction of its own locks nothing at any level.)
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,9 +28,10 @@ use sea_orm::{
 };
 use sea_query_sqlx::SqlxValues;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, OnceCell, oneshot};
 use tokio::time::{sleep, timeout};
 
+use super::{no_driver, refuses_to_write};
 use crate::detached::detached;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
@@ -32,9 +40,14 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long the pool may check whether a connection still answers, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Whether the sessions of a pool are READ COMMITTED by themselves. The database is asked once, by the first statement.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Isolation(Arc<OnceCell<bool>>);
+
 /// Runs a call in a task of its own, on one connection.
 pub(super) async fn call<T, E, F>(
     pool: &DatabaseConnection,
+    isolation: &Isolation,
     work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
 ) -> Result<T, E>
 where
@@ -44,8 +57,11 @@ where
 {
     let session = Arc::new(Session {
         pool: pool.clone(),
+        isolation: isolation.clone(),
         connection: Mutex::new(None),
+        in_transaction: AtomicBool::new(false),
         owes_rollback: AtomicBool::new(false),
+        must_close: AtomicBool::new(false),
         is_abandoned: AtomicBool::new(false),
     });
     let (waiting, gone) = oneshot::channel::<()>();
@@ -72,9 +88,13 @@ where
 #[derive(Debug)]
 pub(super) struct Session {
     pool: DatabaseConnection,
+    isolation: Isolation,
     connection: Mutex<Option<Connection>>,
+    in_transaction: AtomicBool,
     /// A transaction was dropped without a commit.
     owes_rollback: AtomicBool,
+    /// The connection must not return to the pool.
+    must_close: AtomicBool,
     /// The caller has gone, so the connection must be closed.
     is_abandoned: AtomicBool,
 }
@@ -128,36 +148,53 @@ impl Session {
     }
 
     pub(super) async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        let own = self.own_transaction().await?;
+        let done = {
+            let mut slot = self.connection.lock().await;
+            with!(self.open(&mut slot).await?, live: Driver => {
+                let done = query::<Driver>(&statement).execute(&mut **live).await;
+                done.map(ExecResult::from).map_err(|error| self.failed(error))
+            })
+        };
+        end(own, done?).await
+    }
+
+    /// Runs one or several statements without parameters. Gives them no transaction.
+    pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => {
-            let done = query::<Driver>(&statement).execute(&mut **live).await;
-            done.map(ExecResult::from).map_err(failed)
+            execute::<Driver>(live, sql).await.map_err(|error| self.failed(error))
         })
     }
 
-    /// Runs one or several statements without parameters.
-    pub(super) async fn execute_unprepared(&self, sql: &str) -> Result<(), DbErr> {
-        let mut slot = self.connection.lock().await;
-        with!(self.open(&mut slot).await?, live: Driver => execute::<Driver>(live, sql).await)
+    pub(super) async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        let own = self.own_transaction().await?;
+        let row = self.first_row(statement).await?;
+        end(own, row).await
     }
 
-    pub(super) async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+    async fn first_row(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => {
             let row = query::<Driver>(&statement).fetch_optional(&mut **live).await;
-            row.map(|row| row.map(QueryResult::from)).map_err(failed)
+            row.map(|row| row.map(QueryResult::from)).map_err(|error| self.failed(error))
         })
     }
 
     pub(super) async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        let mut slot = self.connection.lock().await;
-        with!(self.open(&mut slot).await?, live: Driver => {
-            let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
-            rows.map(|rows| rows.into_iter().map(QueryResult::from).collect()).map_err(failed)
-        })
+        let own = self.own_transaction().await?;
+        let rows = {
+            let mut slot = self.connection.lock().await;
+            with!(self.open(&mut slot).await?, live: Driver => {
+                let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
+                rows.map(|rows| rows.into_iter().map(QueryResult::from).collect::<Vec<_>>())
+                    .map_err(|error| self.failed(error))
+            })
+        };
+        end(own, rows?).await
     }
 
-    /// Reads rows one by one, until `take` returns false.
+    /// Reads rows one by one, until `take` returns false. The database has sent all rows, or goes on sending: see [`Self::close`].
     pub(super) async fn each_row<E>(
         &self,
         statement: Statement,
@@ -166,16 +203,60 @@ impl Session {
     ) -> Result<(), E> {
         use futures_util::TryStreamExt as _;
 
-        let mut slot = self.connection.lock().await;
-        with!(self.open(&mut slot).await.map_err(&into)?, live: Driver => {
-            let mut rows = query::<Driver>(&statement).fetch(&mut **live);
-            while let Some(row) = rows.try_next().await.map_err(|error| into(failed(error)))? {
-                if !take(QueryResult::from(row))? {
-                    break;
+        let own = self.own_transaction().await.map_err(&into)?;
+        {
+            let mut slot = self.connection.lock().await;
+            with!(self.open(&mut slot).await.map_err(&into)?, live: Driver => {
+                let mut rows = query::<Driver>(&statement).fetch(&mut **live);
+                while let Some(row) = rows.try_next().await.map_err(|error| into(self.failed(error)))? {
+                    if !take(QueryResult::from(row))? {
+                        break;
+                    }
                 }
-            }
-            Ok(())
-        })
+            });
+        }
+        if self.must_close.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        end(own, ()).await.map_err(into)
+    }
+
+    /// Closes the connection at the end of the call, instead of returning it. For rows that nobody reads any more: the pool would read them to
+    /// their end. Does nothing on SQLite, which makes no row before it is read.
+    pub(super) fn close(&self) {
+        if self.get_database_backend() != DbBackend::Sqlite {
+            self.must_close.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A transaction for one statement, if it needs one to be READ COMMITTED.
+    async fn own_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
+        if self.get_database_backend() != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let ask = || async {
+            let level = Statement::from_string(
+                DbBackend::Postgres,
+                "SELECT current_setting('default_transaction_isolation')",
+            );
+            let row = self.first_row(level).await?;
+            let row = row.ok_or_else(|| DbErr::RecordNotFound("isolation level".to_owned()))?;
+            Ok::<_, DbErr>(row.try_get_by_index::<String>(0)? == "read committed")
+        };
+        if *self.isolation.0.get_or_try_init(ask).await? {
+            return Ok(None);
+        }
+        self.begin().await.map(Some)
+    }
+
+    /// Notes what an error says about the connection.
+    fn failed(&self, error: sqlx::Error) -> DbErr {
+        let error = DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)));
+        if refuses_to_write(&error) {
+            tracing::warn!(%error, "the database server does not write (a former primary?); the connection is closed");
+            self.close();
+        }
+        error
     }
 
     /// A transaction that writes.
@@ -207,6 +288,7 @@ impl Session {
         for statement in statements {
             self.execute_unprepared(statement).await?;
         }
+        self.in_transaction.store(true, Ordering::Relaxed);
         Ok(Transaction {
             session: self,
             is_over: false,
@@ -247,7 +329,10 @@ impl Drop for Session {
                 // Closes the socket without a message to the server, which could block. The pool may open another connection.
                 with!(connection, live: Driver => drop::<<Driver as Database>::Connection>(live.detach()));
             } else {
+                let must_close = *self.must_close.get_mut();
                 with!(connection, live: Driver => match Handle::try_current() {
+                    // Within a time limit, because closing sends a message first. On time-out, dropping closes the socket.
+                    Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
                     Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes_rollback))),
                     // The runtime has ended.
                     Err(_) => drop(live.detach()),
@@ -298,18 +383,16 @@ async fn acquire(pool: &DatabaseConnection) -> Result<Connection, DbErr> {
             let live = pool.get_sqlite_connection_pool().acquire().await;
             live.map(Connection::Sqlite).map_err(failed)
         }
-        _ => Err(disconnected()),
+        _ => Err(no_driver(pool.get_database_backend())),
     }
 }
 
-fn disconnected() -> DbErr {
-    DbErr::Conn(RuntimeErr::Internal(
-        "no pool of a database that outbox-sea-orm has a feature for".to_owned(),
-    ))
-}
-
-fn failed(error: sqlx::Error) -> DbErr {
-    DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)))
+/// Ends the transaction of a statement that succeeded. After an error it was dropped, and is rolled back.
+async fn end<T>(own: Option<Transaction<'_>>, value: T) -> Result<T, DbErr> {
+    if let Some(own) = own {
+        own.commit().await?;
+    }
+    Ok(value)
 }
 
 fn query<D: Database>(statement: &Statement) -> sqlx::query::Query<'_, D, SqlxValues>
@@ -320,12 +403,14 @@ where
     sqlx::query_with(AssertSqlSafe(statement.sql.as_str()), SqlxValues(values))
 }
 
-async fn execute<D: Database>(live: &mut PoolConnection<D>, sql: &str) -> Result<(), DbErr>
+async fn execute<D: Database>(live: &mut PoolConnection<D>, sql: &str) -> Result<(), sqlx::Error>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    let done = (&mut **live).execute(AssertSqlSafe(sql.to_owned())).await;
-    done.map(drop).map_err(failed)
+    (&mut **live)
+        .execute(AssertSqlSafe(sql.to_owned()))
+        .await
+        .map(drop)
 }
 
 /// A transaction of a session. Dropped, it is rolled back.
@@ -338,6 +423,7 @@ pub(super) struct Transaction<'a> {
 impl Transaction<'_> {
     pub(super) async fn commit(mut self) -> Result<(), DbErr> {
         self.session.execute_unprepared("COMMIT").await?;
+        self.session.in_transaction.store(false, Ordering::Relaxed);
         self.is_over = true;
         Ok(())
     }
@@ -354,6 +440,7 @@ impl Deref for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.is_over {
+            self.session.in_transaction.store(false, Ordering::Relaxed);
             self.session.owes_rollback.store(true, Ordering::Relaxed);
         }
     }

@@ -23,8 +23,9 @@ use crate::dialect::postgres;
 use crate::dialect::settle::{Failure, Rows};
 use crate::dialect::{Dialect, TIME_MICROS_MAX, micros};
 
-/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any).
-const ROWS_MAX: usize = 1024;
+/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). Less than 1,000: MariaDB turns longer lists into a join, and scans the
+/// table for it.
+const ROWS_MAX: usize = 512;
 
 pub(super) async fn settle(
     db: &Session,
@@ -210,7 +211,10 @@ impl Settling<'_> {
                 let statement = self.dialect.rows_to_settle(self.rows(row_ids, waited));
                 for row in self.tx.query_all_raw(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
-                    let available: Option<i64> = row.try_get("", "available_micros")?;
+                    // SQLite keeps any type in any column. A text counts as later than any time.
+                    let available: Option<i64> = row
+                        .try_get("", "available_micros")
+                        .unwrap_or(Some(TIME_MICROS_MAX));
                     let is_delayed = is("is_delayed")?;
                     found.insert(
                         row.try_get("", "row_id")?,

@@ -12,6 +12,7 @@ use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
 use super::fetch::{Bounds, ScannedRow, corrupt, read_all};
+use super::fitting::Fitting;
 use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
@@ -35,7 +36,12 @@ pub(super) struct Request {
     pub(super) excluding: Vec<Key>,
     pub(super) per_aggregate: i64,
     pub(super) bounds: Bounds,
+    pub(super) fitting: Fitting,
 }
+
+/// Rows that a statement asks for while nothing is known of the payloads' size. Few, because a statement of this transaction reads those before it to
+/// their end.
+const UNKNOWN_ROWS: usize = 64;
 
 /// Rows that are due together, in the order of their sequences.
 struct Group {
@@ -62,10 +68,13 @@ pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> 
             group.rows.truncate(open);
         }
     }
-    groups.extend(alone(&tx, dialect, &request).await?);
+    let (alone, more) = alone(&tx, dialect, &request).await?;
+    groups.extend(alone);
     tx.commit().await.map_err(failed(CONTEXT))?;
     groups.sort_by_key(|group| group.due_micros);
-    Ok(answer(groups, request.bounds))
+    let mut fetched = answer(groups, request.bounds);
+    fetched.more |= more;
+    Ok(fetched)
 }
 
 /// The oldest waiting rows of blocks that have ended.
@@ -103,13 +112,28 @@ async fn blocked_groups(
     blocks.truncate(usize::try_from(scope.limit).unwrap_or(usize::MAX));
     let keys: Vec<Key> = blocks.iter().map(|(key, _)| key.clone()).collect();
     let (mut groups, mut left) = (HashMap::<Key, Vec<ScannedRow>>::new(), request.bounds);
-    for keys in keys.chunks(AGGREGATES_MAX) {
-        for (scanned, key) in oldest_waiting(tx, dialect, request, keys, left).await? {
+    let (mut keys, mut unknown) = (keys.as_slice(), UNKNOWN_ROWS);
+    while !keys.is_empty() && left.rows > 0 && left.bytes > 0 {
+        // As many rows of each of as many aggregates as fit together.
+        let of_any_number = Bounds {
+            rows: usize::MAX,
+            ..left
+        };
+        let fitting = request.fitting.rows(of_any_number, unknown);
+        // If nothing is known after this statement, its rows came without payloads, which costs nothing.
+        unknown = unknown.saturating_mul(4);
+        let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
+        let per_aggregate = per_aggregate.min(fitting);
+        let aggregates = (fitting / per_aggregate).min(AGGREGATES_MAX);
+        let (next, later) = keys.split_at(aggregates.min(keys.len()));
+        keys = later;
+        let asked = Bounds {
+            rows: per_aggregate,
+            ..left
+        };
+        for (scanned, key) in oldest_waiting(tx, dialect, request, next, asked).await? {
             left.take(scanned.bytes());
             groups.entry(key).or_default().push(scanned);
-        }
-        if left.rows == 0 || left.bytes == 0 {
-            break;
         }
     }
     let groups = blocks.into_iter().filter_map(|(key, due_micros)| {
@@ -119,21 +143,21 @@ async fn blocked_groups(
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of these aggregates, in the order of their row ids.
+/// The oldest waiting rows of these aggregates, in the order of their row ids: so many of each.
 async fn oldest_waiting(
     tx: &Session,
     dialect: &Dialect,
     request: &Request,
     keys: &[Key],
-    left: Bounds,
+    each: Bounds,
 ) -> Result<Vec<(ScannedRow, Key)>, StoreError> {
+    let per_aggregate = i64::try_from(each.rows).unwrap_or(i64::MAX);
     let statement = match dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, request.per_aggregate),
+        DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, per_aggregate),
         _ => {
             let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
-            let per_aggregate = usize::try_from(request.per_aggregate).unwrap_or(usize::MAX);
-            let limit = request.per_aggregate.saturating_add(in_flight.len() as i64);
+            let limit = per_aggregate.saturating_add(in_flight.len() as i64);
             let rows = tx
                 .query_all_raw(dialect.waiting_row_ids_of(keys, limit))
                 .await
@@ -149,31 +173,40 @@ async fn oldest_waiting(
             }
             for row_ids in &mut row_ids {
                 row_ids.sort_unstable();
-                row_ids.truncate(per_aggregate);
+                row_ids.truncate(each.rows);
             }
-            let row_ids: Vec<i64> = row_ids.into_iter().flatten().take(left.rows).collect();
+            let row_ids: Vec<i64> = row_ids.into_iter().flatten().collect();
             if row_ids.is_empty() {
                 return Ok(Vec::new());
             }
             dialect.waiting_rows(&row_ids)
         }
     };
-    let rows = read_all(tx, statement, true, left.bytes).await?;
+    let rows = read_all(tx, statement, true, each.bytes).await?;
+    learn(&request.fitting, each.rows.saturating_mul(keys.len()), &rows);
     rows.into_iter()
         .map(|(scanned, row)| Ok((scanned, read_key(&row).map_err(corrupt)?)))
         .collect()
+}
+
+/// Notes the size of payloads.
+fn learn(fitting: &Fitting, asked: usize, rows: &[(ScannedRow, QueryResult)]) {
+    let payloads = rows.iter().filter(|(scanned, _)| !scanned.has_to_wait);
+    let bytes = payloads.clone().map(|(scanned, _)| scanned.bytes()).sum();
+    fitting.learn(asked, payloads.count(), bytes);
 }
 
 fn int(row: &QueryResult, column: &str) -> Result<i64, StoreError> {
     row.try_get("", column).map_err(corrupt)
 }
 
-/// Unsequenced rows that are due.
-async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec<Group>, StoreError> {
+/// Unsequenced rows that are due, and whether there may be more.
+async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<(Vec<Group>, bool), StoreError> {
+    let asked = request.fitting.rows(request.bounds, UNKNOWN_ROWS);
     let scope = Scope {
         partitions: &request.partitions,
         in_flight: &request.in_flight,
-        limit: i64::try_from(request.bounds.rows).unwrap_or(i64::MAX),
+        limit: i64::try_from(asked).unwrap_or(i64::MAX),
     };
     let statement = match dialect.backend {
         #[cfg(feature = "postgres")]
@@ -183,20 +216,22 @@ async fn alone(tx: &Session, dialect: &Dialect, request: &Request) -> Result<Vec
                 |partitions: &[i64], limit| dialect.first_alone(partitions, limit, &request.excluding);
             let (row_ids, _) = own::first(tx, scope, first).await.map_err(failed(CONTEXT))?;
             if row_ids.is_empty() {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), false));
             }
             dialect.alone_rows(&row_ids)
         }
     };
     let rows = read_all(tx, statement, true, request.bounds.bytes).await?;
-    rows.into_iter()
-        .map(|(scanned, row)| {
-            Ok(Group {
-                due_micros: row.try_get("", "due_micros").map_err(corrupt)?,
-                rows: vec![scanned],
-            })
+    learn(&request.fitting, asked, &rows);
+    let share = usize::try_from(scope.share()).unwrap_or(usize::MAX);
+    let more = asked < request.bounds.rows && rows.len() >= share;
+    let groups = rows.into_iter().map(|(scanned, row)| {
+        Ok(Group {
+            due_micros: row.try_get("", "due_micros").map_err(corrupt)?,
+            rows: vec![scanned],
         })
-        .collect()
+    });
+    Ok((groups.collect::<Result<_, StoreError>>()?, more))
 }
 
 fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {

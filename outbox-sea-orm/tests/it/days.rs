@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{NewMessage, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
-use outbox_sea_orm::{RecordError, TableNames};
+use outbox_core::{OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
+use outbox_sea_orm::TableNames;
 use sea_orm::{DbBackend, DbErr, TransactionTrait};
 
 use crate::support::{Backend, TestDb};
@@ -20,7 +20,7 @@ fn table(test: &TestDb, name: &'static str) -> String {
     test.names.table(DbBackend::Postgres, name)
 }
 
-/// Makes the table of the day that many days ago, with published messages, each with a deduplication key.
+/// Makes the table of the day that many days ago, with published messages, each with a text of its own in `dedup_key`.
 async fn make_day(test: &TestDb, days_ago: i64, messages: i64) {
     let make = table(test, "outbox_make_day");
     test.execute(&format!(
@@ -74,14 +74,15 @@ async fn purge(test: &TestDb) -> u64 {
 
 async fn purge_once(test: &TestDb, after: Option<outbox_core::MessageId>) -> Purged {
     let request = PurgeRequest {
-        older_than: 2 * DAY,
+        older_than: Some(2 * DAY),
+        keys_older_than: 2 * DAY,
         after,
         limit: 100.try_into().unwrap(),
     };
     test.store().purge(request).await.expect("purge answers")
 }
 
-/// Messages that are unpublished, or were published within the retention, survive their day, with status, deduplication key and order.
+/// Messages that are unpublished, or were published within the retention, survive their day, with status and order.
 #[tokio::test]
 async fn a_dead_letter_survives_the_drop_of_its_day() {
     let Some(test) = open("dead").await else { return };
@@ -109,12 +110,7 @@ async fn a_dead_letter_survives_the_drop_of_its_day() {
     );
     assert_eq!(count(&test, &messages).await, 4);
 
-    // The keys of surviving messages are still refused; the others are free again.
-    let keyed = |key: &str| NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key(key)).unwrap();
-    let error = test.record([keyed("5-1")]).await.unwrap_err();
-    assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
-    test.record([keyed("5-9")]).await.unwrap();
-    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 5);
+    test.record([Probe::noted("a", 1)]).await.unwrap();
 
     // They are published, and then deleted like any other.
     assert_eq!(test.store().retry(&Selection::dead_letters()).await.unwrap(), 1);
@@ -132,7 +128,6 @@ async fn a_dead_letter_survives_the_drop_of_its_day() {
     .await;
     assert_eq!(purge(&test).await, 3);
     assert_eq!(count(&test, &messages).await, 2, "the waiting and the new one");
-    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 2);
 }
 
 /// Writers wait for a moment while days are dropped; none fails, and no message is lost.
@@ -237,7 +232,6 @@ async fn a_day_without_a_partition_is_caught_by_the_default() {
         3,
         "today has messages in the default partition and stays there"
     );
-    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 0);
     test.record([Probe::noted("a", 3)]).await.unwrap();
     assert_eq!(count(&test, &format!("{messages}_default")).await, 3);
 
@@ -251,6 +245,38 @@ async fn a_day_without_a_partition_is_caught_by_the_default() {
     assert_eq!(days(&test).await, 4);
     test.record([Probe::noted("a", 4)]).await.unwrap();
     assert_eq!(count(&test, &format!("{messages}_default")).await, 0);
+}
+
+/// Writers and relays wait for the lock under which the default partition is read. The server reads it by itself; once is enough.
+#[tokio::test]
+async fn making_a_day_reads_the_default_partition_once() {
+    const ROWS: i64 = 10_000;
+    let Some(test) = open("default_read").await else {
+        return;
+    };
+    // Days that nobody makes.
+    insert(&test, 20, ROWS).await;
+    let scanned = format!(
+        "SELECT pg_stat_get_tuples_returned('{}_default'::regclass)",
+        test.messages()
+    );
+    let pool = test.connect_again(|_| {}).await;
+    let make = table(&test, "outbox_make_day");
+    let made = format!("SELECT {make}((now() AT TIME ZONE 'UTC')::date + 10)::int::int8");
+    assert_eq!(crate::support::int(&pool, &made).await, 1);
+    // A session counts what it has read at its end.
+    pool.close().await.unwrap();
+    let counted = async {
+        loop {
+            match test.int(&scanned).await {
+                0 => tokio::task::yield_now().await,
+                read => return read,
+            }
+        }
+    };
+    let read = tokio::time::timeout(Duration::from_secs(60), counted).await;
+    let read = read.expect("the session has ended");
+    assert!(read <= ROWS, "{read} of {ROWS} rows were read");
 }
 
 /// Two relays purge at once, as after a takeover: each message is deleted once, and neither fails.
@@ -269,7 +295,6 @@ async fn two_purgers_do_not_deadlock_over_a_day() {
     assert_eq!(a + b + c + rest, 7 * 300);
     assert_eq!(days(&test).await, 4);
     assert_eq!(count(&test, &test.messages()).await, 0);
-    assert_eq!(count(&test, &table(&test, "outbox_dedup_keys")).await, 0);
 }
 
 /// A day in which too many rows must stay is left alone, and does not hold back other days.
@@ -300,7 +325,8 @@ async fn a_short_retention_leaves_no_empty_days() {
     let (mut deleted, mut after) = (0, None);
     for _ in 0..10 {
         let request = PurgeRequest {
-            older_than: Duration::ZERO,
+            older_than: Some(Duration::ZERO),
+            keys_older_than: DAY,
             after,
             limit: 100.try_into().unwrap(),
         };
@@ -311,26 +337,6 @@ async fn a_short_retention_leaves_no_empty_days() {
         }
     }
     assert_eq!((deleted, days(&test).await), (30, 4));
-}
-
-/// A deduplication key goes when its message is deleted or rolled back.
-#[tokio::test]
-async fn a_deleted_message_gives_its_key_back() {
-    let Some(test) = open("keys").await else { return };
-    let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
-    let tx = test.outbox().begin().await.unwrap();
-    outbox_sea_orm::record(&tx, [keyed()]).await.unwrap();
-    tx.rollback().await.unwrap();
-    test.record([keyed()]).await.unwrap();
-    test.record([keyed()]).await.unwrap_err();
-    let (_, leases) = test.lease_all().await;
-    let rows = test.fetch_all().await;
-    assert_eq!(
-        test.settle(&leases, &rows, Verdict::Published { keep: false })
-            .await,
-        1
-    );
-    test.record([keyed()]).await.unwrap();
 }
 
 /// Other databases are refused before anything is changed.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::NewMessage;
 use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::not_applicable;
 use outbox_sea_orm::RecordError;
 use sea_orm::{ConnectionTrait, DbBackend, Statement};
 
@@ -128,7 +129,7 @@ async fn assert_contiguous(test: &TestDb) {
 /// Concurrent batches over the same aggregates in opposite orders, in one statement and in several.
 async fn batches_that_overlap_do_not_deadlock(test: TestDb) {
     if matches!(test.backend, Backend::Sqlite | Backend::SqliteMemory) {
-        return; // One writer at a time.
+        return not_applicable("this database has one writer at a time");
     }
     let test = Arc::new(test);
     let ids: Vec<u64> = (0..1_200).collect();
@@ -240,6 +241,41 @@ async fn a_repeated_key_is_told_from_a_repeated_id(test: TestDb) {
     }
     test.record([keyed("l")]).await.unwrap();
     assert_eq!(test.fetch_all().await.len(), 3);
+}
+
+/// A save waits for transactions of its own aggregates only, however many it has: the heads are found through the primary key.
+#[tokio::test]
+async fn heads_of_other_aggregates_are_not_locked() {
+    let Some(test) = TestDb::open(Backend::MariaDb, "heads").await else {
+        return;
+    };
+    let events = |range: std::ops::RangeInclusive<u64>| -> Vec<Probe> {
+        range.map(|n| Probe::noted(format!("{n:04}"), 1)).collect()
+    };
+    test.record(events(0..=2_000)).await.unwrap();
+    let impatient = test
+        .connect_again(|options| {
+            options.max_connections(1);
+        })
+        .await;
+    impatient
+        .execute_unprepared("SET SESSION innodb_lock_wait_timeout = 1")
+        .await
+        .unwrap();
+    let impatient = outbox_sea_orm::OutboxConnection::new(impatient, test.config());
+    let business = test.outbox().begin().await.unwrap();
+    // In the middle of the others, at the usual level of InnoDB.
+    let mine = [Probe::noted("0003", 2), Probe::noted("0700", 2)];
+    outbox_sea_orm::record(&business, mine).await.unwrap();
+    for others in [vec![1..=2], vec![1..=2, 4..=5], vec![10..=509], vec![701..=1_900]] {
+        let tx = impatient.begin().await.unwrap();
+        let others: Vec<Probe> = others.into_iter().flat_map(events).collect();
+        let count = others.len();
+        let recorded = outbox_sea_orm::record(&tx, others).await;
+        recorded.unwrap_or_else(|error| panic!("{count} aggregates: {error:?}"));
+        tx.commit().await.unwrap();
+    }
+    business.commit().await.unwrap();
 }
 
 /// A transaction that is REPEATABLE READ (MySQL's default) or stricter still gets the newest sequence, or an error that asks to repeat it.

@@ -10,12 +10,18 @@ mod shop;
 mod support;
 
 mod aggregate;
+mod bytes;
+mod commit;
+mod damaged;
 mod days;
 mod insert;
+mod joined;
 mod migration;
 mod operators;
 mod refused;
 mod relays;
+mod replay;
+mod roles;
 mod save;
 mod sharing;
 mod silent;

@@ -69,6 +69,7 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_leases",
                 "outbox_messages",
                 "outbox_aggregates",
+                "outbox_dedup_keys",
                 "outbox_blocks",
                 "outbox_relays",
                 "outbox_messages_readable",
@@ -170,6 +171,61 @@ async fn many_processes_migrate_at_once() {
         let migrations = test.names.table(test.sql_backend(), "outbox_migrations");
         assert_eq!(test.int(&format!("SELECT count(*) FROM {migrations}")).await, 1);
     }
+}
+
+/// A database administrator runs the SQL; the service migrates at its start all the same, and finds nothing to do. It needs no right to create then.
+#[tokio::test]
+async fn nothing_is_left_to_do_after_the_sql_was_run_by_hand() {
+    for backend in [BACKENDS.as_slice(), &[Backend::PostgresByDay]].concat() {
+        let Some(test) = TestDb::empty(backend, "by_hand").await else {
+            continue;
+        };
+        let (sql, is_by_day) = match backend {
+            Backend::PostgresByDay => (partitioned::sql(&test.names), true),
+            _ => (migration::sql(test.sql_backend(), &test.names), false),
+        };
+        test.execute(&sql.unwrap()).await;
+        let pool = match test.sql_backend() {
+            DbBackend::Postgres => {
+                let role = format!("m{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+                let schema = test.names.schema().unwrap();
+                let migrations = test.names.table(DbBackend::Postgres, "outbox_migrations");
+                test.execute(&format!(
+                    "CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {migrations} TO {role}"
+                ))
+                .await;
+                let pool = test
+                    .connect_again(|options| {
+                        options.max_connections(1);
+                    })
+                    .await;
+                pool.execute_unprepared(&format!("SET ROLE {role}"))
+                    .await
+                    .unwrap();
+                pool
+            }
+            _ => test.db.clone(),
+        };
+        let migrated = match is_by_day {
+            true => partitioned::migrate_with(&pool, &test.names).await,
+            false => migration::migrate_with(&pool, &test.names).await,
+        };
+        migrated.unwrap_or_else(|error| panic!("{backend:?}: {error}"));
+    }
+}
+
+/// Tables that somebody made without the row that says so: the error names the row.
+#[tokio::test]
+async fn tables_that_nobody_noted_as_made_are_explained() {
+    let Some((_test, db)) = empty(Backend::Postgres, "not_noted").await else {
+        return;
+    };
+    migrate(&db).await.unwrap();
+    db.execute_unprepared("DROP TABLE outbox_migrations")
+        .await
+        .unwrap();
+    let error = migrate(&db).await.unwrap_err().to_string();
+    assert!(error.contains("`outbox_0001_create_tables`"), "{error}");
 }
 
 /// On MySQL, where DDL cannot be rolled back, a migration that was interrupted continues.

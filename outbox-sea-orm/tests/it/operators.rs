@@ -84,6 +84,73 @@ mod head_row {
     }
 }
 
+mod business {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        check(Backend::Postgres, "SET lock_timeout = '1s'").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mariadb() {
+        check(Backend::MariaDb, "SET SESSION innodb_lock_wait_timeout = 1").await;
+    }
+
+    /// Settling and purging wait for no business transaction that has recorded, also if they touch most of the table.
+    async fn check(backend: Backend, impatient: &str) {
+        let Some(test) = TestDb::open(backend, "business").await else {
+            return;
+        };
+        let events = |n| {
+            (0..3_300)
+                .map(|id: u64| Probe::noted(id.to_string(), n))
+                .collect::<Vec<_>>()
+        };
+        test.record(events(1)).await.unwrap();
+        let business = test.outbox().begin().await.unwrap();
+        outbox_sea_orm::record(&business, [Probe::noted("other", 2), Probe::noted("another", 2)])
+            .await
+            .unwrap();
+        let (_, leases) = test.lease_all().await;
+        let rows = test.scan(&leases, 3_300).await.due;
+        let pool = test
+            .connect_again(|options| {
+                options.max_connections(1);
+            })
+            .await;
+        sea_orm::ConnectionTrait::execute_unprepared(&pool, impatient)
+            .await
+            .unwrap();
+        let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+        let thirds: Vec<_> = rows.chunks(1_100).collect();
+        let blocked = Verdict::Blocked {
+            delay: Duration::ZERO,
+            error: Some("no".to_owned()),
+            attempt: true,
+        };
+        for (rows, verdict) in [
+            (thirds[0], Verdict::Published { keep: true }),
+            (thirds[1], blocked),
+            (thirds[2], Verdict::Published { keep: false }),
+        ] {
+            let settled = store.settle(&leases, &settlements(rows, &verdict)).await;
+            assert_eq!(
+                settled.unwrap_or_else(|error| panic!("{verdict:?}: {error:?}")),
+                1_100
+            );
+        }
+        let request = PurgeRequest {
+            older_than: Some(Duration::ZERO),
+            keys_older_than: Duration::from_secs(3600),
+            after: None,
+            limit: 10_000.try_into().unwrap(),
+        };
+        assert_eq!(store.purge(request).await.unwrap().deleted, 1_100);
+        business.commit().await.unwrap();
+    }
+}
+
 /// Fetches and settles as a relay does; every third message fails, every seventh is dead.
 async fn relay(test: &TestDb, leases: &[Lease], round: u64, published: &mut Vec<(String, u64)>) -> usize {
     let store = test.store();
@@ -142,7 +209,8 @@ fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 
-/// Operators retry, skip and resume at the same time. In the end everything is published, in sequence, and no block is left.
+/// Operators retry and resume at the same time, beside a loop that settles as a relay does. In the end everything is published, in sequence, and no block
+/// is left.
 async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     const AGGREGATES: u64 = 6;
     const EACH: u64 = 8;
@@ -198,23 +266,40 @@ async fn a_relay_and_operators_leave_nothing_stuck(test: TestDb) {
     assert_eq!(waiting, []);
 }
 
+/// Purges delete what is published, each message once, and nothing else.
 async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
+    let probes = |name: &'static str, count: u64| {
+        let probes = (0..count).map(move |n| Probe::noted(format!("{name}{n}"), n));
+        probes.collect::<Vec<_>>()
+    };
     let (_, leases) = test.lease_all().await;
+    test.record(probes("pending", 20)).await.unwrap();
+    test.record(probes("dead", 10)).await.unwrap();
+    let rows = test.fetch_all().await;
+    let dead: Vec<_> = rows
+        .into_iter()
+        .filter(|row| row.aggregate.id.starts_with("dead"))
+        .collect();
+    let verdict = Verdict::Dead {
+        error: "no".to_owned(),
+        halt: false,
+    };
+    test.settle(&leases, &dead, verdict).await;
+    let mut deleted = 0;
     for _ in 0..5 {
-        test.record(
-            (0..200)
-                .map(|n| Probe::noted(n.to_string(), n))
-                .collect::<Vec<_>>(),
-        )
-        .await
-        .unwrap();
+        test.record(probes("sent", 200)).await.unwrap();
         let rows = test.fetch_all().await;
+        let rows: Vec<_> = rows
+            .into_iter()
+            .filter(|row| row.aggregate.id.starts_with("sent"))
+            .collect();
         let (settled, unsettled) = rows.split_at(rows.len() / 2);
         test.settle(&leases, settled, Verdict::Published { keep: true })
             .await;
         let purge = || async {
             let request = PurgeRequest {
-                older_than: Duration::ZERO,
+                older_than: Some(Duration::ZERO),
+                keys_older_than: Duration::from_secs(3600),
                 after: None,
                 limit: 10_000.try_into().unwrap(),
             };
@@ -229,8 +314,15 @@ async fn purging_twice_at_once_does_not_disturb_a_relay(test: TestDb) {
             let settlements = settlements(unsettled, &Verdict::Published { keep: true });
             until_settled(&test.store(), &leases, &settlements).await;
         };
-        let _ = futures_util::join!(purge(), purge(), relay);
+        let (one, other, ()) = futures_util::join!(purge(), purge(), relay);
+        deleted += one + other;
     }
-    let left = format!("SELECT count(*) FROM {} WHERE status <> 1", test.messages());
-    assert_eq!(test.int(&left).await, 0);
+    let count = async |of: &str| {
+        let sql = format!("SELECT count(*) FROM {} WHERE {of}", test.messages());
+        u64::try_from(test.int(&sql).await).unwrap()
+    };
+    assert_eq!(count("status <> 1").await, 30, "what is pending or dead stays");
+    // Each deletion is counted once, and nothing else has gone.
+    assert_eq!(count("status = 1").await + deleted, 1_000);
+    assert!(deleted > 0);
 }

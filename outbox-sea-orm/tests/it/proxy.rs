@@ -1,8 +1,8 @@
 //! A TCP proxy in front of a database. Its connections can fall silent without being closed, as if a machine had vanished, or a firewall had forgotten
-//! them.
+//! them. It can also keep back a commit, or its answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +25,18 @@ struct Control {
     silenced: watch::Sender<usize>,
     /// Number of silent connections that the client has closed.
     closed: watch::Sender<usize>,
+    /// Bytes that the database has sent.
+    received: AtomicUsize,
+    /// What becomes of the next commit.
+    commit: Mutex<Option<Commit>>,
+}
+
+/// What becomes of a commit.
+pub(crate) enum Commit {
+    /// It is carried out. The connection ends before its answer.
+    LoseAnswer,
+    /// It is not carried out. The client gets this answer.
+    Answer(Vec<u8>),
 }
 
 impl Proxy {
@@ -39,6 +51,8 @@ impl Proxy {
             all_silent: AtomicBool::new(false),
             silenced: watch::Sender::new(0),
             closed: watch::Sender::new(0),
+            received: AtomicUsize::new(0),
+            commit: Mutex::new(None),
         });
         let (shared, server) = (control.clone(), server.to_owned());
         tokio::spawn(async move {
@@ -56,9 +70,19 @@ impl Proxy {
         &self.url
     }
 
+    /// Bytes that the database has sent through this proxy so far.
+    pub(crate) fn received(&self) -> usize {
+        self.control.received.load(Ordering::SeqCst)
+    }
+
     /// Lets that many connections fall silent, each with its next query, or when it is opened. The query reaches the database; its answer reaches nobody.
     pub(crate) fn silence(&self, connections: usize) {
         self.control.to_silence.fetch_add(connections, Ordering::SeqCst);
+    }
+
+    /// Decides what becomes of the next commit.
+    pub(crate) fn on_commit(&self, commit: Commit) {
+        *self.control.commit.lock().unwrap() = Some(commit);
     }
 
     /// Lets all connections fall silent, and new ones.
@@ -92,6 +116,12 @@ async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
 }
 
 impl Control {
+    /// What becomes of the commit that the client has sent, if it has.
+    fn commit_in(&self, sent: &[u8]) -> Option<Commit> {
+        let is_commit = sent.windows(6).any(|bytes| bytes == b"COMMIT");
+        self.commit.lock().unwrap().take_if(|_| is_commit)
+    }
+
     fn falls_silent(&self, bytes: usize) -> bool {
         let take = |left: usize| left.checked_sub(1);
         let is_next = || {
@@ -114,7 +144,19 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
             read = client.read(&mut up) => {
                 let Ok(read @ 1..) = read else { return };
                 let is_silent = control.falls_silent(read);
+                let commit = control.commit_in(&up[..read]);
+                if let Some(Commit::Answer(answer)) = &commit {
+                    if client.write_all(answer).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
                 if server.write_all(&up[..read]).await.is_err() {
+                    return;
+                }
+                if commit.is_some() {
+                    // Its first byte says that the commit is stored.
+                    let _ = server.read(&mut down).await;
                     return;
                 }
                 if is_silent {
@@ -123,6 +165,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
             }
             read = server.read(&mut down) => {
                 let Ok(read @ 1..) = read else { return };
+                control.received.fetch_add(read, Ordering::SeqCst);
                 if client.write_all(&down[..read]).await.is_err() {
                     return;
                 }

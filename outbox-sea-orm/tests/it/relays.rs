@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryPublisher};
+use outbox_core::testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use outbox_core::{Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, StoreError};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
@@ -18,6 +18,7 @@ use crate::support::{Backend, TestDb};
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
     a_relay_whose_sessions_are_killed_goes_on,
+    a_verdict_that_the_database_refuses_does_not_block_the_others,
     a_table_that_cannot_be_read_now_is_not_taken_for_missing,
     tables_of_an_older_version_are_found_at_the_start,
 );
@@ -82,7 +83,7 @@ async fn unpublished(test: &TestDb) -> i64 {
 /// The pool has one connection. If the relay kept a transaction open while messages are in flight, nobody could record.
 async fn a_silent_broker_leaves_the_only_connection_free(test: TestDb) {
     if test.backend == Backend::SqliteMemory {
-        return; // Each connection is a database of its own.
+        return not_applicable("each connection is a database of its own");
     }
     test.record(
         (0..20)
@@ -139,7 +140,7 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
         DbBackend::MySql => ("SELECT CAST(CONNECTION_ID() AS SIGNED)", |id| {
             format!("KILL {id}")
         }),
-        _ => return, // SQLite has no sessions.
+        _ => return not_applicable("this database has no sessions"),
     };
     let pool = one_connection(&test).await;
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
@@ -184,14 +185,49 @@ async fn a_relay_whose_sessions_are_killed_goes_on(test: TestDb) {
 
 /// Otherwise the relay would start, and fail at each announcement without naming the next step.
 async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
-    let relays = test.messages().replace("messages", "relays");
-    let sql = format!("ALTER TABLE {relays} DROP COLUMN fitness");
-    test.db.execute_unprepared(&sql).await.unwrap();
-    let store = SqlStore::new(test.db.clone()).with_names(&test.names).unwrap();
-    let error = store.preflight().await.unwrap_err();
-    assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
+    let table = |name| test.names.table(test.sql_backend(), name);
+    let mut changes: Vec<(String, Option<String>)> = [
+        ("outbox_relays", "fitness"),
+        ("outbox_messages", "last_error"),
+        ("outbox_messages", "available_at"),
+        ("outbox_aggregates", "last_sequence"),
+        ("outbox_blocks", "partition_no"),
+        ("outbox_leases", "owner"),
+    ]
+    .into_iter()
+    .map(|(name, column)| {
+        let rename = |from, to| format!("ALTER TABLE {} RENAME COLUMN {from} TO {to}", table(name));
+        (rename(column, "other"), Some(rename("other", column)))
+    })
+    .collect();
+    // Queries name their indexes there.
+    match test.sql_backend() {
+        DbBackend::Postgres => {}
+        DbBackend::MySql => {
+            let own = format!(
+                "ALTER TABLE {} DROP INDEX outbox_messages_status_own",
+                test.messages()
+            );
+            changes.push((own, None));
+        }
+        _ => changes.push(("DROP INDEX outbox_messages_pending_own".to_owned(), None)),
+    }
+    // One connection: SQLite's others would not know at once how a column is called now.
+    let pool = match test.backend {
+        Backend::SqliteMemory => test.db.clone(),
+        _ => one_connection(&test).await,
+    };
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    for (change, undo) in changes {
+        pool.execute_unprepared(&change).await.expect(&change);
+        let error = store.preflight().await.expect_err(&change);
+        assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
+        if let Some(undo) = undo {
+            pool.execute_unprepared(&undo).await.expect(&undo);
+        }
+    }
 }
 
 /// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.
@@ -207,7 +243,7 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
             "SET SESSION lock_wait_timeout = 1",
             format!("LOCK TABLES {messages} WRITE"),
         ),
-        _ => return, // Readers of SQLite do not wait.
+        _ => return not_applicable("readers of this database do not wait"),
     };
     pool.execute_unprepared(impatient).await.unwrap();
     let other = one_connection(&test).await;
@@ -221,4 +257,40 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     }
     tx.rollback().await.unwrap();
     assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
+}
+
+/// A constraint, which somebody added to the table, forbids what became of one message.
+async fn a_verdict_that_the_database_refuses_does_not_block_the_others(test: TestDb) {
+    let messages = test.messages();
+    let refused = "aggregate_id = 'refused' AND status = 1";
+    let (forbid, allow) = match test.sql_backend() {
+        DbBackend::Sqlite => (
+            format!(
+                "CREATE TRIGGER forbidden BEFORE UPDATE ON {messages} WHEN NEW.aggregate_id = 'refused' AND NEW.status = 1 \
+                 BEGIN SELECT RAISE(ABORT, 'forbidden'); END"
+            ),
+            "DROP TRIGGER forbidden".to_owned(),
+        ),
+        _ => (
+            format!("ALTER TABLE {messages} ADD CONSTRAINT forbidden CHECK (NOT ({refused}))"),
+            format!("ALTER TABLE {messages} DROP CONSTRAINT forbidden"),
+        ),
+    };
+    test.execute(&forbid).await;
+    let ids = (0..50).map(|n| n.to_string()).chain(["refused".to_owned()]);
+    let events: Vec<_> = ids.zip(0..).map(|(id, n)| Probe::noted(id, n)).collect();
+    test.record(events).await.unwrap();
+    let relay = Relay::new(test.store(), MemoryBroker::new().publisher()).with_config(config());
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let scenario = async {
+        until("the others", async || unpublished(&test).await == 1).await;
+        let told = |text: &str| text.contains("refuses to record what became of 1 messages");
+        until("health", async || told(&health.now().to_string())).await;
+        test.execute(&allow).await;
+        until("the last one", async || unpublished(&test).await == 0).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    let report = report.unwrap();
+    assert_eq!((report.published, report.duplicates), (51, 0));
 }

@@ -16,6 +16,7 @@ crate::on_every_backend!(
     a_relay_that_shares_fetches_all_of_its_own_in_order,
     a_partition_with_all_the_backlog_does_not_stand_still,
     what_is_due_is_found_by_a_relay_that_shares,
+    as_much_may_be_in_flight_as_the_largest_batch_allows,
 );
 
 /// Every second lease.
@@ -161,6 +162,22 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         .collect();
     assert_eq!(rest.len() + in_flight.len(), own.len());
     assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
+}
+
+/// MySQL takes 65,535 values in a statement.
+async fn as_much_may_be_in_flight_as_the_largest_batch_allows(test: TestDb) {
+    test.record([Probe::noted("a", 1)]).await.unwrap();
+    let (_, all) = test.lease_all().await;
+    let in_flight: Vec<i64> = (1_000..56_000).collect();
+    for leases in [&all[..], &all[..63]] {
+        let request = outbox_core::FetchRequest {
+            leases,
+            limit: 10.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &in_flight,
+        };
+        assert_eq!(test.store().fetch(request).await.unwrap().due.len(), 1);
+    }
 }
 
 async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[i64]) -> Vec<FetchedRow> {

@@ -2,8 +2,12 @@
 //!
 //! All tests share the two tables; each marks its rows with a text of its own.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
 use outbox_core::{DomainEvent, MessageContext};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::support::{TestDb, int};
@@ -38,13 +42,64 @@ pub mod customer {
 
     #[async_trait::async_trait]
     impl ActiveModelBehavior for ActiveModel {
-        /// Undoes the transaction before the insert, as MySQL does to end a deadlock.
+        /// Waits for a while, as hooks do that ask somebody else. Then does what the marker says: undoes the transaction, as MySQL does to end a
+        /// deadlock, or swallows an error.
         async fn before_save<C: ConnectionTrait>(self, db: &C, _insert: bool) -> Result<Self, DbErr> {
-            if self.marker.as_ref() == "undone" {
-                db.execute_unprepared("ROLLBACK").await?;
-                return Err(DbErr::Custom("deadlock".to_owned()));
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            super::Gate::pass(self.id.as_ref()).await;
+            match self.marker.as_ref().as_str() {
+                "undone" => {
+                    db.execute_unprepared("ROLLBACK").await?;
+                    return Err(DbErr::Custom("deadlock".to_owned()));
+                }
+                "swallows" => drop(db.execute_unprepared("SELECT nonsense").await),
+                _ => {}
             }
             Ok(self)
+        }
+
+        async fn after_save<C: ConnectionTrait>(model: Model, db: &C, _insert: bool) -> Result<Model, DbErr> {
+            if model.marker == "swallows after" {
+                drop(db.execute_unprepared("SELECT nonsense").await);
+            }
+            super::Gate::pass(&format!("{} is saved", model.id)).await;
+            Ok(model)
+        }
+    }
+}
+
+/// A place where a hook waits until a test lets it go on.
+#[derive(Default)]
+pub struct Gate {
+    reached: Notify,
+    open: Notify,
+}
+
+static GATES: LazyLock<Mutex<HashMap<String, Arc<Gate>>>> = LazyLock::new(Mutex::default);
+
+impl Gate {
+    /// Closes the gate before the save of the customer with this id; `… is saved` is the one after it.
+    pub fn close(id: &str) -> Arc<Self> {
+        let mut gates = GATES.lock().unwrap();
+        gates.entry(id.to_owned()).or_default().clone()
+    }
+
+    /// Waits until the hook is there.
+    pub async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    pub fn open(&self) {
+        self.open.notify_one();
+    }
+
+    async fn pass(id: &str) {
+        let gate = GATES.lock().unwrap().get(id).cloned();
+        if let Some(gate) = gate {
+            gate.reached.notify_one();
+            gate.open.notified().await;
         }
     }
 }

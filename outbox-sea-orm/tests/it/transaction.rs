@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Context;
 
+use outbox_core::testing::not_applicable;
 use outbox_sea_orm::{SaveError, SaveWithEvents};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
 
@@ -118,7 +119,7 @@ async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
 async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.sql_backend() != DbBackend::Postgres {
-        return;
+        return not_applicable("this database has no constraints that are checked at the commit");
     }
     let parents = shop.test.names.table(DbBackend::Postgres, "parents");
     shop.test
@@ -144,7 +145,7 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
 async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb) {
     let shop = Shop::open(db).await;
     if shop.test.backend != Backend::Postgres {
-        return;
+        return not_applicable("only PostgreSQL has a trigger that can end the session in the commit");
     }
     let end = shop.test.names.table(DbBackend::Postgres, "end_session");
     let body = "BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); RETURN NULL; END";

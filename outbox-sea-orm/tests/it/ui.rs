@@ -1,12 +1,12 @@
-//! Right uses compile, and wrong uses get the checked-in message of the compiler.
+//! Wrong uses do not compile, and get the checked-in messages. The right ones in `pass/` are programs of their own, see `Cargo.toml`.
+//!
+//! `tests/ui/README.md` says how to bless new messages.
 
-use outbox_core::testing::compiler_is_pinned;
+use outbox_core::testing::programs_that_do_not_compile;
 
 #[test]
 fn ui() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("tests/ui/pass/*.rs");
-    if compiler_is_pinned() {
-        cases.compile_fail("tests/ui/*.rs");
-    }
+    programs_that_do_not_compile("ui::ui", "tests/ui", |programs| {
+        trybuild::TestCases::new().compile_fail(programs);
+    });
 }

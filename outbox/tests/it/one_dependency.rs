@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use outbox_core::testing::without_package;
+
 /// Uses every name that generated code can refer to: each kind of event, and handlers with options that need types of their own.
 const BODY: &str = r#"
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
@@ -50,12 +52,6 @@ members = ["alone", "renamed", "inherited", "single"]
 [workspace.dependencies]
 inherited_ob = { package = "outbox", path = "{root}/outbox", features = ["sqlite"] }
 
-# As this workspace has them, so that what clippy has checked there is not checked again.
-[profile.dev]
-debug = "line-tables-only"
-
-[profile.dev.package."*"]
-debug = false
 "#;
 
 const ALONE: &str = r#"
@@ -91,6 +87,21 @@ fn folders() -> (PathBuf, PathBuf) {
     )
 }
 
+/// The profiles of this workspace. With the same ones, what clippy has checked here is not checked again there.
+fn profiles() -> String {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, profiles) = manifest.split_once("[profile.dev]").unwrap();
+    let (profiles, _) = profiles.split_once("[profile.release]").unwrap();
+    format!("[profile.dev]{profiles}")
+}
+
+/// A call of cargo as one would type it, since it shares the target folder with such calls.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    without_package(&mut cargo);
+    cargo
+}
+
 fn write(path: &Path, text: &str) {
     let text = text.replace("{root}", &root().display().to_string());
     // An unchanged file is not rewritten, so that it is not built again.
@@ -116,7 +127,7 @@ fn write_crate(folder: &Path, name: &str, dependencies: &str, imports: &str) {
 #[test]
 fn macros_find_their_crates_wherever_a_user_has_them() {
     let (target, folder) = folders();
-    write(&folder.join("Cargo.toml"), WORKSPACE);
+    write(&folder.join("Cargo.toml"), &format!("{WORKSPACE}{}", profiles()));
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     write_crate(&folder, "alone", ALONE, "use outbox::prelude::*;");
     write_crate(&folder, "renamed", RENAMED, "use ob::prelude::*;");
@@ -125,8 +136,7 @@ fn macros_find_their_crates_wherever_a_user_has_them() {
         "use consume::{Event, HandlerError, Reply, Tx, idempotent_handler};\nuse outbox_core::DomainEvent;";
     write_crate(&folder, "single", SINGLE, imports);
 
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = cargo()
         .args(["check", "--offline", "--workspace", "--quiet"])
         .current_dir(&folder)
         .env("CARGO_TARGET_DIR", target)

@@ -1,14 +1,16 @@
 //! Runs the simulation of the relay over many seeds. `cargo xtask simulate` builds and runs this program.
 //!
-//! It prints each failure with its history and the command that repeats it, and a summary line.
+//! It prints each failure with its history and the command that repeats it, the same for a smaller world that fails
+//! likewise, and a summary line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use outbox_stress::simulation::{Outcome, TAIL, Wrong, simulate};
+use outbox_stress::simulation::{Outcome, TAIL, Without, Wrong, minimise, simulate_without};
 
-const USAGE: &str = "usage: simulate [--seeds N] [--from SEED] [--wrong MISTAKE] [--threads N] [--trace]";
+const USAGE: &str =
+    "usage: simulate [--seeds N] [--from SEED] [--wrong MISTAKE] [--without FAULTS] [--threads N] [--trace]";
 /// Failures that are shown in full.
 const SHOWN_MAX: u64 = 5;
 
@@ -17,6 +19,7 @@ struct Options {
     from: u64,
     seeds: u64,
     wrong: Wrong,
+    without: Without,
     threads: usize,
     trace: bool,
 }
@@ -36,6 +39,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         from: 0,
         seeds: 1000,
         wrong: Wrong::None,
+        without: Without::NOTHING,
         threads: thread::available_parallelism().map_or(1, usize::from),
         trace: false,
     };
@@ -50,6 +54,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--seeds" => options.seeds = number(value()?)?,
             "--threads" => options.threads = number(value()?)?.clamp(1, 1024) as usize,
             "--wrong" => options.wrong = value()?.parse()?,
+            "--without" => options.without = value()?.parse()?,
             "--trace" => options.trace = true,
             _ => return Err(format!("`{name}` is not known")),
         }
@@ -68,7 +73,8 @@ fn run(options: Options) -> ExitCode {
                 return;
             }
             let lines = if options.trace { usize::MAX } else { TAIL };
-            let outcome = simulate(options.from.wrapping_add(index), options.wrong, lines);
+            let seed = options.from.wrapping_add(index);
+            let outcome = simulate_without(seed, options.wrong, options.without, lines);
             messages.fetch_add(outcome.messages as u64, Ordering::Relaxed);
             slowest.fetch_max(outcome.drained_ms, Ordering::Relaxed);
             show(&outcome, options, &violations);
@@ -98,6 +104,9 @@ fn show(outcome: &Outcome, options: Options, violations: &AtomicU64) {
     }
     if violations.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
         println!("{outcome}\n");
+        if !options.trace {
+            println!("the same with less:\n{}\n", minimise(outcome, TAIL));
+        }
     } else if let Some((invariant, what)) = &outcome.violation {
         println!("seed {}: {invariant}: {what}", outcome.seed);
     }

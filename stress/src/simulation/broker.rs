@@ -132,7 +132,7 @@ impl Publisher for SimPublisher {
         let fail = |class| PublishError::new(class, "simulated fault");
         let (no, fault, connection) = {
             let mut shared = world.shared();
-            let no = shared.checker.sent(self.life, message.id);
+            let no = shared.checker.sent(self.life, message);
             let mut fault = CallFault::draw(&mut shared, world);
             match shared.cut_of(self.life) {
                 Some(Cut::Broker | Cut::Messages) => fault.way = Way::Vanishes,

@@ -11,7 +11,7 @@ mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 
-use outbox_core::message::{MessageId, PARTITIONS};
+use outbox_core::message::{Message, MessageId, PARTITIONS};
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::PoisonPolicy;
 use outbox_core::store::{Lease, Settlement, Verdict};
@@ -40,10 +40,14 @@ pub(super) struct Checker {
     leases: Vec<Option<Granted>>,
     /// The last owner of each partition.
     acquired_by: Vec<Option<Life>>,
+    /// Runs that cannot know that the store's clock was set forward, each with a partition and the end of the lease as it was granted.
+    misled: Vec<(Life, u16, Instant)>,
     /// The messages on the stream, by stream sequence.
     stream: BTreeMap<u64, MessageNo>,
     /// Whether the stream has lost messages.
     pub(super) has_lost: bool,
+    /// What writers mean to record, and whether it is.
+    meant: BTreeMap<u32, bool>,
 }
 
 impl Checker {
@@ -62,8 +66,10 @@ impl Checker {
             lives: Vec::new(),
             leases: vec![None; usize::from(PARTITIONS)],
             acquired_by: vec![None; usize::from(PARTITIONS)],
+            misled: Vec::new(),
             stream: BTreeMap::new(),
             has_lost: false,
+            meant: BTreeMap::new(),
         }
     }
 
@@ -82,7 +88,29 @@ impl Checker {
 
     // Writers and operators.
 
+    /// Notes that a writer will try until this is recorded once.
+    pub(super) fn means(&mut self, meant: Option<u32>) {
+        if let Some(meant) = meant {
+            self.meant.entry(meant).or_default();
+        }
+    }
+
+    /// Checks at the end that everything that writers meant to record is recorded.
+    pub(super) fn check_meant(&mut self) {
+        let missing = self.meant.iter().find(|(_, is_recorded)| !**is_recorded);
+        if let Some((meant, _)) = missing {
+            let what = format!("intention {meant} was never recorded, although its writer tried again");
+            self.violate(Invariant::NoLoss, what);
+        }
+    }
+
     pub(super) fn committed(&mut self, draft: Draft) -> MessageNo {
+        if let Some(meant) = draft.meant {
+            let twice = self.meant.insert(meant, true) == Some(true);
+            self.demand(Invariant::NoGhost, !twice, || {
+                format!("intention {meant} was recorded twice")
+            });
+        }
         let no = self.messages.len() as MessageNo;
         let mut sequence = None;
         if draft.sequenced {
@@ -195,8 +223,8 @@ impl Checker {
     }
 
     /// Notes that a publish begins. Returns `None` if no such message was committed.
-    pub(super) fn sent(&mut self, life: Life, id: MessageId) -> Option<MessageNo> {
-        let Some(no) = self.no_of(id) else {
+    pub(super) fn sent(&mut self, life: Life, message: &Message) -> Option<MessageNo> {
+        let Some(no) = self.no_of(message.id) else {
             self.violate(
                 Invariant::NoGhost,
                 format!("relay run {life} sent a message that was never committed"),
@@ -204,6 +232,13 @@ impl Checker {
             return None;
         };
         self.history.note(Event::Sent { life, no });
+        let account = self.account(no);
+        let is_whole = *message.payload == *account.draft.payload
+            && message.aggregate.id == account.draft.aggregate.to_string()
+            && (account.draft.copy_of.is_some() || message.sequence == account.sequence);
+        self.demand(Invariant::NoGhost, is_whole, || {
+            format!("message {no} was sent with another content than was committed")
+        });
         if self.lives[life as usize].reconciles.is_some() {
             self.sent_again(life, no);
             return Some(no);
@@ -216,7 +251,7 @@ impl Checker {
             account.draft.sequenced,
         );
         let owner = self.granted(partition).map(|granted| granted.life);
-        let may_send = owner == Some(life) || !self.wrong.keeps_leases();
+        let may_send = owner == Some(life) || self.is_misled(life, partition) || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
             format!("relay run {life} sent message {no} of partition {partition}, which {owner:?} holds")
         });

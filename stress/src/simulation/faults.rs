@@ -13,6 +13,10 @@ use super::broker::refusal;
 use super::history::Event;
 use super::plan::{self, Cut};
 use super::world::{Shared, World};
+use super::writers;
+
+/// Longer than any lease of a plan.
+const LEASE_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn change(world: Arc<World>, every: Duration) {
     loop {
@@ -66,6 +70,49 @@ pub(super) async fn change(world: Arc<World>, every: Duration) {
             }
             6 | 7 => cut_off_until(&world, end).await,
             _ => {}
+        }
+    }
+}
+
+/// Sets clocks, and suspends machines: what a suspended machine notices is that its wall clock has run ahead.
+pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
+    // A wall clock that is set back within one lease hides a suspension.
+    let recently = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < LEASE_MAX);
+    let (mut set_back_at, mut suspended_at) = (None, None);
+    loop {
+        writers::wait(&world, every).await;
+        let mut shared = world.shared();
+        if shared.is_calm {
+            return;
+        }
+        let by = plan::ms(&mut shared.rng, 1..=2000);
+        let by_ms = by.as_millis() as i64;
+        match shared.rng.u8(0..3) {
+            0 => {
+                let relay = shared.rng.u32(0..world.plan.relays);
+                let is_back = shared.rng.bool() && !recently(suspended_at);
+                let by_ms = if is_back { -by_ms } else { by_ms };
+                set_back_at = is_back.then(Instant::now).or(set_back_at);
+                shared.set_clock(relay, by_ms);
+                let whose = "a relay's";
+                shared.checker.history.note(Event::Clock { whose, by_ms });
+            }
+            1 if !recently(set_back_at) => {
+                suspended_at = Some(Instant::now());
+                world.store.age_leases(by);
+                shared.checker.aged(by, true);
+                if !world.wrong.is_asleep() {
+                    (0..world.plan.relays).for_each(|relay| shared.set_clock(relay, by_ms));
+                }
+                let whose = "all, after a suspension";
+                shared.checker.history.note(Event::Clock { whose, by_ms });
+            }
+            _ => {
+                world.store.age_leases(by);
+                shared.checker.aged(by, false);
+                let whose = "the store's";
+                shared.checker.history.note(Event::Clock { whose, by_ms });
+            }
         }
     }
 }

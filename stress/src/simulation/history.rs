@@ -106,6 +106,15 @@ pub(super) enum Event {
     Fault {
         what: &'static str,
     },
+    /// A clock jumps by so many milliseconds.
+    Clock {
+        whose: &'static str,
+        by_ms: i64,
+    },
+    /// The writer does not learn whether the commit succeeded.
+    CommitUnknown {
+        how: &'static str,
+    },
     /// A relay is cut off from some of its calls.
     CutOff {
         relay: u32,

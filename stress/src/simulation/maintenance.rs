@@ -189,7 +189,8 @@ pub(super) fn purge(world: &World, shared: &mut Shared) {
     loop {
         let limit = NonZeroU32::new(shared.rng.u32(1..=20)).unwrap_or(NonZeroU32::MIN);
         let request = PurgeRequest {
-            older_than,
+            older_than: Some(older_than),
+            keys_older_than: older_than,
             after,
             limit,
         };
@@ -211,6 +212,8 @@ pub(super) fn purge_once(
     let purged = shared.backend.purge(request)?;
     let left: HashSet<MessageId> = ids().collect();
     let gone: Vec<MessageId> = before.into_iter().filter(|id| !left.contains(id)).collect();
-    shared.checker.purged(&gone, request.older_than);
+    shared
+        .checker
+        .purged(&gone, request.older_than.unwrap_or(Duration::MAX));
     Ok(purged)
 }

@@ -6,11 +6,14 @@
 //! * the number of relays and writers, and their settings,
 //! * the duration and the fault of each call; calls of crashed relays may still arrive,
 //! * the await at which a relay crashes or pauses, and the relays that are cut off from broker or store,
-//! * the messages that the stream loses,
+//! * the messages that the stream loses, the commits whose outcome writers do not learn, the verdicts that the store
+//!   refuses,
+//! * the clocks that jump,
 //! * the acts of operators, and the times of drains, purges and reconciling.
 //!
 //! When the faults end, every committed message must come out. [`Invariant`] lists the properties that must have held
-//! throughout. [`Wrong`] plants mistakes, which the simulation must find.
+//! throughout. [`Wrong`] plants mistakes, which the simulation must find. [`minimise`] takes from a world that fails
+//! whatever does not matter.
 //!
 //! Invariant of this module: only the seed decides, so every failure can be repeated.
 
@@ -19,6 +22,7 @@ mod checker;
 mod faults;
 mod history;
 mod maintenance;
+mod minimise;
 mod plan;
 mod relays;
 mod store;
@@ -29,6 +33,7 @@ mod wrong;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use minimise::{Without, minimise};
 pub use wrong::Wrong;
 
 /// The properties that must hold whatever happens.
@@ -38,7 +43,7 @@ pub enum Invariant {
     /// Only messages published long enough ago are purged. A message that the stream loses is there again after
     /// reconciling, if the outbox still keeps it.
     NoLoss,
-    /// Every message on the stream was committed.
+    /// Every message on the stream was committed, with the same content, and once, however often its writer tried.
     NoGhost,
     /// Per aggregate, first appearances on the stream are in the order of commits, without gaps except for skipped
     /// messages. No message appears before its time. A relay has at most one message of an aggregate in flight to the
@@ -46,7 +51,8 @@ pub enum Invariant {
     Order,
     /// No verdict is accepted under a stale epoch, and none is refused under a live one.
     Fence,
-    /// A partition has one owner at a time, and no other relay begins to send its messages.
+    /// A partition has one owner at a time, and no other relay begins to send its messages, unless the store's clock was
+    /// set forward.
     Exclusive,
     /// A message is sent again only for a reason, once for each reason, and is stored again only if the broker has
     /// forgotten its id. Reconciling sends no message that is on the stream.
@@ -97,6 +103,7 @@ pub struct Outcome {
     /// The last lines of the history.
     pub history: Vec<String>,
     wrong: Wrong,
+    without: Without,
 }
 
 impl Outcome {
@@ -107,8 +114,12 @@ impl Outcome {
             Wrong::None => String::new(),
             wrong => format!(" --wrong {}", wrong.name()),
         };
+        let without = match self.without {
+            Without::NOTHING => String::new(),
+            without => format!(" --without {without}"),
+        };
         format!(
-            "cargo xtask simulate --from {} --seeds 1 --trace{wrong}",
+            "cargo xtask simulate --from {} --seeds 1 --trace{wrong}{without}",
             self.seed
         )
     }
@@ -142,8 +153,14 @@ pub const TAIL: usize = 40;
 /// Tokio runtime.
 #[must_use]
 pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
+    simulate_without(seed, wrong, Without::NOTHING, lines)
+}
+
+/// As [`simulate`], without some of what the seed would bring.
+#[must_use]
+pub fn simulate_without(seed: u64, wrong: Wrong, without: Without, lines: usize) -> Outcome {
     let _isolation = outbox_core::wake::isolate();
-    let lived = catch_unwind(AssertUnwindSafe(|| world::live(seed, wrong, lines)));
+    let lived = catch_unwind(AssertUnwindSafe(|| world::live(seed, wrong, without, lines)));
     lived.unwrap_or_else(|_| Outcome {
         seed,
         digest: 0,
@@ -152,5 +169,6 @@ pub fn simulate(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
         violation: Some((Invariant::NoPanic, "the world panicked; see above".to_owned())),
         history: Vec::new(),
         wrong,
+        without,
     })
 }

@@ -51,6 +51,8 @@ pub(super) struct Plan {
     pub(super) operator_every: Option<Duration>,
     /// Whether dead letters are skipped at the end rather than retried.
     pub(super) skips_in_the_end: bool,
+    /// Time between two changes of the clocks; `None` if they never change.
+    pub(super) clocks_every: Option<Duration>,
 }
 
 /// The store's faults. Probabilities are per call.
@@ -82,6 +84,12 @@ pub(super) struct WriterPlan {
     pub(super) delayed: f64,
     pub(super) unsequenced: f64,
     pub(super) poison: f64,
+    /// The writer does not learn the outcome of its commit.
+    pub(super) unknown: f64,
+    /// The store refuses the verdict on the message.
+    pub(super) unrecordable: f64,
+    /// How far a writer's clock may be from the store's.
+    pub(super) skew_max: Duration,
 }
 
 /// The calls of a single relay that get no useful answer.
@@ -180,6 +188,9 @@ impl Troubles {
                 delayed: bad(0.4, 0.3),
                 unsequenced: bad(0.3, 0.4),
                 poison: bad(0.5, 0.15),
+                unknown: 0.0,
+                unrecordable: 0.0,
+                skew_max: Duration::ZERO,
             },
             faults_every: (bad(0.6, 1.0) > 0.0).then(|| Duration::from_millis(700)),
             operator_every: (bad(0.5, 1.0) > 0.0).then(|| Duration::from_millis(300)),
@@ -227,7 +238,7 @@ impl Plan {
         let chaos = ms(rng, 1000..=3000);
         // Another relay must remain to do the work.
         let cut_off = (troubles.is_cut_off && relays > 1).then(|| (chaos.mul_f64(rng.f64()), Cut::draw(rng)));
-        Self {
+        let mut plan = Self {
             relays,
             writers: rng.u32(1..=3),
             aggregates: if is_crowded { 2 } else { rng.u32(3..=12) },
@@ -262,6 +273,27 @@ impl Plan {
             drains: troubles.drains,
             operator_every: troubles.operator_every,
             skips_in_the_end: rng.bool(),
+            clocks_every: None,
+        };
+        plan.draw_more(rng, is_fair);
+        plan
+    }
+
+    /// What came later, so that the draws before it stay as they are.
+    fn draw_more(&mut self, rng: &mut Rng, is_fair: bool) {
+        let mut bad = |likely: f64, max: f64| {
+            let is_on = chance(rng, likely) && !is_fair;
+            if is_on { rng.f64() * max } else { 0.0 }
+        };
+        self.writer.unknown = bad(0.3, 0.3);
+        self.writer.unrecordable = bad(0.2, 0.1);
+        self.writer.skew_max = Duration::from_millis(bad(0.3, 500.0) as u64);
+        self.clocks_every = (bad(0.3, 1.0) > 0.0).then(|| Duration::from_millis(500));
+        if chance(rng, 0.005) {
+            self.relays += rng.u32(1..=3);
+            self.writers += rng.u32(2..=6);
+            self.aggregates *= rng.u32(3..=8);
+            self.transactions *= 2;
         }
     }
 

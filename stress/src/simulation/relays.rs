@@ -176,7 +176,10 @@ async fn run_once(world: &Arc<World>, number: u32) {
         world: world.clone(),
         life,
     };
-    let relay = Relay::new(store, publisher).with_config(config);
+    let machine = world.clone();
+    let relay = Relay::new(store, publisher)
+        .with_config(config)
+        .with_wall_clock(move || machine.shared().lead(life));
     let outcome = if drains {
         drain(world, life, &relay).await
     } else {

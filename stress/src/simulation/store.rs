@@ -10,8 +10,8 @@ use std::time::Duration;
 use outbox_core::message::{Aggregate, Message, MessageId};
 use outbox_core::relay::Retention;
 use outbox_core::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, OutboxAdmin, OutboxStore, OwnerId,
-    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, OutboxAdmin, OutboxStore,
+    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -316,7 +316,7 @@ impl OutboxStore for SimStore {
     /// A world lasts only seconds, so it purges rows after the plan's shorter retention instead of the relay's hour.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.world.plan.retention {
-            request.older_than = time;
+            request.older_than = Some(time);
         }
         self.call("purge", move |world, shared, _| {
             maintenance::purge_once(world, shared, request)
@@ -354,6 +354,14 @@ impl OutboxAdmin for SimStore {
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
         wrong::now(self.world.store.resume(aggregate))
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        wrong::now(self.world.store.forget(aggregates))
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        wrong::now(self.world.store.forget_idle(aggregate_type, idle_for))
     }
 
     async fn published(

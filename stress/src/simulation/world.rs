@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use outbox_core::message::MessageId;
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::Retention;
 use outbox_core::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
@@ -21,7 +22,7 @@ use super::checker::{Checker, Poison};
 use super::history::{Event, Life};
 use super::plan::{Cut, Plan};
 use super::wrong::Backend;
-use super::{Invariant, Outcome, Wrong, faults, maintenance, relays, writers, wrong};
+use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, relays, writers, wrong};
 
 /// Time within which every message must come out once the faults are over. Leases, pauses, back-offs and delays of a
 /// plan add up to less than half of it.
@@ -61,6 +62,12 @@ pub(super) struct Shared {
     relays: Vec<u32>,
     /// The number of each run's connection to the broker.
     connections: BTreeMap<Life, u32>,
+    /// How far the wall clock of each relay's machine has run ahead, in milliseconds.
+    leads: BTreeMap<u32, i64>,
+    /// Messages on which the store refuses every verdict.
+    pub(super) unrecordable: Vec<MessageId>,
+    /// Number of intentions of writers that try again.
+    pub(super) meant: u32,
 }
 
 impl Shared {
@@ -75,6 +82,20 @@ impl Shared {
         self.cut_off.get(relay).copied()
     }
 
+    /// How far the wall clock of this run's machine has run ahead.
+    pub(super) fn lead(&self, life: Life) -> time::Duration {
+        let lead = self
+            .relays
+            .get(life as usize)
+            .and_then(|relay| self.leads.get(relay));
+        time::Duration::milliseconds(lead.copied().unwrap_or_default())
+    }
+
+    /// The wall clock of a relay's machine jumps.
+    pub(super) fn set_clock(&mut self, relay: u32, by_ms: i64) {
+        *self.leads.entry(relay).or_default() += by_ms;
+    }
+
     pub(super) fn connection(&self, life: Life) -> u32 {
         self.connections.get(&life).copied().unwrap_or_default()
     }
@@ -85,10 +106,11 @@ impl Shared {
 }
 
 impl World {
-    fn new(seed: u64, wrong: Wrong) -> Self {
+    fn new(seed: u64, wrong: Wrong, without: Without) -> Self {
         // Neighbouring seeds must make unrelated worlds.
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let plan = Plan::draw(&mut rng);
+        let mut plan = Plan::draw(&mut rng);
+        without.apply(&mut plan);
         let store = MemoryStore::new();
         let checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
         Self {
@@ -108,6 +130,9 @@ impl World {
                 cut_off: BTreeMap::new(),
                 relays: Vec::new(),
                 connections: BTreeMap::new(),
+                leads: BTreeMap::new(),
+                unrecordable: Vec::new(),
+                meant: 0,
             }),
             store,
             plan,
@@ -145,7 +170,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
+pub(super) fn live(seed: u64, wrong: Wrong, without: Without, lines: usize) -> Outcome {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -155,7 +180,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
         Err(error) => panic!("no runtime for the simulation: {error}"),
     };
     runtime.block_on(async {
-        let world = Arc::new(World::new(seed, wrong));
+        let world = Arc::new(World::new(seed, wrong, without));
         let drained_in = run(&world, seed).await;
         let shared = world.shared();
         let checker = &shared.checker;
@@ -167,6 +192,7 @@ pub(super) fn live(seed: u64, wrong: Wrong, lines: usize) -> Outcome {
             violation: checker.violation.clone(),
             history: checker.history.tail(lines),
             wrong,
+            without,
         }
     })
 }
@@ -193,6 +219,10 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
             .map(|every| tokio::spawn(writers::operate(world.clone(), every))),
     );
     others.extend(
+        plan.clocks_every
+            .map(|every| tokio::spawn(faults::change_clocks(world.clone(), every))),
+    );
+    others.extend(
         plan.reconcile_every
             .map(|every| tokio::spawn(maintenance::reconcile_every(world.clone(), every))),
     );
@@ -205,6 +235,7 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
     until(world, "what has no poison beside it", clean_is_out).await;
     world.note_phase("the poison is cleared");
     world.shared().checker.heal();
+    world.store.refuse_verdicts(&[]);
     until(world, "everything", |world| {
         writers::tidy_up(world);
         all_is_out(world)
@@ -303,6 +334,7 @@ fn judge(world: &World, seed: u64) {
         );
     }
     checker.check_sends();
+    checker.check_meant();
     let is_strict = checker.messages.iter().all(|message| !message.is_free());
     // A message that was published again has lost its place in the order. The checker knows this, but the stream does
     // not show it.

@@ -6,8 +6,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
 use outbox_core::message::{Aggregate, NewMessage};
+use outbox_core::relay::Retention;
 use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
 use outbox_core::testing::MemoryTransaction;
 use tokio::time::sleep;
@@ -25,7 +27,11 @@ struct Noted {
     aggregate: u32,
     #[serde(skip)]
     sequenced: bool,
+    /// Tells the payloads apart.
+    nonce: u32,
     filler: &'static str,
+    /// What the writer means to record, if it tries until that is recorded.
+    meant: Option<u32>,
 }
 
 const fn descriptor(name: &'static str, sequenced: bool) -> EventDescriptor {
@@ -54,15 +60,18 @@ impl DomainEvent for Noted {
     }
 
     fn dedup_key(&self) -> Option<String> {
-        None
+        self.meant.map(|meant| meant.to_string())
     }
 }
 
 pub(super) async fn write(world: Arc<World>) {
     let pause = world.plan.chaos / (world.plan.transactions + 1);
+    let skew = world.plan.writer.skew_max;
+    let skew =
+        plan::ms(&mut world.shared().rng, 0..=2 * skew.as_millis() as u64).as_secs_f64() - skew.as_secs_f64();
     for _ in 0..world.plan.transactions {
         wait(&world, pause).await;
-        transact(&world).await;
+        transact(&world, skew).await;
     }
 }
 
@@ -75,11 +84,11 @@ pub(super) async fn wait(world: &World, mean: Duration) {
     sleep(time).await;
 }
 
-/// Runs one transaction and holds it open for a while.
-async fn transact(world: &World) {
+/// Runs one transaction and holds it open for a while. The writer's clock is so many seconds ahead.
+async fn transact(world: &World, skew: f64) {
     let mut transaction = world.store.begin();
     let mut drafts = Vec::new();
-    let (events, mut hold, rolls_back) = {
+    let (events, mut hold, rolls_back, unknown) = {
         let rng = &mut world.shared().rng;
         let events = rng.u32(1..=world.plan.events_max);
         let hold = if rng.bool() {
@@ -87,55 +96,145 @@ async fn transact(world: &World) {
         } else {
             Duration::ZERO
         };
-        (events, hold, plan::chance(rng, world.plan.writer.rolls_back))
+        let rolls_back = plan::chance(rng, world.plan.writer.rolls_back);
+        (events, hold, rolls_back, Unknown::draw(rng, world))
     };
+    let tries_again = unknown.is_some() && world.plan.retention == Retention::Keep;
+    let mut recorded = Vec::new();
     for _ in 0..events {
-        if let Some(draft) = record(world, &mut transaction) {
-            drafts.push(draft);
-        }
+        let event = draw_event(world, tries_again);
+        drafts.extend(record(world, &mut transaction, &event, skew));
+        recorded.push(event);
         if !hold.is_zero() {
             // The transaction pauses once, after its first event.
             sleep(std::mem::take(&mut hold)).await;
         }
     }
-    if rolls_back {
-        drop(transaction);
-        let messages = drafts.len() as u32;
+    let commit = Commit { transaction, drafts };
+    match unknown {
+        _ if rolls_back => commit.roll_back(world),
+        None => commit.commit(world),
+        Some(unknown) => {
+            let how = unknown.name();
+            let event = Event::CommitUnknown { how };
+            world.shared().checker.history.note(event);
+            match unknown {
+                Unknown::Done => commit.commit(world),
+                Unknown::Undone => commit.roll_back(world),
+                Unknown::Late(time) => {
+                    try_again(world, &recorded, skew, tries_again);
+                    sleep(time).await;
+                    commit.commit(world);
+                }
+            }
+            try_again(world, &recorded, skew, tries_again);
+        }
+    }
+}
+
+/// Records the same events once more, as a writer does that gave them deduplication keys and does not know the outcome of its commit.
+fn try_again(world: &World, events: &[Noted], skew: f64, tries_again: bool) {
+    if tries_again {
+        for event in events {
+            world.shared().checker.means(event.meant);
+        }
+        let mut transaction = world.store.begin();
+        let record = |event| record(world, &mut transaction, event, skew);
+        let drafts = events.iter().filter_map(record).collect();
+        Commit { transaction, drafts }.commit(world);
+    }
+}
+
+/// What becomes of a commit whose outcome its writer does not learn.
+#[derive(Debug, Clone, Copy)]
+enum Unknown {
+    Done,
+    Undone,
+    /// It is done so much later, unless the writer was faster with the same deduplication keys.
+    Late(Duration),
+}
+
+impl Unknown {
+    fn draw(rng: &mut Rng, world: &World) -> Option<Self> {
+        plan::chance(rng, world.plan.writer.unknown).then(|| match rng.u8(0..3) {
+            0 => Self::Done,
+            1 => Self::Undone,
+            _ => Self::Late(plan::ms(rng, 1..=800)),
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Undone => "undone",
+            Self::Late(_) => "done later",
+        }
+    }
+}
+
+/// A transaction that may commit.
+struct Commit {
+    transaction: MemoryTransaction,
+    drafts: Vec<Draft>,
+}
+
+impl Commit {
+    fn roll_back(self, world: &World) {
+        let messages = self.drafts.len() as u32;
         world
             .shared()
             .checker
             .history
             .note(Event::RolledBack { messages });
-        return;
     }
-    let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
-    if transaction.commit().is_ok() {
-        let mut shared = world.shared();
-        for draft in drafts {
-            if draft.poison == Poison::Unreadable {
-                world.store.corrupt(draft.id);
+
+    /// If a deduplication key is taken, everything is rolled back.
+    fn commit(self, world: &World) {
+        let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
+        if self.transaction.commit().is_ok() {
+            let mut shared = world.shared();
+            for draft in self.drafts {
+                match draft.poison {
+                    Poison::Unreadable => {
+                        world.store.corrupt(draft.id);
+                    }
+                    Poison::Unrecordable => shared.unrecordable.push(draft.id),
+                    _ => {}
+                }
+                shared.checker.committed(draft);
             }
-            shared.checker.committed(draft);
+            world.store.refuse_verdicts(&shared.unrecordable);
         }
     }
 }
 
-fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
+fn draw_event(world: &World, has_key: bool) -> Noted {
     let mut shared = world.shared();
-    let known = shared.checker.messages.len() as MessageNo;
+    let meant = has_key.then_some(shared.meant);
+    shared.meant += u32::from(has_key);
     let rng = &mut shared.rng;
     let plan = &world.plan.writer;
-    let event = Noted {
+    Noted {
         aggregate: rng.u32(0..world.plan.aggregates),
         sequenced: !plan::chance(rng, plan.unsequenced),
+        nonce: rng.u32(..),
         filler: if rng.u8(..) < 40 {
             "fills more of the buffer than others do, much more"
         } else {
             ""
         },
-    };
-    let mut message = NewMessage::from_event(&event).ok()?;
-    let available_at = plan::chance(rng, plan.delayed).then(|| world.store.now() + plan::ms(rng, 1..=1500));
+        meant,
+    }
+}
+
+fn record(world: &World, transaction: &mut MemoryTransaction, event: &Noted, skew: f64) -> Option<Draft> {
+    let mut shared = world.shared();
+    let known = shared.checker.messages.len() as MessageNo;
+    let rng = &mut shared.rng;
+    let plan = &world.plan.writer;
+    let mut message = NewMessage::from_event(event).ok()?;
+    let delay = plan::chance(rng, plan.delayed).then(|| plan::ms(rng, 1..=1500));
+    let available_at = delay.map(|delay| world.store.now() + delay + time::Duration::seconds_f64(skew));
     if let Some(time) = available_at {
         message = message.available_at(time);
     }
@@ -145,6 +244,8 @@ fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
             1 => Poison::Unreadable,
             _ => Poison::Unclassified(rng.u32(1..=6)),
         }
+    } else if plan::chance(rng, plan.unrecordable) {
+        Poison::Unrecordable
     } else {
         Poison::None
     };
@@ -157,6 +258,8 @@ fn record(world: &World, transaction: &mut MemoryTransaction) -> Option<Draft> {
         poison,
         copy_of: None,
         known,
+        payload: message.payload().into(),
+        meant: event.meant,
     };
     transaction.record([message]).ok()?;
     Some(draft)
@@ -241,6 +344,7 @@ fn replay(world: &World, shared: &mut Shared) {
         let draft = Draft {
             id: copy.id,
             copy_of: Some(first),
+            meant: None,
             available_at: None,
             known: shared.checker.messages.len() as MessageNo,
             ..shared.checker.account(first).draft.clone()

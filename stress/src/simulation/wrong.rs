@@ -47,13 +47,17 @@ pub enum Wrong {
     PurgesDeadLetters,
     /// Relays never tell the store that they cannot do their work.
     HidesAilments,
+    /// The relay's machine is suspended, and nothing tells the relay.
+    SleepsUnnoticed,
+    /// The store mixes up the contents of two messages.
+    MixesPayloads,
     /// Reconciling assumes that every message that was once confirmed is still stored.
     TrustsConfirmations,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -65,6 +69,8 @@ impl Wrong {
         Self::PurgesUnpublished,
         Self::PurgesDeadLetters,
         Self::HidesAilments,
+        Self::SleepsUnnoticed,
+        Self::MixesPayloads,
         Self::TrustsConfirmations,
     ];
 
@@ -84,6 +90,8 @@ impl Wrong {
             Self::PurgesUnpublished => "purges-unpublished",
             Self::PurgesDeadLetters => "purges-parked",
             Self::HidesAilments => "hides-ailments",
+            Self::SleepsUnnoticed => "sleeps-unnoticed",
+            Self::MixesPayloads => "mixes-payloads",
             Self::TrustsConfirmations => "trusts-confirmations",
         }
     }
@@ -91,6 +99,11 @@ impl Wrong {
     /// Whether relays own partitions by leases.
     pub(super) fn keeps_leases(self) -> bool {
         self != Self::SkipLockedRows
+    }
+
+    /// Whether relays do not notice that their machines were suspended.
+    pub(super) fn is_asleep(self) -> bool {
+        self == Self::SleepsUnnoticed
     }
 
     /// The class of a refusal as the relay sees it.
@@ -277,6 +290,12 @@ impl Backend {
                 self.set_aside
                     .extend(fetched.waits.iter().map(|wait| wait.row_id));
             }
+            Wrong::MixesPayloads => {
+                let mut messages = fetched.due.iter_mut().filter_map(|row| row.message.as_mut().ok());
+                if let (Some(first), Some(second)) = (messages.next(), messages.next()) {
+                    std::mem::swap(&mut first.payload, &mut second.payload);
+                }
+            }
             Wrong::OvertakesDelayed => {
                 let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.row_id).collect();
                 let now = self.store.now();
@@ -340,9 +359,10 @@ impl Backend {
             Wrong::PurgesDeadLetters => status == MessageStatus::Dead,
             _ => false,
         };
-        let bound = self.store.now() - request.older_than;
+        let bound = request.older_than.map(|older_than| self.store.now() - older_than);
+        let is_old = |created_at| bound.is_some_and(|bound| created_at < bound);
         let rows = self.store.rows().into_iter();
-        for row in rows.filter(|row| is_wrong(row.status) && row.message.created_at < bound) {
+        for row in rows.filter(|row| is_wrong(row.status) && is_old(row.message.created_at)) {
             self.store.discard(row.row_id);
         }
         now(self.store.purge(request))

@@ -1,4 +1,4 @@
-//! Integration tests of the simulation, and of consumers that are killed, paused and stopped.
+//! Integration tests of the simulation, of relays and consumers that are killed, paused and stopped, and of databases that are killed.
 
 #![cfg_attr(
     feature = "servers",
@@ -10,6 +10,8 @@
 
 #[cfg(all(unix, feature = "servers"))]
 mod chaos;
+#[cfg(all(unix, feature = "servers"))]
+mod database;
 mod simulation;
 #[cfg(all(unix, feature = "servers"))]
 mod stops;

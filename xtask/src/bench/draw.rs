@@ -72,8 +72,8 @@ fn picture(json: &str) -> Result<Picture> {
         if is_floor { &mut at_least } else { &mut at_most }.push(bar);
     }
     let titles = [
-        "At least as much as wanted: the bar reaches the mark",
-        "At most as much as wanted: the bar ends before the mark",
+        "More is better: a bar that reaches the line meets its target",
+        "Less is better: a bar that ends before the line meets its target",
     ];
     let panels = titles.into_iter().zip([at_least, at_most]);
     let panels = panels.map(|(title, bars)| Panel {
@@ -96,10 +96,14 @@ fn bar(figure: &Value, target: &str) -> Option<(bool, Bar)> {
     };
     let (measured, unit) = match figure["ratio"].as_f64() {
         Some(ratio) => (ratio, String::new()),
-        None => (
-            figure["value"].as_f64()?,
-            format!(" {}", figure["unit"].as_str()?),
-        ),
+        None => {
+            let unit = figure["unit"].as_str()?;
+            // `1.7/s` instead of `1.7 1/s`.
+            let unit = unit
+                .strip_prefix('1')
+                .map_or_else(|| format!(" {unit}"), str::to_owned);
+            (figure["value"].as_f64()?, unit)
+        }
     };
     let spread = (figure["spread"][0].as_f64()?, figure["spread"][1].as_f64()?);
     let is_met = if is_floor {
@@ -125,7 +129,8 @@ mod tests {
     const FIGURES: &str = r#"[
         {"name": "a", "value": 50, "unit": "events/s", "baseline": 100, "ratio": 0.5, "target": ">= 0.4", "spread": [0.4, 0.6]},
         {"name": "b", "value": 6, "unit": "ms", "baseline": null, "ratio": null, "target": "<= 5", "spread": [6, 6]},
-        {"name": "c", "value": 6, "unit": "ms", "baseline": null, "ratio": null, "target": null, "spread": [6, 6]}
+        {"name": "c", "value": 6, "unit": "ms", "baseline": null, "ratio": null, "target": null, "spread": [6, 6]},
+        {"name": "d", "value": 1.7, "unit": "1/s", "baseline": null, "ratio": null, "target": "<= 2", "spread": [1.7, 1.7]}
     ]"#;
 
     #[test]
@@ -138,7 +143,8 @@ mod tests {
         assert_eq!(at_least.bars[0].label, "0.5, at least 0.4: met");
         assert!(!at_most.bars[0].is_met && at_most.bars[0].length > 1.0);
         assert_eq!(at_most.bars[0].label, "6 ms, at most 5: missed");
-        assert_eq!((at_least.bars.len(), at_most.bars.len()), (1, 1));
+        assert_eq!(at_most.bars[1].label, "1.7/s, at most 2: met");
+        assert_eq!((at_least.bars.len(), at_most.bars.len()), (1, 2));
     }
 
     #[test]

@@ -13,6 +13,11 @@ const UNIT: f64 = 260.0;
 const LONGEST: f64 = 1.3;
 const ROW: f64 = 26.0;
 const TITLE: f64 = 40.0;
+/// Dark on light, or light on dark where the reader prefers that. The page is painted as well, so text is readable on whatever surrounds the picture.
+const STYLE: &str = "<style>\n\
+     .page { fill: #ffffff } .ink { fill: #222222 } .line { stroke: #222222; stroke-width: 1.5 } .met { fill: #4c9a6a } .missed { fill: #d9863d }\n\
+     @media (prefers-color-scheme: dark) { .page { fill: #0d1117 } .ink { fill: #e6edf3 } .line { stroke: #e6edf3 } .met { fill: #2f7d52 } .missed { fill: #b3651f } }\n\
+     </style>\n";
 
 /// A picture: panels below each other.
 #[derive(Debug)]
@@ -44,8 +49,7 @@ impl Picture {
         let height = sum(rows) * ROW + sum(self.panels.len()) * TITLE + 12.0;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
-             font-family=\"sans-serif\" font-size=\"13\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+             font-family=\"sans-serif\" font-size=\"13\">\n{STYLE}<rect width=\"100%\" height=\"100%\" class=\"page\"/>\n"
         );
         let mut top = 0.0;
         for panel in &self.panels {
@@ -66,24 +70,24 @@ impl Panel {
             bar.draw(svg, first + sum(n) * ROW);
         }
         let (x, end) = (BARS_AT + UNIT, first + sum(self.bars.len()) * ROW - 4.0);
-        line(svg, (x, first - 4.0), (x, end), "#222222");
+        line(svg, (x, first - 4.0), (x, end));
     }
 }
 
 impl Bar {
     fn draw(&self, svg: &mut String, top: f64) {
         let end = |length: f64| BARS_AT + length.clamp(0.0, LONGEST) * UNIT;
-        let colour = if self.is_met { "#4c9a6a" } else { "#d9863d" };
+        let class = if self.is_met { "met" } else { "missed" };
         text(svg, 12.0, top + 13.0, "", &escaped(&self.name));
         let width = end(self.length) - BARS_AT;
         let _ = writeln!(
             svg,
-            "<rect x=\"{BARS_AT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"18\" fill=\"{colour}\"/>"
+            "<rect x=\"{BARS_AT:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"18\" class=\"{class}\"/>"
         );
         let (least, most) = self.spread;
         if least < most {
             let middle = top + 9.0;
-            line(svg, (end(least), middle), (end(most), middle), "#222222");
+            line(svg, (end(least), middle), (end(most), middle));
         }
         text(
             svg,
@@ -98,14 +102,14 @@ impl Bar {
 fn text(svg: &mut String, x: f64, y: f64, attributes: &str, text: &str) {
     let _ = writeln!(
         svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"#222222\"{attributes}>{text}</text>"
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"ink\"{attributes}>{text}</text>"
     );
 }
 
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
+fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
     let _ = writeln!(
         svg,
-        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" class=\"line\"/>",
         from.0, from.1, to.0, to.1
     );
 }

@@ -31,8 +31,8 @@ CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
 GRANT ALL PRIVILEGES ON *.* TO 'outbox'@'127.0.0.1' WITH GRANT OPTION;
 ";
 
-struct Programs {
-    server: PathBuf,
+pub(super) struct Programs {
+    pub(super) server: PathBuf,
     install_db: PathBuf,
 }
 
@@ -87,11 +87,11 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
     })
 }
 
-fn programs() -> Result<Programs> {
+pub(super) fn programs() -> Result<Programs> {
     if let Some(programs) = installed() {
         return Ok(programs);
     }
-    install::debian_package("mariadb-server")?;
+    install::debian_package_unless("mariadb-server", || installed().is_some())?;
     installed()
         .ok_or_else(|| Failure::new("the package mariadb-server brought no mariadbd; put it on the PATH"))
 }

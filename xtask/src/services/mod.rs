@@ -3,7 +3,8 @@
 //! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
 //! in any other way. An instance given by an environment variable is used as it is and never touched otherwise.
 //!
-//! A missing back end is no error here; the caller decides whether that is a skip or a failure.
+//! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
+//! because that is never a reason to skip anything.
 
 mod folder;
 mod install;
@@ -28,7 +29,11 @@ use crate::workspace::Workspace;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
+    /// The program of that server, with `initdb` beside it, for tests that start and kill a server of their own.
+    PostgresProgram,
     MariaDb,
+    /// The program of that server, for the same.
+    MariaDbProgram,
     /// The nats-server version the tests are written against.
     Nats,
     /// The program of that version, for tests that start a cluster of their own.
@@ -43,9 +48,11 @@ pub(crate) enum Backend {
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 7] = [
+pub(crate) const FOR_TESTS: [Backend; 9] = [
     Backend::Postgres,
+    Backend::PostgresProgram,
     Backend::MariaDb,
+    Backend::MariaDbProgram,
     Backend::Nats,
     Backend::NatsProgram,
     Backend::NatsOld,
@@ -58,7 +65,9 @@ impl Backend {
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
+            Self::PostgresProgram => "OUTBOX_TEST_POSTGRES_BIN",
             Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
+            Self::MariaDbProgram => "OUTBOX_TEST_MARIADB_BIN",
             Self::Nats => "OUTBOX_TEST_NATS_URL",
             Self::NatsProgram => "OUTBOX_TEST_NATS_CLUSTER_BIN",
             Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
@@ -71,7 +80,9 @@ impl Backend {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "PostgreSQL",
+            Self::PostgresProgram => "PostgreSQL for private servers",
             Self::MariaDb => "MariaDB",
+            Self::MariaDbProgram => "MariaDB for private servers",
             Self::Nats | Self::NatsForDemo => "nats-server",
             Self::NatsProgram => "nats-server for clusters",
             Self::NatsOld => "nats-server 2.9",
@@ -80,10 +91,26 @@ impl Backend {
         }
     }
 
+    /// Finds its program, or installs it. An error says why this machine has none.
+    fn install(self, tools: &Path) -> Result<()> {
+        match self {
+            Self::Postgres | Self::PostgresProgram => postgres::programs().map(drop),
+            Self::MariaDb | Self::MariaDbProgram => mariadb::programs().map(drop),
+            Self::Nats | Self::NatsProgram => nats::program(tools).map(drop),
+            Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
+            Self::Redis => redis::program().map(drop),
+            Self::NatsForDemo => nats::any(tools).map(drop),
+        }
+    }
+
     fn launch(self, folder: &Folder, tools: &Path) -> Result<Found> {
         match self {
             Self::Postgres => postgres::launch(folder),
+            Self::PostgresProgram => {
+                return postgres::programs().map(|folder| Found::Program(folder.join("postgres")));
+            }
             Self::MariaDb => mariadb::launch(folder),
+            Self::MariaDbProgram => return mariadb::programs().map(|found| Found::Program(found.server)),
             Self::Nats => nats::current(folder, tools),
             Self::NatsProgram => return nats::program(tools).map(Found::Program),
             Self::NatsOld => nats::old(folder),
@@ -111,9 +138,10 @@ pub(crate) enum Availability {
         /// Where it comes from, for people.
         origin: String,
     },
-    Missing {
-        reason: String,
-    },
+    /// It is not installed, and cannot be.
+    Missing { reason: String },
+    /// It is installed and does not start.
+    Broken { reason: String },
 }
 
 /// The wanted back ends; dropping it stops those that were started here.
@@ -142,7 +170,7 @@ impl Services {
             let join = |(backend, thread): (Backend, thread::ScopedJoinHandle<'_, _>)| {
                 let crashed = |_| {
                     (
-                        Availability::Missing {
+                        Availability::Broken {
                             reason: "its start panicked; see above".to_owned(),
                         },
                         None,
@@ -173,10 +201,9 @@ impl Services {
         let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
         match found.map(|(_, availability)| availability) {
             Some(Availability::Ready { url, .. }) => Ok(url),
-            Some(Availability::Missing { reason }) => Err(Failure::new(format!(
-                "{} is not available: {reason}",
-                wanted.name()
-            ))),
+            Some(Availability::Missing { reason } | Availability::Broken { reason }) => Err(Failure::new(
+                format!("{} is not available: {reason}", wanted.name()),
+            )),
             None => Err(Failure::new(format!("{} was not asked for", wanted.name()))),
         }
     }
@@ -187,17 +214,27 @@ impl Services {
             .iter()
             .filter_map(|(backend, availability)| match availability {
                 Availability::Ready { url, .. } => Some((backend.variable(), url.as_str())),
-                Availability::Missing { .. } => None,
+                Availability::Missing { .. } | Availability::Broken { .. } => None,
             })
     }
 
-    /// The back ends that are not available, and why.
+    /// The back ends that are not installed, and why.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.backends
             .iter()
             .filter_map(|(backend, availability)| match availability {
-                Availability::Ready { .. } => None,
                 Availability::Missing { reason } => Some((backend.name(), reason.as_str())),
+                Availability::Ready { .. } | Availability::Broken { .. } => None,
+            })
+    }
+
+    /// The back ends that are installed and do not start, and why.
+    pub(crate) fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.backends
+            .iter()
+            .filter_map(|(backend, availability)| match availability {
+                Availability::Broken { reason } => Some((backend.name(), reason.as_str())),
+                Availability::Ready { .. } | Availability::Missing { .. } => None,
             })
     }
 
@@ -227,6 +264,10 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
             None,
         );
     }
+    if let Err(failure) = backend.install(tools) {
+        let reason = failure.report();
+        return (Availability::Missing { reason }, None);
+    }
     match backend
         .launch(folder, tools)
         .context(|| "cannot start it".to_owned())
@@ -247,7 +288,7 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
             )
         }
         Err(failure) => (
-            Availability::Missing {
+            Availability::Broken {
                 reason: failure.report(),
             },
             None,

@@ -75,7 +75,7 @@ pub(super) fn for_demo(folder: &Folder, tools: &Path) -> Result<Server> {
     launch(&any(tools)?, folder, "nats")
 }
 
-fn any(tools: &Path) -> Result<PathBuf> {
+pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     if let Some(program) = find(PROGRAM) {
         return Ok(program);
     }

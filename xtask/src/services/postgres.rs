@@ -78,11 +78,11 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
 }
 
 /// The folder that holds `initdb` and `postgres`, which belong to one version.
-fn programs() -> Result<PathBuf> {
+pub(super) fn programs() -> Result<PathBuf> {
     if let Some(found) = installed() {
         return Ok(found);
     }
-    install::debian_package("postgresql")?;
+    install::debian_package_unless("postgresql", || installed().is_some())?;
     installed().ok_or_else(|| Failure::new("the package postgresql brought no initdb; put it on the PATH"))
 }
 

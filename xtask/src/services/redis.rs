@@ -2,6 +2,7 @@
 //!
 //! It keeps an append-only file, which a deduplication store needs, but never syncs it to disk.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -22,11 +23,7 @@ const MANNERS: Manners = Manners {
 };
 
 pub(super) fn launch(folder: &Folder) -> Result<Server> {
-    if find(PROGRAM).is_none() {
-        install::debian_package(PROGRAM)?;
-    }
-    let program =
-        find(PROGRAM).ok_or_else(|| Failure::new(format!("the package {PROGRAM} holds no {PROGRAM}")))?;
+    let program = program()?;
     let home = folder.subfolder("redis", None)?;
     let command = |port: u16| {
         let mut command = tied(&program);
@@ -49,4 +46,12 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
         url: format!("redis://127.0.0.1:{port}"),
         label: label(NAME, &program),
     })
+}
+
+/// Finds the program, or installs Debian's package of it.
+pub(super) fn program() -> Result<PathBuf> {
+    if find(PROGRAM).is_none() {
+        install::debian_package(PROGRAM)?;
+    }
+    find(PROGRAM).ok_or_else(|| Failure::new(format!("the package {PROGRAM} holds no {PROGRAM}")))
 }

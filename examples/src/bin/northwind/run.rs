@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::books::Books;
 use crate::broker::Broker;
 use crate::cli::{BrokerKind, RunArgs};
 use crate::database::{Databases, connect};
@@ -126,7 +127,7 @@ async fn run_on(
     }
 
     let evidence = Evidence::collect(setup, &dbs, broker).await?;
-    let ledger = Ledger::of(&evidence, expected, elapsed_ms)?;
+    let ledger = Ledger::of(&evidence, expected, &Books::of(orders), elapsed_ms);
     if let Some(folder) = &args.export {
         evidence.books.export(folder)?;
     }

@@ -1,4 +1,4 @@
-//! Starts the activities of a run: fetching, sending and settling, as far as there is room for them.
+//! Starts fetching and sending, as far as there is room for them.
 //!
 //! Invariant: memory is bounded here. At most one and a half batches are fetched and not sent, and as much in bytes; at most four batches are sent
 //! and not settled.
@@ -9,15 +9,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::{CROWDED_PAUSE, Engine, FetchDone, Mode, PublishDone, SETTLE_LINGER, SettleDone};
+use super::settling::SETTLE_BATCH;
+use super::{CROWDED_PAUSE, Engine, FetchDone, Mode, PublishDone};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::relay::in_flight::Queued;
 use crate::relay::poller::Query;
 use crate::store::{FetchRequest, OutboxStore, WaitingRequest, within};
 use crate::telemetry;
 
-/// Verdicts are settled when there are this many, when the oldest is [`SETTLE_LINGER`] old, or when no publish is on its way.
-const SETTLE_BATCH: usize = 1024;
 /// Messages of one blocked aggregate per fetch. Evaluated at compile time.
 const PER_AGGREGATE: NonZeroU32 = NonZeroU32::new(256).unwrap();
 /// While other aggregates may starve, a lane with more messages than this in memory goes on from the store.
@@ -52,7 +51,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Whether verdicts reach the store. Sending more while they do not would only make more copies.
     pub(super) fn may_send(&self) -> bool {
         self.settle_after.is_none()
-            && self.in_flight.not_taken() < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
+            && self.in_flight.not_taken() + self.in_flight.refused_count()
+                < 4 * self.config.batch.get().max(SETTLE_BATCH as u32) as usize
     }
 
     /// The query to run now. A drain does not wait between the last message and the proof that there are no more.
@@ -73,7 +73,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.fetchable());
-        let (limit, bytes) = (self.config.batch, self.config.buffer_bytes);
+        let (limit, bytes) = self.row_size.limit(self.config.batch, self.config.buffer_bytes);
         let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
             let began = Instant::now();
@@ -160,38 +160,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if self.in_flight.shorten(LANE_MAX, LANE_KEPT) {
             self.poller.block(CROWDED_PAUSE);
         }
-    }
-
-    pub(super) fn start_settling(&mut self, nothing_on_its_way: bool) {
-        let now = Instant::now();
-        if self.settling.is_some() || self.in_flight.unsettled() == 0 {
-            return;
-        }
-        if let Some(after) = self.settle_after {
-            if now < after {
-                return;
-            }
-        } else {
-            let lingered = self
-                .in_flight
-                .unsettled_since()
-                .is_some_and(|since| since + SETTLE_LINGER <= now);
-            if !(nothing_on_its_way || lingered || self.in_flight.unsettled() >= SETTLE_BATCH) {
-                return;
-            }
-        }
-        let (store, leases) = (&self.relay.store, self.ownership.leases().to_vec());
-        let settlements = self.in_flight.begin_settle(leases.clone());
-        let bound = self.config.store_timeout;
-        self.settling = Some(Box::pin(async move {
-            let began = Instant::now();
-            let settled = store.settle(&leases, &settlements);
-            let result = within(bound, "messages could not be settled", settled).await;
-            SettleDone {
-                took: began.elapsed(),
-                result,
-            }
-        }));
     }
 }
 

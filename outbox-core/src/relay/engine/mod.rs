@@ -5,13 +5,14 @@
 //! out, nor while the store takes no verdicts; rows that were fetched before everything was forgotten are thrown away; every call of the store has a time limit.
 //!
 //! A crash at any await here leaves rows that are pending or waiting, of which some are on the stream already: the next owner sends them again under
-//! the same ids, and the broker or the inbox drops the copies. Here is the loop. It starts [`activities`], applies their [`results`], tells what the store has
-//! [`recorded`], and leaves partitions to others in [`handover`].
+//! the same ids, and the broker or the inbox drops the copies. Here is the loop. It starts [`activities`], applies their [`results`], settles verdicts in
+//! [`settling`], tells what the store has [`recorded`], and leaves partitions to others in [`handover`].
 
 mod activities;
 mod handover;
 mod recorded;
 mod results;
+mod settling;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
+use super::row_size::RowSize;
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
@@ -71,6 +73,7 @@ pub(super) struct Engine<'a, S, P> {
     ownership: Ownership,
     in_flight: InFlight,
     poller: Poller,
+    row_size: RowSize,
     breaker: Breaker,
     checkup: Checkup,
     /// All partitions go to others, once no publish is on its way any more.
@@ -89,6 +92,8 @@ pub(super) struct Engine<'a, S, P> {
     store_failing_since: [Option<Instant>; Activity::COUNT],
     /// The store takes no verdicts: nothing is settled before this, and nothing sent either until it has taken those that there are.
     settle_after: Option<Instant>,
+    /// Settlements in a row in which the store refused a verdict.
+    refusals: u32,
     stopping: Option<Stopping>,
     fetching: Slot<'a, FetchDone>,
     settling: Slot<'a, SettleDone>,
@@ -152,13 +157,15 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 config.lease_ttl,
                 config.store_timeout,
                 mode == Mode::Run,
+                relay.clocks.clone(),
             ),
             in_flight: InFlight::default(),
             poller: Poller::new(config),
+            row_size: RowSize::default(),
             breaker: Breaker::new(config.backoff),
             checkup: Checkup::new(config.lease_ttl, config.store_timeout),
             hands_over: false,
-            purge: Purge::new(config.retention, &mut rng),
+            purge: Purge::new(config, &mut rng),
             crowded_since: None,
             backlog_at: Instant::now(),
             counts_backlog: false,
@@ -166,6 +173,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             store_failures: [0; Activity::COUNT],
             store_failing_since: [None; Activity::COUNT],
             settle_after: None,
+            refusals: 0,
             stopping: None,
             fetching: None,
             settling: None,
@@ -262,10 +270,17 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     }
 
     /// Reports that the loop turns.
-    fn turn(&self) {
+    fn turn(&mut self) {
+        if let Some(slept) = self.ownership.notice_suspension() {
+            tracing::warn!(
+                ?slept,
+                "the machine was suspended, or its clock set forward; nothing is sent before the leases are renewed"
+            );
+        }
         self.relay.health.update(|vitals| {
             vitals.turned_at = Some(Instant::now());
             vitals.handed_over = self.checkup.is_ailing() && self.ownership.leases().is_empty();
+            vitals.refused = self.in_flight.refused_count();
             if self.in_flight.is_empty() {
                 vitals.waiting_since = None;
             } else {
@@ -325,6 +340,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     .unsettled_since()
                     .map(|since| since + SETTLE_LINGER)
             }));
+            at(self.retry_at());
         }
         if self.stopping.is_some() {
             return next;
@@ -341,7 +357,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             at(self.breaker.pause_end());
         }
         if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {
-            at(self.purge.next_at());
+            at(Some(self.purge.next_at()));
         }
         next
     }

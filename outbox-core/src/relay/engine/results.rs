@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{CROWDED_PAUSE, Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone, SettleDone};
+use super::{CROWDED_PAUSE, Engine, FetchDone, LEAVE_TIMEOUT, Mode, PublishDone};
 use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
@@ -15,7 +15,9 @@ use crate::relay::policy::{self, Outcome};
 use crate::relay::poller::Query;
 use crate::relay::retention;
 use crate::relay::{DeadMessage, RelayError};
-use crate::store::{Backlog, OutboxStore, Purged, Relays, StoreError, Verdict, within};
+use crate::store::{
+    Backlog, FetchedRow, OutboxStore, Purged, Relays, Settlement, StoreError, Verdict, within,
+};
 use crate::{FailureClass, telemetry};
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
@@ -40,27 +42,45 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         };
         self.store_answered(activity);
+        self.row_size.learn(&fetched.due);
         if generation != self.generation {
             self.poller.restart();
             return Ok(());
         }
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
-        self.poller.end(query, any, fetched.more, fetch.alone);
-        if query == Query::Pending && !fetched.more {
+        let (taken, passed_over) = self.take_fetched(number, fetched.due, fetched.waits);
+        let in_vain = taken == 0 && passed_over > 0;
+        // A scan behind them is not in vain.
+        let gets_further = query == Query::Pending && self.row_size.pass_over(passed_over, in_vain);
+        let more = fetched.more && (!in_vain || gets_further);
+        self.poller.end(query, any && !in_vain, more, fetch.alone);
+        if query == Query::Pending && !more {
             self.crowded_since = None;
         }
         if query == Query::Waiting && fetch.crowded {
             self.poller.block(CROWDED_PAUSE);
         }
-        let mut waits = fetched.waits;
+        Ok(())
+    }
+
+    /// Takes what a fetch returned of the partitions that are kept. Returns how many rows it took, and how many it passed over because the store refuses the
+    /// verdicts that they need.
+    fn take_fetched(
+        &mut self,
+        number: u64,
+        due: Vec<FetchedRow>,
+        mut waits: Vec<Settlement>,
+    ) -> (usize, usize) {
         waits.retain(|settlement| self.ownership.keeps(settlement.partition));
-        self.in_flight.set_aside(waits);
-        for row in fetched.due {
+        let mut offered = waits.len();
+        let mut taken = self.in_flight.set_aside(waits);
+        for row in due {
             if self.ownership.keeps(row.partition) {
-                self.in_flight.accept(number, row);
+                offered += 1;
+                taken += usize::from(self.in_flight.accept(number, row));
             }
         }
-        Ok(())
+        (taken, offered - taken)
     }
 
     pub(super) fn publish_done(&mut self, publish: PublishDone) -> Result<(), RelayError> {
@@ -159,26 +179,6 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Verdict::Published { .. } | Verdict::Waits => {}
         }
         self.in_flight.block(queued, verdict);
-    }
-
-    pub(super) fn settle_done(&mut self, settle: SettleDone) -> Result<(), RelayError> {
-        telemetry::settle(settle.took);
-        let accepted = match settle.result {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                self.in_flight.not_settled(self.ownership.leases());
-                // A drain ends with this error, and settles what it can while it stops.
-                self.settle_after = Some(Instant::now() + self.config.backoff.min);
-                let pause = self.store_failed(Activity::Settling, error)?;
-                self.settle_after = Some(Instant::now() + pause);
-                return Ok(());
-            }
-        };
-        self.store_answered(Activity::Settling);
-        self.settle_after = None;
-        let settled = self.in_flight.settled();
-        self.recorded(settled, accepted);
-        Ok(())
     }
 
     /// Returns true if leases were lost whose messages may be on their way: then everything is forgotten.
@@ -360,7 +360,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     /// Notes that the store failed; returns how long to wait before the next try.
-    fn store_failed(&mut self, activity: Activity, error: StoreError) -> Result<Duration, RelayError> {
+    pub(super) fn store_failed(
+        &mut self,
+        activity: Activity,
+        error: StoreError,
+    ) -> Result<Duration, RelayError> {
         if self.mode == Mode::Drain {
             return Err(error.into());
         }
@@ -380,7 +384,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(pause)
     }
 
-    fn store_answered(&mut self, activity: Activity) {
+    pub(super) fn store_answered(&mut self, activity: Activity) {
         self.store_failures[activity as usize] = 0;
         self.store_failing_since[activity as usize] = None;
         self.relay.health.update(|vitals| {

@@ -3,9 +3,10 @@
 //! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So
 //! every row that is queued in a lane or out is in flight. A lane that a verdict closed stays closed until every fetch is over that could have missed how the
 //! verdict ended, settled or dropped: rows of the lane that such a fetch returns must wait as well. Which message is next is decided in [`lanes`], how long a
-//! verdict lives in [`verdicts`]. Not here: calls of the store, see `engine`.
+//! verdict lives in [`verdicts`], what becomes of one that the store does not take in [`refused`]. Not here: calls of the store, see `engine`.
 
 mod lanes;
+mod refused;
 #[cfg(test)]
 mod tests;
 mod verdicts;
@@ -20,6 +21,7 @@ use crate::message::Aggregate;
 use crate::store::{FetchedRow, Lease, Settlement, Verdict};
 
 use lanes::{Key, Lanes};
+use refused::Refused;
 use verdicts::{Given, Verdicts};
 
 pub(super) use lanes::Queued;
@@ -31,6 +33,7 @@ pub(super) struct InFlight {
     rows: HashSet<i64>,
     lanes: Lanes,
     verdicts: Verdicts,
+    refused: Refused,
     /// Lanes that verdicts closed.
     closed: HashMap<Key, Closed>,
     /// Number of the last fetch that was started.
@@ -65,29 +68,36 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, it waits.
-    pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) {
+    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, it waits. Returns false if that cannot be recorded, because the store refuses
+    /// the verdict that closed the lane: then the row stays as it is.
+    pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         // Most of the time no lane is closed, and the key need not be computed.
         let is_closed = || {
             let closed = self.closed.get(&Key::of(&row));
             closed.is_some_and(|closed| closed.is_for(fetch))
         };
         if !self.closed.is_empty() && is_closed() {
-            self.set_aside(vec![Given::on(&row, Verdict::Waits).settlement]);
-        } else {
-            self.rows.insert(row.row_id);
-            self.lanes.push(row);
+            let waits = Given::on(&row, Verdict::Waits).settlement;
+            return !self.refused.closes(Key::of(&row)) && self.set_aside(vec![waits]) > 0;
         }
+        self.refused.is_due(row.row_id);
+        self.rows.insert(row.row_id);
+        self.lanes.push(row);
+        true
     }
 
-    /// Sets aside what a fetch said has to wait. It is not in flight: a fetch that left it out would take its successors for due.
-    pub(super) fn set_aside(&mut self, waits: Vec<Settlement>) {
+    /// Sets aside what a fetch said has to wait. It is not in flight: a fetch that left it out would take its successors for due. Returns how many of them, without
+    /// those that the store refuses to set aside.
+    pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
+        waits.retain(|settlement| !self.refused.leaves(settlement.row_id));
+        let count = waits.len();
         for settlement in waits {
             self.verdicts.give(Given {
                 is_set_aside: true,
                 ..Given::new(settlement)
             });
         }
+        count
     }
 
     /// Whether something is being set aside; until it is, a scan would only meet it again.
@@ -153,7 +163,7 @@ impl InFlight {
         self.check_out(&out);
         self.give_closing(out.key, &out.row, verdict, dead);
         for row in self.lanes.close(out.key) {
-            self.verdicts.give(Given::on(&row, Verdict::Waits));
+            self.give_waiting(out.key, &row);
         }
     }
 
@@ -180,9 +190,19 @@ impl InFlight {
         };
         self.give_closing(key, &first, due_at_once, None);
         for row in rest {
-            self.verdicts.give(Given::on(&row, Verdict::Waits));
+            self.give_waiting(key, &row);
         }
         true
+    }
+
+    /// The lane stays closed until it is settled: a settlement may have taken the verdict that closed the lane, and not yet this one.
+    fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
+        self.closed.entry(key).or_default().verdicts += 1;
+        self.verdicts.give(Given {
+            closes: Some(key),
+            waits_in: Some(key),
+            ..Given::on(row, Verdict::Waits)
+        });
     }
 
     fn check_out(&self, out: &Queued) {
@@ -196,23 +216,33 @@ impl InFlight {
 
 /// What goes back to the store.
 impl InFlight {
-    /// What is queued of this partition goes back without a verdict; what is out stays out.
+    /// What is queued of this partition goes back without a verdict, and so does what the store refuses to settle; what is out stays out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.row_id);
+        }
+        for given in self
+            .refused
+            .take_if(|given| given.settlement.partition == partition)
+        {
+            self.end(&given);
         }
     }
 
     /// Everything without a verdict goes back; the leases of these partitions are lost, and the verdicts under them with them. Nothing is out any more.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
-        for given in self.verdicts.lose(lost) {
+        let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
+        let mut dropped = self.verdicts.lose(is_lost);
+        dropped.append(&mut self.refused.take_if(is_lost));
+        for given in dropped {
             self.end(&given);
         }
         // What is only set aside is not in flight; if a verdict closed its lane, that is not forgotten.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.row_id).collect();
+        self.rows.extend(self.refused.row_ids());
     }
 
     /// Everything goes back, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled. Nothing is out any more.
@@ -233,21 +263,106 @@ impl InFlight {
 
     /// The store took the verdicts that were on their way, or refused them for good.
     pub(super) fn settled(&mut self) -> Settling {
+        let is_retry = self.verdicts.is_retry();
         let settled = self.verdicts.settled();
         settled.verdicts.iter().for_each(|given| self.end(given));
+        if is_retry {
+            self.verdicts.take_back(self.refused.take_all());
+        }
         settled
     }
 
     /// The store may not have taken the verdicts that were on their way: confirmations, and those whose leases are still `owned`, go first next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
+        let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
             self.end(&given);
         }
+        self.go_on_retrying(is_retry);
     }
 
-    /// A verdict is settled or dropped.
+    /// After a retry that showed nothing, the next one follows at once.
+    fn go_on_retrying(&mut self, was_retry: bool) {
+        if was_retry {
+            self.refused.set_retry_at(Instant::now());
+        }
+    }
+
+    /// The store refused one of the verdicts that were on their way, and recorded none. The next settlement has fewer. If it was alone, it is kept apart and
+    /// tried again after `pause` of a number of tries; or it only goes last, if `nothing_is_taken`. Returns whether it was alone.
+    pub(super) fn refused(
+        &mut self,
+        owned: &[Lease],
+        nothing_is_taken: bool,
+        pause: impl FnOnce(u32) -> Duration,
+    ) -> Option<Settlement> {
+        let is_retry = self.verdicts.is_retry();
+        let Some(alone) = self.verdicts.refused() else {
+            self.not_settled(owned);
+            return None;
+        };
+        let leases = alone.leases;
+        let given = alone.verdicts.into_iter().next()?;
+        let settlement = given.settlement.clone();
+        let lease = leases
+            .iter()
+            .find(|lease| lease.partition == settlement.partition);
+        let lives = given.is_published() || lease.is_some_and(|lease| owned.contains(lease));
+        if !lives {
+            self.end(&given);
+            self.go_on_retrying(is_retry);
+            return None;
+        }
+        if nothing_is_taken && !is_retry {
+            self.verdicts.put_last(given);
+            return None;
+        }
+        if is_retry || self.refused.retry_at().is_none() {
+            let pause = pause(self.refused.count_try());
+            self.refused.set_retry_at(Instant::now() + pause);
+        }
+        if settlement.verdict == Verdict::Waits {
+            self.leave(&given);
+        } else {
+            self.refused.put(given);
+        }
+        Some(settlement)
+    }
+
+    /// A message that the store refuses to set aside goes back to it. Fetches that left it out may take its successors for due.
+    fn leave(&mut self, given: &Given) {
+        self.refused.leave(given.settlement.row_id);
+        if given.waits_in.is_some() {
+            self.end(given);
+        }
+    }
+
+    /// Whether a verdict that the store had refused is on its way.
+    pub(super) fn is_retrying(&self) -> bool {
+        self.verdicts.is_retry()
+    }
+
+    /// When a verdict that the store has refused is tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.refused.retry_at()
+    }
+
+    /// A verdict that the store has refused goes to it once more, with these leases. There may be none.
+    pub(super) fn begin_retry(&mut self, leases: Vec<Lease>) -> Option<Vec<Settlement>> {
+        let given = self.refused.next()?;
+        Some(self.verdicts.begin_retry(given, leases))
+    }
+
+    /// Messages whose verdicts the store refuses.
+    pub(super) fn refused_count(&self) -> usize {
+        self.refused.count()
+    }
+
+    /// A verdict is settled or dropped. A message that was only set aside was not in flight for it; if it is now, a fetch has returned it as due since.
     fn end(&mut self, given: &Given) {
-        self.rows.remove(&given.settlement.row_id);
+        if !given.is_set_aside {
+            self.rows.remove(&given.settlement.row_id);
+        }
         if let Some(closed) = given.closes.and_then(|key| self.closed.get_mut(&key)) {
             closed.verdicts -= 1;
             closed.last_fetch = self.fetches;
@@ -264,7 +379,7 @@ impl InFlight {
         self.verdicts.since()
     }
 
-    /// Verdicts that the store did not take yet, those on their way included.
+    /// Verdicts that the store did not take yet, those on their way included, without those that it refuses.
     pub(super) fn not_taken(&self) -> usize {
         self.verdicts.not_taken_count()
     }
@@ -272,11 +387,12 @@ impl InFlight {
 
 /// How much there is.
 impl InFlight {
+    /// Whether there is nothing but what the store refuses.
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.verdicts.unsettled() == 0
+        self.rows.len() == self.refused.kept() && self.verdicts.unsettled() == 0
     }
 
-    /// Whether a message of this partition is out, or its verdict is not settled.
+    /// Whether a message of this partition is out, or its verdict is to be settled.
     pub(super) fn holds(&self, partition: u16) -> bool {
         let mut verdicts = self.verdicts.not_taken();
         self.lanes.has_out(partition) || verdicts.any(|given| given.settlement.partition == partition)

@@ -45,7 +45,7 @@ impl InFlight {
     /// Takes rows as the answer of a fetch that begins now.
     fn fetched(&mut self, rows: impl IntoIterator<Item = FetchedRow>) {
         let (fetch, _) = self.begin_fetch();
-        rows.into_iter().for_each(|row| self.accept(fetch, row));
+        rows.into_iter().for_each(|row| assert!(self.accept(fetch, row)));
     }
 
     /// The next one of these is published.
@@ -159,6 +159,85 @@ fn a_lease_that_lasts_keeps_its_verdicts() {
     assert_eq!(in_flight.taken_to_settle(), [1]);
 }
 
+/// The store takes all verdicts but those on one row. Returns what it took, call by call.
+fn settle_but(in_flight: &mut InFlight, refused: i64) -> Vec<Vec<i64>> {
+    let mut taken = Vec::new();
+    while in_flight.unsettled() > 0 {
+        let row_ids = in_flight.taken_to_settle();
+        if row_ids.contains(&refused) {
+            let _alone = in_flight.refused(&[FIRST], false, |_| Duration::from_secs(1));
+        } else {
+            in_flight.settled();
+            taken.push(row_ids);
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_refused_verdict_is_found_and_the_others_are_settled() {
+    for refused in 1..=20 {
+        let mut in_flight = InFlight::default();
+        in_flight.fetched((1..=20).map(|row_id| row_of(row_id, &row_id.to_string())));
+        (1..=20).for_each(|row_id| in_flight.publish(row_id));
+        let mut taken = settle_but(&mut in_flight, refused).concat();
+        taken.sort_unstable();
+        let others: Vec<i64> = (1..=20).filter(|row_id| *row_id != refused).collect();
+        assert_eq!(taken, others);
+        assert!(in_flight.is_empty() && !in_flight.holds(0));
+        assert_eq!(
+            in_flight.begin_fetch().1,
+            [refused],
+            "it is not sent again meanwhile"
+        );
+        assert_eq!(in_flight.begin_retry(vec![FIRST]).unwrap()[0].row_id, refused);
+        in_flight.settled();
+        assert!(in_flight.begin_fetch().1.is_empty());
+        assert_eq!(in_flight.refused_count(), 0);
+    }
+}
+
+/// The verdict closes the lane. What is behind it goes neither out nor round in circles.
+#[test]
+fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
+    let mut in_flight = InFlight::default();
+    in_flight.fetched([row(1), row(2), row_of(3, "b")]);
+    let out = in_flight.next().unwrap();
+    in_flight.block(out, blocked());
+    in_flight.publish(3);
+    assert_eq!(settle_but(&mut in_flight, 1).concat(), [2, 3]);
+    let (fetch, left_out) = in_flight.begin_fetch();
+    assert_eq!(left_out, [1]);
+    assert!(!in_flight.accept(fetch, row(2)), "it stays where it is");
+    assert!(in_flight.next().is_none() && !in_flight.is_setting_aside());
+    in_flight.drop_partition(0);
+    assert_eq!(
+        in_flight.refused_count(),
+        0,
+        "whoever owns the partition decides anew"
+    );
+    assert!(
+        !in_flight.accept(fetch, row(2)) || in_flight.is_setting_aside(),
+        "that fetch left the first one out"
+    );
+    let (fetch, left_out) = in_flight.begin_fetch();
+    assert!(left_out.is_empty());
+    assert!(in_flight.accept(fetch, row(1)));
+    assert_eq!(in_flight.next().unwrap().row.row_id, 1);
+}
+
+/// The store cannot record that a message waits, so the message is left to it.
+#[test]
+fn a_message_that_cannot_be_set_aside_is_met_again() {
+    let mut in_flight = InFlight::default();
+    assert_eq!(in_flight.set_aside(waits(5)), 1);
+    assert!(settle_but(&mut in_flight, 5).is_empty());
+    assert!(!in_flight.is_setting_aside(), "others are fetched");
+    assert_eq!(in_flight.set_aside(waits(5)), 0, "not before the next try");
+    assert!(in_flight.begin_retry(vec![FIRST]).is_none());
+    assert_eq!(in_flight.set_aside(waits(5)), 1);
+}
+
 /// Rows of a store that knows no blocks, and everything that may happen to them in any order.
 struct Anything {
     rng: fastrand::Rng,
@@ -185,7 +264,7 @@ impl Anything {
     }
 
     fn step(&mut self, has_faults: bool) {
-        let choice = self.rng.u32(0..if has_faults { 12 } else { 7 });
+        let choice = self.rng.u32(0..if has_faults { 13 } else { 7 });
         match choice {
             0 if self.fetching.is_none() && !self.in_flight.is_setting_aside() => {
                 let (fetch, left_out) = self.in_flight.begin_fetch();
@@ -194,7 +273,9 @@ impl Anything {
             }
             1 => {
                 let (fetch, rows) = self.fetching.take().unwrap_or_default();
-                rows.into_iter().for_each(|row| self.in_flight.accept(fetch, row));
+                for row in rows {
+                    let _is_taken = self.in_flight.accept(fetch, row);
+                }
             }
             2 | 3 => self.out.extend(self.in_flight.next()),
             4 => {
@@ -203,7 +284,9 @@ impl Anything {
                 }
             }
             5 if !self.is_settling => {
-                self.in_flight.begin_settle(vec![FIRST]);
+                if self.in_flight.retry_at().is_none() || self.in_flight.begin_retry(vec![FIRST]).is_none() {
+                    self.in_flight.begin_settle(vec![FIRST]);
+                }
                 self.is_settling = true;
             }
             6 => {
@@ -248,6 +331,14 @@ impl Anything {
                 self.out.clear();
                 self.is_settling = false;
                 self.in_flight.let_go();
+            }
+            12 if self.is_settling => {
+                let owned = if self.rng.u32(0..4) > 0 { FIRST } else { SECOND };
+                let nothing_is_taken = self.rng.u32(0..8) == 0;
+                let _alone = self
+                    .in_flight
+                    .refused(&[owned], nothing_is_taken, |_| Duration::ZERO);
+                self.is_settling = false;
             }
             _ => {}
         }

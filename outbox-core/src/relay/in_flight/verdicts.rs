@@ -1,7 +1,8 @@
 //! Verdicts until the store has taken them.
 //!
 //! Invariant: a verdict that the store did not take stays and goes first, for as long as the lease lasts under which it was given. After that, others may have
-//! decided otherwise. That the broker confirmed a message is a fact, which outlives the lease.
+//! decided otherwise. That the broker confirmed a message is a fact, which outlives the lease. If the store refuses one verdict for its own sake, that one is
+//! found by settling half as many each time, and the others are settled.
 
 use std::mem;
 
@@ -20,6 +21,8 @@ pub(super) struct Verdicts {
     settling: Settling,
     /// How many of both set aside a message that a fetch said has to wait.
     set_aside: usize,
+    /// How many go to the store at once, while it is sought which of them the store refuses.
+    at_once: Option<usize>,
 }
 
 /// A verdict, and what follows once the store has taken it.
@@ -34,6 +37,8 @@ pub(in crate::relay) struct Given {
     pub(in crate::relay) is_duplicate: bool,
     /// It sets aside a message that a fetch said has to wait.
     pub(super) is_set_aside: bool,
+    /// The lane of a message that waits behind another.
+    pub(super) waits_in: Option<Key>,
 }
 
 /// Verdicts of one settlement, and the leases that they were sent with.
@@ -41,6 +46,8 @@ pub(in crate::relay) struct Given {
 pub(in crate::relay) struct Settling {
     pub(in crate::relay) verdicts: Vec<Given>,
     pub(in crate::relay) leases: Vec<Lease>,
+    /// The store has refused it before.
+    pub(super) is_retry: bool,
 }
 
 impl Settling {
@@ -61,6 +68,7 @@ impl Given {
             dead: None,
             is_duplicate: false,
             is_set_aside: false,
+            waits_in: None,
         }
     }
 
@@ -84,6 +92,11 @@ impl Verdicts {
         self.set_aside += usize::from(given.is_set_aside);
         self.since.get_or_insert_with(Instant::now);
         self.unsettled.push(given);
+    }
+
+    /// Whether what is on its way was refused before.
+    pub(super) fn is_retry(&self) -> bool {
+        self.settling.is_retry
     }
 
     /// Whether something is being set aside.
@@ -111,12 +124,27 @@ impl Verdicts {
         self.unsettled.len() + self.settling.verdicts.len()
     }
 
-    /// All go to the store, with these leases.
+    /// All go to the store, with these leases, or the first ones while it is sought which of them the store refuses.
     pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
-        self.since = None;
-        let verdicts = mem::take(&mut self.unsettled);
+        let at_once = self.at_once.map_or(usize::MAX, |at_once| at_once.max(1));
+        let rest = self.unsettled.split_off(at_once.min(self.unsettled.len()));
+        let verdicts = mem::replace(&mut self.unsettled, rest);
+        self.since = (!self.unsettled.is_empty()).then(Instant::now);
+        self.send(verdicts, leases, false)
+    }
+
+    /// A verdict that the store has refused goes to it once more, alone.
+    pub(super) fn begin_retry(&mut self, given: Given, leases: Vec<Lease>) -> Vec<Settlement> {
+        self.send(vec![given], leases, true)
+    }
+
+    fn send(&mut self, verdicts: Vec<Given>, leases: Vec<Lease>, is_retry: bool) -> Vec<Settlement> {
         let settlements = verdicts.iter().map(|given| given.settlement.clone()).collect();
-        self.settling = Settling { verdicts, leases };
+        self.settling = Settling {
+            verdicts,
+            leases,
+            is_retry,
+        };
         settlements
     }
 
@@ -124,7 +152,40 @@ impl Verdicts {
     pub(super) fn settled(&mut self) -> Settling {
         let settled = mem::take(&mut self.settling);
         self.ended(&settled.verdicts);
+        // The one that the store refuses is among the others.
+        if !settled.is_retry {
+            let more = self.at_once.map(|at_once| at_once.saturating_mul(2));
+            self.at_once = more.filter(|at_once| *at_once < self.unsettled.len());
+        }
         settled
+    }
+
+    /// The store refused one of the verdicts that were on their way. If it can only be one, returns it, and the next settlement has one as well: those that are
+    /// refused often stand side by side.
+    pub(super) fn refused(&mut self) -> Option<Settling> {
+        let sent = self.settling.verdicts.len();
+        if !self.settling.is_retry {
+            self.at_once = Some((sent / 2).max(1));
+        }
+        if sent > 1 {
+            return None;
+        }
+        let alone = mem::take(&mut self.settling);
+        self.ended(&alone.verdicts);
+        Some(alone)
+    }
+
+    /// Goes last from now on.
+    pub(super) fn put_last(&mut self, given: Given) {
+        self.set_aside += usize::from(given.is_set_aside);
+        self.unsettled.push(given);
+        self.ended(&[]);
+    }
+
+    /// Verdicts that the store has refused are to be settled with the others.
+    pub(super) fn take_back(&mut self, verdicts: impl IntoIterator<Item = Given>) {
+        self.unsettled.extend(verdicts);
+        self.ended(&[]);
     }
 
     /// The store may not have taken the verdicts that were on their way: confirmations, and those whose lease is still owned, go first next time. Returns the
@@ -143,11 +204,9 @@ impl Verdicts {
         dropped
     }
 
-    /// Leases of these partitions are lost. Returns the verdicts that are dropped. Those on their way are looked at when the settlement has failed.
-    pub(super) fn lose(&mut self, partitions: &[u16]) -> Vec<Given> {
-        let is_lost =
-            |given: &mut Given| !given.is_published() && partitions.contains(&given.settlement.partition);
-        let dropped: Vec<Given> = self.unsettled.extract_if(.., is_lost).collect();
+    /// Leases are lost. Returns the verdicts that are dropped. Those on their way are looked at when the settlement has failed.
+    pub(super) fn lose(&mut self, is_lost: impl Fn(&Given) -> bool) -> Vec<Given> {
+        let dropped: Vec<Given> = self.unsettled.extract_if(.., |given| is_lost(given)).collect();
         self.ended(&dropped);
         dropped
     }

@@ -280,6 +280,10 @@ impl<S: Subscriber> SubscriberFixture for MemorySubscriberFixture<S> {
     fn ack_wait(&self) -> Duration {
         Duration::from_secs(1)
     }
+
+    fn fixed_subject(&self) -> String {
+        "fixed.subject".to_owned()
+    }
 }
 
 /// Runs the suite of deduplication stores over [`MemoryDedupStore`], or over another one.

@@ -21,7 +21,7 @@
 //! Invariant: a suite asks for nothing beyond the contract in [`crate::store`], [`crate::publisher`],
 //! [`crate::subscriber`] or [`crate::dedup`], and for each promise there is a planted mistake ([`super::wrong`]) that
 //! the suite notices. Differences between back ends are a capabilities value of the fixture; a promise whose capability
-//! is missing is skipped visibly. Not here: performance, see `stress`.
+//! is missing does not apply, and says so. Not here: performance, see `stress`.
 
 pub mod dedup_store;
 pub mod memory;
@@ -30,15 +30,6 @@ pub mod publisher;
 pub mod store;
 pub mod stream_log;
 pub mod subscriber;
-
-/// Prints which promise was not checked, and why. Printed rather than logged: the line belongs to the test's output.
-#[expect(
-    clippy::print_stderr,
-    reason = "the line belongs to the output of the test that is skipped"
-)]
-fn skip(promise: &str, because: &str) {
-    eprintln!("skipped: {promise}: {because}");
-}
 
 /// Makes one test per promise. Not public API: the macros of the suites call it.
 #[doc(hidden)]

@@ -21,6 +21,9 @@ use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamPolicy};
 /// CloudEvents source of all messages that this broker stores.
 const SOURCE: &str = "memory";
 
+/// Beginning of all default subjects.
+pub(super) const DEFAULT_SUBJECTS: &str = "events.";
+
 /// The default limit of nats-server for payload and headers together.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -186,15 +189,8 @@ impl State {
                 duplicate: true,
             };
         }
-        let subject = message.subject.clone().unwrap_or_else(|| {
-            let Message { aggregate, .. } = message;
-            format!(
-                "events.{}.{}.{}",
-                aggregate.aggregate_type,
-                aggregate.id,
-                message.event_name()
-            )
-        });
+        let subject = message.subject.clone();
+        let subject = subject.unwrap_or_else(|| default_subject(message));
         let (headers, payload) = codec::encode(message, SOURCE).received();
         let stream_sequence = self.append(subject, headers, payload, Some(message.id));
         self.ids.insert(message.id, (stream_sequence, Instant::now()));
@@ -347,6 +343,27 @@ impl State {
         }
     }
 
+    /// Whether the log has an earlier message of the entry's aggregate. An entry that is no message may have any.
+    pub(super) fn has_predecessors(&self, stream_sequence: u64) -> bool {
+        let header = |entry: &Entry, wanted: &str| {
+            let mut headers = entry.headers.iter();
+            headers
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| value.clone())
+        };
+        let aggregate_of = |entry: &Entry| {
+            let names = [header(entry, "ce-aggregatetype"), header(entry, "ce-subject")];
+            names.iter().all(Option::is_some).then_some(names)
+        };
+        match self.log.get(&stream_sequence).map(aggregate_of) {
+            Some(Some(own)) => self
+                .log
+                .range(..stream_sequence)
+                .any(|(_, entry)| aggregate_of(entry).as_ref() == Some(&own)),
+            _ => true,
+        }
+    }
+
     pub(super) fn is_idle(&self, name: &str) -> bool {
         self.consumers
             .get(name)
@@ -458,6 +475,13 @@ impl Consumer {
     fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {
         (self.unacked.len() + self.coming(log).count()) as u64
     }
+}
+
+/// The subject of a message without a fixed one.
+pub(super) fn default_subject(message: &Message) -> String {
+    let Message { aggregate, .. } = message;
+    let (aggregate_type, id) = (&aggregate.aggregate_type, &aggregate.id);
+    format!("{DEFAULT_SUBJECTS}{aggregate_type}.{id}.{}", message.event_name())
 }
 
 fn size_bytes(message: &Message) -> usize {

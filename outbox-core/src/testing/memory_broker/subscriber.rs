@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::time::{sleep, sleep_until};
 
 use super::MemoryBroker;
-use super::state::Next;
+use super::state::{DEFAULT_SUBJECTS, Next, default_subject};
+use crate::message::Message;
 use crate::subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
@@ -61,6 +62,15 @@ impl Subscriber for MemorySubscriber {
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.broker.until_up().await?;
         Ok(self.broker.lock().facts())
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        let own_type = format!("{}.{}", message.aggregate.aggregate_type, message.event_name());
+        let is_default = subject == default_subject(message) && message.event_type == own_type;
+        let is_fixed = fixed.map_or(!subject.starts_with(DEFAULT_SUBJECTS), |fixed| {
+            fixed.contains(&subject)
+        });
+        is_default || is_fixed
     }
 }
 
@@ -255,5 +265,10 @@ impl Delivery for MemoryDelivery {
             .broker
             .lock()
             .is_asked_for(&self.consumer, self.incoming.stream_sequence))
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.broker.check_up()?;
+        Ok(self.broker.lock().has_predecessors(self.incoming.stream_sequence))
     }
 }

@@ -23,7 +23,7 @@ use super::inspect;
 use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxAdmin,
+    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, MessageStatus, OutboxAdmin,
     OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
     WaitingRequest,
 };
@@ -173,9 +173,21 @@ impl MemoryStore {
         self.lock().faults.down = down;
     }
 
+    /// Refuses every verdict on these messages ([`StoreError::Refused`]), as a database does whose constraint or missing right one verdict meets. An empty list
+    /// ends it.
+    pub fn refuse_verdicts(&self, ids: &[MessageId]) {
+        self.lock().faults.refused = ids.iter().copied().collect();
+    }
+
     /// Makes all leases run out now, as if their time had passed.
     pub fn expire_leases(&self) {
         self.lock().leases.expire();
+    }
+
+    /// Makes all leases and announcements older by this much, as if the store's clock were set forward, or the machines of all relays had been suspended
+    /// meanwhile.
+    pub fn age_leases(&self, by: Duration) {
+        self.lock().leases.age(by);
     }
 
     /// Number of partitions that each relay owns.
@@ -281,7 +293,16 @@ impl OutboxStore for MemoryStore {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        let result = self.call("settle messages", |state| state.settle(leases, settlements));
+        let result = self.call("settle messages", |state| {
+            if state.refuses(settlements) {
+                return Err(StoreError::Refused {
+                    context: "settle messages",
+                    source: Box::from("injected fault: the store refuses a verdict"),
+                });
+            }
+            Ok(state.settle(leases, settlements))
+        });
+        let result = result.flatten();
         self.shared.settled.notify_waiters();
         result
     }
@@ -326,6 +347,16 @@ impl OutboxAdmin for MemoryStore {
         let result = self.call("resume an aggregate", |state| state.resume(aggregate));
         crate::wake::notify();
         result
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        self.call("forget aggregates", |state| state.forget(aggregates))
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        self.call("forget idle aggregates", |state| {
+            state.forget_idle(aggregate_type, idle_for)
+        })
     }
 
     async fn published(

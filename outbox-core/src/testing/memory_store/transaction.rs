@@ -54,7 +54,7 @@ impl MemoryTransaction {
     pub fn roll_back(self) {}
 }
 
-/// A deduplication key is taken by a message that the outbox still holds.
+/// A deduplication key is taken by an earlier message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("deduplication key `{key}` is taken by an earlier message")]
 pub struct DuplicateKey {
@@ -69,7 +69,7 @@ pub enum RecordError {
     /// An event cannot be recorded; see [`EventError`].
     #[error(transparent)]
     Event(#[from] EventError),
-    /// A deduplication key is taken by a message that the outbox still holds.
+    /// A deduplication key is taken by an earlier message.
     #[error(transparent)]
     Duplicate(#[from] DuplicateKey),
 }

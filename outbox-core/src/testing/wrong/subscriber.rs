@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use crate::event::DomainEvent;
+use crate::message::Message;
 use crate::subscriber::{
     ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
@@ -62,6 +63,16 @@ pub enum SubscriberMistake {
     ForgetsOtherVersions,
     /// Treats every message as one that was asked for.
     AsksForEverything,
+    /// Says of every message that it is the first of its aggregate.
+    OverlooksPredecessors,
+    /// Says of every message that there are earlier ones.
+    FindsPredecessorsEverywhere,
+    /// Does not ask the broker for messages with a fixed subject that only count.
+    ForgetsSiblings,
+    /// Takes every message for one that belongs where it came.
+    BelievesHeaders,
+    /// Takes every message for a foreign one.
+    BelievesNothing,
 }
 
 /// A subscriber with one mistake.
@@ -129,6 +140,14 @@ impl Subscriber for WrongSubscriber {
         }
         self.inner.facts().await
     }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        match self.mistake {
+            SubscriberMistake::BelievesHeaders => true,
+            SubscriberMistake::BelievesNothing => false,
+            _ => self.inner.belongs(message, subject, fixed),
+        }
+    }
 }
 
 /// A subscription of a [`WrongSubscriber`].
@@ -171,6 +190,12 @@ impl Subscription for WrongSubscription {
             inner = self.inner.next().await?;
         }
         while self.mistake == SubscriberMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
+            inner.acknowledge();
+            inner = self.inner.next().await?;
+        }
+        while self.mistake == SubscriberMistake::ForgetsSiblings
+            && !inner.incoming().subject.starts_with("events.")
+        {
             inner.acknowledge();
             inner = self.inner.next().await?;
         }
@@ -263,6 +288,14 @@ impl Delivery for WrongDelivery {
             SubscriberMistake::ForgetsOtherVersions => Ok(self.wanted),
             SubscriberMistake::AsksForEverything => Ok(true),
             _ => self.inner.is_asked_for().await,
+        }
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::OverlooksPredecessors => Ok(false),
+            SubscriberMistake::FindsPredecessorsEverywhere => Ok(true),
+            _ => self.inner.has_predecessors().await,
         }
     }
 }

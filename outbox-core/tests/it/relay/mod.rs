@@ -7,11 +7,13 @@ mod observe;
 mod outage;
 mod poison;
 mod reconcile;
+mod refused;
 mod sharing;
 mod shutdown;
 mod silent;
 mod stale;
 mod start;
+mod suspended;
 mod watched;
 mod work;
 

@@ -25,6 +25,10 @@ pub(crate) struct Watched {
     lost: Arc<Mutex<Vec<u16>>>,
     /// The last announcement of a relay.
     announced: Arc<Mutex<Option<Fitness>>>,
+    /// Rows that each fetch asked for.
+    asked: Arc<Mutex<Vec<u32>>>,
+    /// Number of settlements.
+    settlements: Arc<AtomicUsize>,
 }
 
 impl Watched {
@@ -43,6 +47,8 @@ impl Watched {
             unanswered: Arc::default(),
             lost: Arc::default(),
             announced: Arc::default(),
+            asked: Arc::default(),
+            settlements: Arc::default(),
         }
     }
 
@@ -80,6 +86,16 @@ impl Watched {
     /// The last announcement of the relay.
     pub(crate) fn announced(&self) -> Option<Fitness> {
         *self.announced.lock().unwrap()
+    }
+
+    /// Rows that each fetch asked for.
+    pub(crate) fn asked(&self) -> Vec<u32> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// Number of settlements so far.
+    pub(crate) fn settlements(&self) -> usize {
+        self.settlements.load(Ordering::Relaxed)
     }
 
     /// Number of calls that were not answered.
@@ -144,6 +160,7 @@ impl OutboxStore for Watched {
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        self.asked.lock().unwrap().push(request.limit.get());
         self.call("fetch").await.fetch(request).await
     }
 
@@ -152,6 +169,7 @@ impl OutboxStore for Watched {
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        self.settlements.fetch_add(1, Ordering::Relaxed);
         let store = self.call("settle").await;
         store.settle(&self.left_of(leases), settlements).await
     }

@@ -92,3 +92,26 @@ async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() 
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), committed);
     assert_eq!(report.unwrap().published, 1);
 }
+
+/// A database sends all rows that were asked for, also those that no longer fit into memory.
+#[tokio::test(start_paused = true)]
+async fn a_fetch_asks_for_about_as_many_rows_as_there_is_room_for() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 20, 200);
+    let largest = store
+        .rows()
+        .iter()
+        .map(|row| row.message.payload.len())
+        .max()
+        .unwrap();
+    let config = quick().buffer_bytes(50 * largest);
+    let watched = super::watched::Watched::new(&store);
+    let relay = Relay::new(watched.clone(), broker.publisher()).with_config(config);
+    assert_eq!(relay.drain().await.unwrap().published, 4000);
+    let asked = watched.asked();
+    assert_eq!(asked[0], 256, "nothing is known of the messages");
+    assert!(
+        asked.len() > 40 && asked[1..].iter().all(|rows| (50..=60).contains(rows)),
+        "{asked:?}"
+    );
+}

@@ -68,6 +68,7 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
         sql,
         consumer: "billing",
         message,
+        source: "shop",
         strategy: Strategy::Sequence { gap: None },
         id: message.event_id.as_uuid(),
     }

@@ -1,35 +1,40 @@
--- Inbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated: these databases cannot roll DDL back,
--- so a migration that was interrupted starts again.
+-- Inbox tables for MySQL 8.0.1 or later and MariaDB 10.6 or later. Each statement may be repeated, because these databases
+-- cannot roll back DDL: a migration that was interrupted starts again.
 --
 -- Consumers are VARBINARY: text collations call `A` and `a` equal. All times are UTC.
 
--- One row per message that a consumer handled or failed to handle. `handled` is written in the transaction of the effect, the other states
--- outside of it. The primary key is the guarantee; waiting for a row of it is how concurrent duplicates find out.
+-- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
+-- it. The primary key is the guarantee: a concurrent duplicate waits at its row until the first transaction ends.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_messages (
     consumer     VARBINARY(64) NOT NULL,
     id           BINARY(16) NOT NULL COMMENT 'of the event, or derived from its business key',
     status       SMALLINT NOT NULL COMMENT '0 failed (will be tried again), 1 handled, 2 dead letter',
-    attempts     INT NOT NULL COMMENT 'failed ones, and those that were started again and left no result',
+    attempts     INT NOT NULL COMMENT 'those that failed, and repeated ones that left no result',
     last_error   TEXT COLLATE utf8mb4_bin NULL,
     result       LONGBLOB NULL COMMENT 'JSON that the handler returned',
     follow_ups   LONGBLOB NULL COMMENT 'message ids of the events it recorded, 16 bytes each; only if they may be published again',
     processed_at DATETIME(6) NOT NULL,
-    expires_at   DATETIME(6) NOT NULL COMMENT 'may be deleted then: what is delivered later takes effect again',
+    expires_at   DATETIME(6) NOT NULL COMMENT 'then the row may be deleted, and a later delivery takes effect again',
     PRIMARY KEY (consumer, id),
-    -- What may be deleted.
+    -- Rows that may be deleted.
     KEY inbox_messages_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
+-- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
+-- one with a number that is done.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_sequences (
     consumer       VARBINARY(64) NOT NULL,
     aggregate_type VARBINARY(64) NOT NULL,
     aggregate_id   VARBINARY(1020) NOT NULL,
+    source         VARBINARY(1020) NOT NULL COMMENT 'the service that recorded the events (ce-source)',
     last_sequence  BIGINT NOT NULL COMMENT 'this one and all before it are done, except the missing ones',
+    last_event_id  BINARY(16) NULL COMMENT 'of the event with that number; null: nothing is done yet',
+    last_recorded_at BIGINT NOT NULL COMMENT 'when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done',
     failing        BIGINT NULL COMMENT 'a later one that has failed and is tried again: those after it wait for it',
     missing        TEXT COLLATE utf8mb4_bin NULL COMMENT 'numbers that were not waited for any longer: JSON array of [first, last]',
     updated_at     DATETIME(6) NOT NULL,
-    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
@@ -37,11 +42,11 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_sequences (
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     id             BINARY(16) NOT NULL,
     consumer       VARBINARY(64) NOT NULL,
-    event_id       BINARY(16) NULL COMMENT 'null, as the next four: no message of an outbox',
+    event_id       BINARY(16) NULL COMMENT 'this and the next four are null if it is no message of an outbox',
     event_type     VARBINARY(129) NULL,
     aggregate_type VARBINARY(64) NULL,
     aggregate_id   VARBINARY(1020) NULL,
-    sequence       BIGINT NULL COMMENT 'also null: not sequenced',
+    sequence       BIGINT NULL COMMENT 'also null if unsequenced',
     subject        TEXT COLLATE utf8mb4_bin NOT NULL,
     stream_sequence BIGINT NOT NULL COMMENT 'given by the stream',
     headers        LONGTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'array of [name, value]',
@@ -51,13 +56,13 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     status         SMALLINT NOT NULL COMMENT '0 open, 1 to be tried again',
     created_at     DATETIME(6) NOT NULL,
     PRIMARY KEY (id),
-    -- What is listed, in its order.
+    -- The order of lists.
     KEY inbox_dead_letters_consumer (consumer, created_at),
-    -- What is to be tried again, in the order of the stream.
+    -- Dead letters to be tried again, in the order of the stream.
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- For people: dead letters, with payloads as text, or in hexadecimal where they are none.
+-- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW {schema}{prefix}inbox_dead_letters_readable AS
 SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBSTR(HEX(id), 13, 4), '-',
                     SUBSTR(HEX(id), 17, 4), '-', SUBSTR(HEX(id), 21))) AS id,
@@ -72,21 +77,21 @@ SELECT LOWER(CONCAT(SUBSTR(HEX(id), 1, 8), '-', SUBSTR(HEX(id), 9, 4), '-', SUBS
             ELSE CONVERT(HEX(payload) USING utf8mb4) END AS payload
 FROM {schema}{prefix}inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
--- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
+-- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
 CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_requests (
     id              BINARY(32) NOT NULL,
     tenant          VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
     principal       VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
     idempotency_key VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,
     route           VARCHAR(255) COLLATE utf8mb4_bin NOT NULL COMMENT 'method and path',
-    fingerprint     BINARY(32) NOT NULL COMMENT 'hash of method, path, query and body',
+    fingerprint     BINARY(32) NOT NULL COMMENT 'hash of method, path, query, content type and body',
     status          SMALLINT NULL COMMENT 'null: inside the transaction only',
     headers         LONGTEXT COLLATE utf8mb4_bin NULL COMMENT 'array of [name, value], a character per byte (ISO 8859-1)',
     body            LONGBLOB NULL,
     created_at      DATETIME(6) NOT NULL,
-    expires_at      DATETIME(6) NOT NULL COMMENT 'the key may be used anew then, and the row deleted',
+    expires_at      DATETIME(6) NOT NULL COMMENT 'then the row may be deleted, and the key used again',
     PRIMARY KEY (id),
-    -- What may be deleted.
+    -- Rows that may be deleted.
     KEY inbox_requests_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

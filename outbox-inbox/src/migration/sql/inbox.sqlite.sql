@@ -1,36 +1,41 @@
--- Inbox tables for SQLite 3.35 or later. Each statement may be repeated: migrators do not wrap SQLite's in a transaction, so
--- one that was interrupted starts again.
+-- Inbox tables for SQLite 3.35 or later. Each statement may be repeated, because migrators open no transaction on SQLite:
+-- a migration that was interrupted starts again.
 --
 -- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
 
--- One row per message that a consumer handled or failed to handle. `handled` is written in the transaction of the effect, the other states
--- outside of it. The primary key is the guarantee.
+-- One row per message that a consumer handled or failed to handle. Status 1 (handled) is written in the transaction of the effect, the others outside of
+-- it. The primary key is the guarantee.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_messages (
     consumer     TEXT NOT NULL,
     id           BLOB NOT NULL,                -- of the event, or derived from its business key
     status       INTEGER NOT NULL,             -- 0 failed (will be tried again), 1 handled, 2 dead letter
-    attempts     INTEGER NOT NULL,             -- failed ones, and those that were started again and left no result
+    attempts     INTEGER NOT NULL,             -- those that failed, and repeated ones that left no result
     last_error   TEXT,
     result       BLOB,                         -- JSON that the handler returned
     follow_ups   BLOB,                         -- message ids of the events it recorded, 16 bytes each; only if they may be published again
     processed_at INTEGER NOT NULL,
-    expires_at   INTEGER NOT NULL,             -- may be deleted then: what is delivered later takes effect again
+    expires_at   INTEGER NOT NULL,             -- then the row may be deleted, and a later delivery takes effect again
     PRIMARY KEY (consumer, id)
 ) WITHOUT ROWID;
 
--- What may be deleted.
+-- Rows that may be deleted.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_messages_expires_at ON {prefix}inbox_messages (expires_at);
 
--- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect.
+-- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect. Services number their aggregates
+-- independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another one with a
+-- number that is done.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_sequences (
     consumer       TEXT NOT NULL,
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
+    source         TEXT NOT NULL,              -- the service that recorded the events (`ce-source`)
     last_sequence  INTEGER NOT NULL,           -- this one and all before it are done, except the missing ones
+    last_event_id  BLOB,                       -- of the event with that number; null: nothing is done yet
+    last_recorded_at INTEGER NOT NULL,         -- when the latest of the done events was recorded: microseconds since 1970, 0 if nothing is done
     failing        INTEGER,                    -- a later one that has failed and is tried again: those after it wait for it
     missing        TEXT,                       -- numbers that were not waited for any longer: JSON array of [first, last]
     updated_at     INTEGER NOT NULL,
-    PRIMARY KEY (consumer, aggregate_type, aggregate_id)
+    PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
 ) WITHOUT ROWID;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
@@ -38,11 +43,11 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_sequences (
 CREATE TABLE IF NOT EXISTS {prefix}inbox_dead_letters (
     id             BLOB NOT NULL PRIMARY KEY,
     consumer       TEXT NOT NULL,
-    event_id       BLOB,                       -- null, as the next four: no message of an outbox
+    event_id       BLOB,                       -- this and the next four are null if it is no message of an outbox
     event_type     TEXT,
     aggregate_type TEXT,
     aggregate_id   TEXT,
-    sequence       INTEGER,                    -- also null: not sequenced
+    sequence       INTEGER,                    -- also null if unsequenced
     subject        TEXT NOT NULL,
     stream_sequence INTEGER NOT NULL,          -- given by the stream
     headers        TEXT NOT NULL,              -- array of [name, value]
@@ -53,13 +58,13 @@ CREATE TABLE IF NOT EXISTS {prefix}inbox_dead_letters (
     created_at     INTEGER NOT NULL
 );
 
--- What is listed, in its order.
+-- The order of lists.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_consumer ON {prefix}inbox_dead_letters (consumer, created_at);
 
--- What is to be tried again, in the order of the stream.
+-- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_retry ON {prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- For people: dead letters, with payloads as text, or in hexadecimal where they are no JSON.
+-- For people: dead letters, with payloads as text. A payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS {prefix}inbox_dead_letters_readable AS
 SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
              substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) AS id,
@@ -74,21 +79,21 @@ SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || sub
        CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) ELSE hex(payload) END AS payload
 FROM {prefix}inbox_dead_letters;
 
--- One row per HTTP request with an idempotency key, in the transaction of its effect, with the response that a retry is answered with. `id` is
--- the hash of tenant, principal and key; these stand beside it for people and may be shortened. The primary key is the guarantee.
+-- One row per HTTP request with an idempotency key, written in the transaction of its effect. It holds the response that a retry gets. `id` is
+-- the hash of tenant, principal and key. The three stand beside it for people, and may be shortened. The primary key is the guarantee.
 CREATE TABLE IF NOT EXISTS {prefix}inbox_requests (
     id              BLOB NOT NULL PRIMARY KEY,
     tenant          TEXT NOT NULL,
     principal       TEXT NOT NULL,
     idempotency_key TEXT NOT NULL,
     route           TEXT NOT NULL,             -- method and path
-    fingerprint     BLOB NOT NULL,             -- hash of method, path, query and body
+    fingerprint     BLOB NOT NULL,             -- hash of method, path, query, content type and body
     status          INTEGER,                   -- null: inside the transaction only
     headers         TEXT,                      -- array of [name, value], a character per byte (ISO 8859-1)
     body            BLOB,
     created_at      INTEGER NOT NULL,
-    expires_at      INTEGER NOT NULL           -- the key may be used anew then, and the row deleted
+    expires_at      INTEGER NOT NULL           -- then the row may be deleted, and the key used again
 );
 
--- What may be deleted.
+-- Rows that may be deleted.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_requests_expires_at ON {prefix}inbox_requests (expires_at);

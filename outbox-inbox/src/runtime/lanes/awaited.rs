@@ -32,6 +32,9 @@ pub(in super::super) struct Awaited {
     pub(in super::super) absence: Duration,
     /// The number of its deliveries up to then.
     pub(in super::super) deliveries: u64,
+    /// Whether later items of the lane wait for it. Where sequences are kept they do not, because the numbers tell which item is next, and another process
+    /// may run this one meanwhile.
+    pub(in super::super) precedes: bool,
     /// What this process knew of the item.
     pub(in super::super) memory: Memory,
     /// The state of reception when it was first found overdue. `None`: not found overdue yet.

@@ -15,15 +15,36 @@ pub(super) struct Lane<T> {
     pub(super) running: Option<Queue>,
     /// The first item may not run before this time.
     pub(super) blocked_until: Option<Instant>,
+    /// The lane is blocked because other processes have the items before its first one, and those take effect at this moment.
+    pub(super) is_moving: bool,
     /// Items returned to the broker, by order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) place: Place,
-    /// Items that [`Lanes::set_aside`] counts.
+    /// The counts of this lane that the sums of [`super::Lanes`] contain.
+    pub(super) counted: Counts,
+}
+
+/// Counts of one lane, or of all lanes together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Items that wait in lanes which are set aside: blocked and not moving, or likely to fail.
     pub(super) set_aside: usize,
-    /// Items that [`Lanes::blocked`] counts.
+    /// Items that wait in blocked lanes.
     pub(super) blocked: usize,
-    /// Items that [`Lanes::away`] counts.
+    /// Items returned to the broker that are awaited.
     pub(super) away: usize,
+    /// Lanes whose first item waits for items that take effect in other processes at this moment.
+    pub(super) moving: usize,
+}
+
+impl Counts {
+    /// Replaces what a lane contributes to a sum.
+    pub(super) fn replace(&mut self, before: Self, now: Self) {
+        self.set_aside = self.set_aside + now.set_aside - before.set_aside;
+        self.blocked = self.blocked + now.blocked - before.blocked;
+        self.away = self.away + now.away - before.away;
+        self.moving = self.moving + now.moving - before.moving;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +70,10 @@ impl<T: Queued> Lane<T> {
             queue: VecDeque::new(),
             running: None,
             blocked_until: None,
+            is_moving: false,
             awaited: BTreeMap::new(),
             place: Place::Nowhere,
-            set_aside: 0,
-            blocked: 0,
-            away: 0,
+            counted: Counts::default(),
         }
     }
 
@@ -76,7 +96,9 @@ impl<T: Queued> Lane<T> {
             && *first.key() < front.order_key()
         {
             if let Some(look_at) = first.get_mut().look_at(now, reception, away) {
-                blocked = blocked.max(Some(look_at));
+                if first.get().precedes {
+                    blocked = blocked.max(Some(look_at));
+                }
                 break;
             }
             // Items that were returned together were due together.
@@ -90,29 +112,37 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Whether an item that was returned to the broker precedes an order key.
+    /// The first item that was returned to the broker and that an order key waits for.
+    fn awaited_before(&self, order_key: u64) -> Option<&Awaited> {
+        let (_, first) = self.awaited.range(..order_key).next()?;
+        first.precedes.then_some(first)
+    }
+
+    /// Whether an order key waits for an item that was returned to the broker.
     pub(super) fn awaits_before(&self, order_key: u64) -> bool {
-        self.awaited.range(..order_key).next().is_some()
+        self.awaited_before(order_key).is_some()
     }
 
     /// The earliest time at which the first item may run: after its back-off, and after the return of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let order_key = self.queue.front().map_or(u64::MAX, Queued::order_key);
-        let back_at = self
-            .awaited
-            .range(..order_key)
-            .next()
-            .map(|(_, awaited)| awaited.back_at(now));
+        let back_at = self.awaited_before(order_key).map(|awaited| awaited.back_at(now));
         self.blocked_until.max(back_at)
     }
 
-    /// The number of items set aside, and how many of them are blocked.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> Counts {
         let items = self.queue.len();
-        match (self.place, self.running) {
-            (Place::Blocked(_), _) => (items, items),
-            (Place::Queue(queue), _) | (_, Some(queue)) if queue != Queue::Ready => (items, 0),
-            _ => (0, 0),
+        let (set_aside, blocked, moving) = match (self.place, self.running) {
+            (Place::Blocked(_), _) if self.is_moving => (0, items, 1),
+            (Place::Blocked(_), _) => (items, items, 0),
+            (Place::Queue(queue), _) | (_, Some(queue)) if queue != Queue::Ready => (items, 0, 0),
+            _ => (0, 0, 0),
+        };
+        Counts {
+            set_aside,
+            blocked,
+            away: self.awaited.len(),
+            moving,
         }
     }
 }

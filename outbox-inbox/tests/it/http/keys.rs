@@ -92,6 +92,22 @@ async fn a_key_for_another_request_is_refused(test: TestDb) {
     );
 }
 
+/// The same bytes mean something else.
+async fn a_key_for_another_content_type_is_refused(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let send = async |headers: &[&str]| {
+        let headers = [&by_ann("k")[..], headers].concat();
+        client.send("POST /orders/1", &headers, b"tea").await
+    };
+    assert_eq!(send(&["content-type: text/plain"]).await.status, 201);
+    for headers in [&[][..], &["content-type: application/json"], &["content-type: "]] {
+        send(headers).await.assert_problem(422);
+    }
+    assert!(send(&["Content-Type: text/plain"]).await.is_replayed());
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 1, 1)));
+}
+
 async fn nested_routers_do_not_share_requests(test: TestDb) {
     let shop = Shop::new([]);
     let client = shop.serve(Shop::layer(&test.db)).await;
@@ -213,6 +229,7 @@ on_every_backend!(
     malformed_keys_are_refused,
     a_quoted_key_is_the_bare_one,
     a_key_for_another_request_is_refused,
+    a_key_for_another_content_type_is_refused,
     nested_routers_do_not_share_requests,
     two_layers_are_as_good_as_one,
     tenants_and_principals_do_not_share_keys,

@@ -1,5 +1,7 @@
 //! Replayed responses: their contents, and how long they are kept.
 
+use std::time::Duration;
+
 use axum::http::HeaderName;
 use outbox_inbox::http::purge_requests;
 use outbox_inbox::migration;
@@ -7,7 +9,7 @@ use outbox_sea_orm::{OutboxConfig, TableNames};
 
 use super::shop::{BYTES, Shop, Step, books, by_ann};
 use crate::on_every_backend;
-use crate::support::{Backend, TestDb};
+use crate::support::{Backend, SOON, TestDb};
 
 async fn a_replay_is_the_first_response(test: TestDb) {
     let shop = Shop::new([]);
@@ -42,19 +44,51 @@ async fn a_replay_is_the_first_response(test: TestDb) {
     assert_eq!(test.int(&secrets).await, 0);
 }
 
-async fn results_are_stored_whatever_they_say(test: TestDb) {
-    for (n, status) in [200, 204, 303, 400, 404, 409, 422].into_iter().enumerate() {
-        let shop = Shop::new([Step::Status(status)]);
-        let client = shop.serve(Shop::layer(&test.db)).await;
+/// Each response is stored, replayed, and its effect committed.
+async fn are_stored(test: &TestDb, steps: &[(Step, u16)]) {
+    let shop = Shop::new(steps.iter().map(|(step, _)| *step));
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    for (count, (step, status)) in (1..).zip(steps) {
         let key = format!("k-{status}");
         let first = client.order(1, &key).await;
         let again = client.order(1, &key).await;
-        assert_eq!((first.status, again.status), (status, status));
-        assert!(again.is_replayed() && !first.is_replayed());
-        assert_eq!((&again.body, shop.runs()), (&first.body, 1));
-        let count = i64::try_from(n).unwrap() + 1;
-        assert_eq!(books(&test, 1).await, (count, count, count), "{status}");
+        assert_eq!((first.status, again.status), (*status, *status), "{step:?}");
+        assert!(again.is_replayed() && !first.is_replayed(), "{step:?}");
+        assert_eq!(again.body, first.body);
+        assert_eq!(i64::from(shop.runs()), count);
+        assert_eq!(books(test, 1).await, (count, count, count), "{step:?}");
     }
+}
+
+async fn successes_and_redirections_are_stored(test: TestDb) {
+    let statuses = [200, 202, 204, 302, 303];
+    are_stored(&test, &statuses.map(|status| (Step::Status(status), status))).await;
+}
+
+async fn a_handler_may_commit_any_status(test: TestDb) {
+    let statuses = [402, 409, 429, 502];
+    are_stored(&test, &statuses.map(|status| (Step::Committed(status), status))).await;
+}
+
+async fn a_layer_purges_without_being_asked(test: TestDb) {
+    let shop = Shop::new([]);
+    let every = Duration::from_secs(1);
+    let client = shop
+        .serve(Shop::layer(&test.db).with_purge_every(Some(every)))
+        .await;
+    for key in ["a", "b"] {
+        assert_eq!(client.order(1, key).await.status, 201);
+    }
+    test.execute("UPDATE inbox_requests SET expires_at = created_at WHERE idempotency_key = 'a'")
+        .await;
+    let purged = async {
+        while test.int("SELECT count(*) FROM inbox_requests").await == 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, purged).await.unwrap();
+    assert!(client.order(1, "b").await.is_replayed());
+    assert_eq!(books(&test, 1).await, (2, 2, 1));
 }
 
 async fn an_expired_key_is_a_new_one(test: TestDb) {
@@ -142,7 +176,9 @@ async fn tables_can_have_other_names(test: TestDb) {
 
 on_every_backend!(
     a_replay_is_the_first_response,
-    results_are_stored_whatever_they_say,
+    successes_and_redirections_are_stored,
+    a_handler_may_commit_any_status,
+    a_layer_purges_without_being_asked,
     an_expired_key_is_a_new_one,
     a_purge_deletes_what_has_expired,
     events_carry_the_context_of_the_request,

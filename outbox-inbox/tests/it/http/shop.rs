@@ -4,17 +4,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
+use axum::{Json, Router};
 use outbox_core::MessageContext;
-use outbox_inbox::http::{IdempotencyLayer, RequestTx, Scope};
+use outbox_inbox::http::{Committed, IdempotencyLayer, RequestTx, Scope};
 use outbox_sea_orm::record;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
+use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -29,6 +30,8 @@ pub(super) const BYTES: &[u8] = b"\xff\x00order ";
 pub(super) enum Step {
     Created,
     Status(u16),
+    /// Responds with this status, and says that its effect is to be committed.
+    Committed(u16),
     /// Responds with this many bytes.
     Bytes(usize),
     Panic,
@@ -114,6 +117,8 @@ impl Shop {
         let nested = Router::new().route("/orders/{id}", post(order));
         let app = Router::new()
             .route("/orders/{id}", any(order))
+            .route("/checked/{id}", post(checked).layer(from_fn(authorize)))
+            .layer(DefaultBodyLimit::max(2_000))
             .route("/plain", any(plain))
             .nest("/twice", nested.clone().route_layer(layer.clone()))
             .route_layer(layer.clone())
@@ -165,7 +170,7 @@ async fn order(State(shop): State<Shop>, Path(id): Path<u64>, tx: RequestTx, bod
     match step {
         Step::Created => {}
         Step::Status(204) => (status, content) = (StatusCode::NO_CONTENT, Vec::new()),
-        Step::Status(code) => status = StatusCode::from_u16(code).unwrap(),
+        Step::Status(code) | Step::Committed(code) => status = StatusCode::from_u16(code).unwrap(),
         Step::Bytes(bytes) => content = vec![b'x'; bytes],
         Step::Panic => panic!("order {id} panics"),
         Step::Hang => std::future::pending().await,
@@ -191,7 +196,7 @@ async fn order(State(shop): State<Shop>, Path(id): Path<u64>, tx: RequestTx, bod
     }
     let mut secret = HeaderValue::from_static("secret");
     secret.set_sensitive(true);
-    Response::builder()
+    let response = Response::builder()
         .status(status)
         .header("location", format!("/orders/{id}"))
         .header("link", "<a>; rel=a")
@@ -201,7 +206,35 @@ async fn order(State(shop): State<Shop>, Path(id): Path<u64>, tx: RequestTx, bod
         .header("x-token", secret)
         .header("x-receipt", "secret")
         .body(Body::from(content))
-        .unwrap()
+        .unwrap();
+    match step {
+        Step::Committed(_) => Committed(response).into_response(),
+        _ => response,
+    }
+}
+
+#[derive(Deserialize)]
+struct Order {
+    units: u32,
+}
+
+/// A handler whose arguments may be refused, the body after the transaction was taken.
+async fn checked(
+    State(shop): State<Shop>,
+    Path(id): Path<u64>,
+    tx: RequestTx,
+    Json(asked): Json<Order>,
+) -> Response {
+    order(State(shop), Path(id), tx, asked.units.to_string().into()).await
+}
+
+/// Stands for a layer inside of the idempotent one that refuses requests.
+async fn authorize(request: Request, next: Next) -> Response {
+    let refusal = request.headers().get("x-refuse");
+    match refusal.and_then(|code| code.to_str().ok()?.parse::<u16>().ok()) {
+        Some(code) => StatusCode::from_u16(code).unwrap().into_response(),
+        None => next.run(request).await,
+    }
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -83,7 +83,7 @@ impl Notes {
         }))
     }
 
-    async fn go_on(&self, event: &LineNoted) -> Result<(), HandlerError> {
+    pub(super) async fn go_on(&self, event: &LineNoted) -> Result<(), HandlerError> {
         if event.line == self.0.poison {
             return Err(HandlerError::retry("poison"));
         }
@@ -102,6 +102,17 @@ async fn note(event: &LineNoted, tx: &Tx<'_>, notes: &Notes) -> Result<(), Handl
         format!("INSERT INTO effects (consumer, order_id, stable_key) VALUES ('notes', {account}, '{line}')");
     tx.execute_unprepared(&effect).await?;
     notes.go_on(event).await
+}
+
+/// Another consumer of the same events.
+#[idempotent_handler(consumer = "elsewhere")]
+pub(super) async fn note_elsewhere(event: Event<LineNoted>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    let LineNoted { account, line } = &*event;
+    let effect = format!(
+        "INSERT INTO effects (consumer, order_id, stable_key) VALUES ('elsewhere', {account}, '{line}')"
+    );
+    tx.execute_unprepared(&effect).await?;
+    Ok(())
 }
 
 #[idempotent_handler(consumer = "by_message_id")]

@@ -1,18 +1,25 @@
 //! One suite for every strategy: duplicate, concurrent duplicate, crash, reorder, poison.
 //!
-//! Each handler notes a line of an account in the way of its strategy. [`Traits`] names the differences between the strategies.
+//! Each handler notes a line of an account in the way of its strategy. [`Traits`] names the differences between the strategies. The suite also runs on
+//! databases whose default isolation is stricter, and finds inboxes with planted mistakes.
 
 mod handlers;
 mod results;
 mod suite;
+mod wrong;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use handlers::{
     Traits, note_by_constraint, note_by_external, note_by_key, note_by_message_id, note_by_sequence,
     note_naturally,
 };
 
+use wrong::Mistake;
+
 use crate::on_every_backend;
-use crate::support::TestDb;
+use crate::support::{Backend, SOON, TestDb};
 
 async fn message_id(test: TestDb) {
     suite::run::<note_by_message_id>(&test, Traits::new("message_id")).await;
@@ -60,3 +67,62 @@ async fn store(test: TestDb) {
 }
 
 on_every_backend!(without memory: message_id, sequence, natural, key, constraint, store);
+
+/// Runs the suite where transactions read a snapshot, or are serializable, unless somebody says otherwise.
+async fn at_isolation(backend: Backend, level: &'static str) {
+    type Suite = fn(TestDb) -> BoxFuture<'static, ()>;
+    let suites: [(&str, Suite); 4] = [
+        ("message_id", |test| message_id(test).boxed()),
+        ("sequence", |test| sequence(test).boxed()),
+        ("key", |test| key(test).boxed()),
+        ("constraint", |test| constraint(test).boxed()),
+    ];
+    for (name, suite) in suites {
+        let Some(test) = TestDb::open_at(backend, name, level).await else {
+            return;
+        };
+        tokio::time::timeout(SOON, suite(test))
+            .await
+            .expect("the suite ends in time");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_at_repeatable_read() {
+    at_isolation(Backend::Postgres, "REPEATABLE READ").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_at_serializable() {
+    at_isolation(Backend::Postgres, "SERIALIZABLE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_at_repeatable_read() {
+    at_isolation(Backend::MariaDb, "REPEATABLE READ").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_at_serializable() {
+    at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
+}
+
+async fn assert_found(mistake: Mistake) {
+    let test = TestDb::open(Backend::Sqlite, "mistake").await.unwrap();
+    assert!(suite::finds(&test, mistake).await, "{mistake:?} is not found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_that_checks_before_it_acts_is_found() {
+    assert_found(Mistake::ChecksThenActs).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_that_acknowledges_first_is_found() {
+    assert_found(Mistake::AcknowledgesFirst).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_whose_key_lacks_the_consumer_is_found() {
+    assert_found(Mistake::ForgetsConsumer).await;
+}

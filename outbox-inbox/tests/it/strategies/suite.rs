@@ -1,15 +1,19 @@
 //! The cases of the suite.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use outbox_core::testing::MemoryDedupStore;
 use outbox_core::{Message, NewMessage};
 use outbox_inbox::Handler;
-use outbox_inbox::testing::{Harness, Outcome, dead_letters};
+use outbox_inbox::testing::{Outcome, dead_letters};
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
+use tokio::sync::Barrier;
 
-use super::handlers::{LineNoted, Notes, Traits};
+use super::handlers::{LineNoted, Notes, Traits, note_by_message_id, note_elsewhere};
+use super::wrong::{Mistake, Process};
 use crate::support::{SOON, TestDb, quick, slow};
 
 /// Accounts, one for each case.
@@ -19,35 +23,57 @@ const CRASH: u64 = 3;
 const REORDER: u64 = 4;
 const POISON: u64 = 5;
 const KEY: u64 = 6;
+const CONSUMERS: u64 = 7;
 
 struct Suite<'a> {
     test: &'a TestDb,
     traits: Traits,
     notes: Notes,
     store: MemoryDedupStore,
+    /// `None`: the inbox itself.
+    mistake: Option<Mistake>,
+    meeting: Arc<Barrier>,
 }
 
 /// Runs all cases for one handler.
 pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
-    test.execute("CREATE TABLE notes (id BIGINT PRIMARY KEY, noted BIGINT)")
-        .await;
-    for id in (1..=6).flat_map(|account| (1..=40).chain([666]).map(move |line| account * 1000 + line)) {
-        test.execute(&format!("INSERT INTO notes VALUES ({id}, 0)")).await;
-    }
-    let suite = Suite {
-        test,
-        traits,
-        notes: Notes::default(),
-        store: MemoryDedupStore::new(),
-    };
+    let suite = Suite::prepare(test, traits, None).await;
     suite.a_duplicate_has_no_second_effect::<H>().await;
     suite.concurrent_duplicates_have_one_effect::<H>().await;
     suite.a_crash_before_the_commit_leaves_nothing::<H>().await;
     suite.what_comes_in_another_order_takes_effect_once::<H>().await;
     suite.poison_becomes_a_dead_letter::<H>().await;
+    suite.each_consumer_has_an_effect_of_its_own::<H>().await;
     if traits.by_key {
         suite.another_event_with_the_key_is_a_duplicate::<H>().await;
     }
+}
+
+/// Whether the case for a mistake fails with it.
+pub(super) async fn finds(test: &TestDb, mistake: Mistake) -> bool {
+    let suite = Suite::prepare(test, Traits::new("message_id"), Some(mistake)).await;
+    test.execute("CREATE TABLE seen (consumer VARCHAR(64), id VARCHAR(64))")
+        .await;
+    let case = async {
+        match mistake {
+            Mistake::ChecksThenActs => {
+                suite
+                    .concurrent_duplicates_have_one_effect::<note_by_message_id>()
+                    .await;
+            }
+            Mistake::AcknowledgesFirst => {
+                suite
+                    .a_crash_before_the_commit_leaves_nothing::<note_by_message_id>()
+                    .await;
+            }
+            Mistake::ForgetsConsumer => {
+                suite
+                    .each_consumer_has_an_effect_of_its_own::<note_by_message_id>()
+                    .await;
+            }
+        }
+    };
+    AssertUnwindSafe(case).catch_unwind().await.is_err()
 }
 
 fn message(account: u64, line: u64) -> Message {
@@ -56,16 +82,31 @@ fn message(account: u64, line: u64) -> Message {
         .into_message(Some(line), OffsetDateTime::now_utc())
 }
 
-impl Suite<'_> {
-    fn harness(&self, db: DatabaseConnection, notes: &Notes) -> Harness {
-        Harness::new(db)
-            .with_state(notes.clone())
-            .with_dedup_store(self.store.clone())
-            .with_config(quick().attempts_max(3))
+impl<'a> Suite<'a> {
+    async fn prepare(test: &'a TestDb, traits: Traits, mistake: Option<Mistake>) -> Self {
+        test.execute("CREATE TABLE notes (id BIGINT PRIMARY KEY, noted BIGINT)")
+            .await;
+        let ids = (1..=7).flat_map(|account| (1..=5).chain([666]).map(move |line| account * 1000 + line));
+        let rows: Vec<_> = ids.map(|id| format!("({id}, 0)")).collect();
+        test.execute(&format!("INSERT INTO notes VALUES {}", rows.join(", ")))
+            .await;
+        Self {
+            test,
+            traits,
+            notes: Notes::default(),
+            store: MemoryDedupStore::new(),
+            mistake,
+            meeting: Arc::new(Barrier::new(2)),
+        }
     }
 
-    fn own(&self) -> Harness {
-        self.harness(self.test.db.clone(), &self.notes)
+    fn process(&self, db: DatabaseConnection) -> Process {
+        let mistake = (self.mistake, &self.meeting);
+        Process::new(db, &self.notes, &self.store, quick().attempts_max(3), mistake)
+    }
+
+    fn own(&self) -> Process {
+        self.process(self.test.db.clone())
     }
 
     /// How often each line of an account took effect, in sequence where the strategy keeps one.
@@ -83,7 +124,10 @@ impl Suite<'_> {
                 "id",
             )
         } else {
-            (format!("effects WHERE order_id = {account}"), "stable_key")
+            (
+                format!("effects WHERE consumer = 'notes' AND order_id = {account}"),
+                "stable_key",
+            )
         };
         let sql = format!("SELECT {what} FROM {from}");
         let statement = sea_orm::Statement::from_string(self.test.sql_backend(), sql);
@@ -121,7 +165,7 @@ impl Suite<'_> {
     /// 16 deliveries of each of several messages over two pools, which the database sees as two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
         let pools = [self.test.db.clone(), self.test.connect_again().await];
-        let harnesses = pools.map(|db| Arc::new(self.harness(db, &self.notes)));
+        let harnesses = pools.map(|db| Arc::new(self.process(db)));
         for line in 1..=5 {
             let message = Arc::new(message(CONCURRENT, line));
             let deliveries = (0..16).map(|delivery| {
@@ -155,7 +199,7 @@ impl Suite<'_> {
     async fn a_crash_before_the_commit_leaves_nothing<H: Handler>(&self) {
         let message = message(CRASH, 1);
         let (connect, notes, store) = (self.test.connector(), Notes::that_hang_at(1), self.store.clone());
-        let crashing = message.clone();
+        let (crashing, mistake, meeting) = (message.clone(), self.mistake, self.meeting.clone());
         let process = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -163,10 +207,7 @@ impl Suite<'_> {
                 .build()
                 .unwrap();
             runtime.block_on(async move {
-                let harness = Harness::new(connect().await)
-                    .with_state(notes.clone())
-                    .with_dedup_store(store)
-                    .with_config(slow());
+                let harness = Process::new(connect().await, &notes, &store, slow(), (mistake, &meeting));
                 let delivery = tokio::spawn(async move { harness.deliver_message::<H>(&crashing).await });
                 notes.0.hanging.acquire().await.unwrap().forget();
                 // Not dropped, because dropping would end the run in an orderly way.
@@ -255,6 +296,15 @@ impl Suite<'_> {
             Outcome::Handled
         );
         assert_eq!(self.effects(POISON).await, [2]);
+    }
+
+    async fn each_consumer_has_an_effect_of_its_own<H: Handler>(&self) {
+        let (process, message) = (self.own(), message(CONSUMERS, 1));
+        let outcome = process.deliver_message::<note_elsewhere>(&message).await.unwrap();
+        assert_eq!(outcome, Outcome::Handled);
+        let outcome = process.deliver_message::<H>(&message).await.unwrap();
+        assert_eq!(outcome, Outcome::Handled, "the other consumer handled it");
+        assert_eq!(self.effects(CONSUMERS).await, [1]);
     }
 
     async fn another_event_with_the_key_is_a_duplicate<H: Handler>(&self) {

@@ -5,5 +5,6 @@ DROP FUNCTION {schema}{prefix}outbox_readable(bytea);
 DROP TABLE {schema}{prefix}outbox_relays;
 DROP TABLE {schema}{prefix}outbox_leases;
 DROP TABLE {schema}{prefix}outbox_blocks;
+DROP TABLE {schema}{prefix}outbox_dedup_keys;
 DROP TABLE {schema}{prefix}outbox_aggregates;
 DROP TABLE {schema}{prefix}outbox_messages;

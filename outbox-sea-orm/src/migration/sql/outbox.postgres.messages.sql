@@ -1,9 +1,9 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
--- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
--- unique index either: the head row guarantees it.
+-- One row per message. `row_id` rises within an aggregate in the order of the commits, because it is drawn while the aggregate's head row is
+-- locked. It has holes, and it says nothing about the order of different aggregates. There is no index on `row_id` alone: with one, the
+-- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
+-- lock on the head row keeps it unique.
 CREATE TABLE {schema}{prefix}outbox_messages (
     row_id         bigint GENERATED ALWAYS AS IDENTITY,
     id             uuid NOT NULL,
@@ -28,13 +28,9 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     event_id       uuid,                         -- null: the same as id; set in replayed copies
     CONSTRAINT {prefix}outbox_messages_id PRIMARY KEY (id)
 ) WITH (
-    -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+    -- Every row is updated once, soon after its insert. The default (a fifth of the table) would start vacuum too late for a large table.
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 10000,
     autovacuum_analyze_scale_factor = 0.02
 );
-
--- Partial, so that rows without a key cost nothing.
-CREATE UNIQUE INDEX {prefix}outbox_messages_dedup_key
-    ON {schema}{prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
 

@@ -1,9 +1,9 @@
 -- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
 
--- One row per message. `row_id` orders messages of one aggregate as they were committed, because it is drawn while the aggregate's head row
--- is locked; it has holes and says nothing about the order of different aggregates. No index on `row_id` alone: fetching must
--- scan the pending rows only, and with such an index the planner could scan the published ones as well. (aggregate, sequence) needs no
--- unique index either: the head row guarantees it. A sequence and not an identity: those of partitioned tables need PostgreSQL 17.
+-- One row per message. `row_id` rises within an aggregate in the order of the commits, because it is drawn while the aggregate's head row is
+-- locked. It has holes, and it says nothing about the order of different aggregates. There is no index on `row_id` alone: with one, the
+-- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
+-- lock on the head row keeps it unique. `row_id` comes from a sequence, because identity columns of partitioned tables need PostgreSQL 17.
 CREATE SEQUENCE {schema}{prefix}outbox_messages_row_ids;
 
 CREATE TABLE {schema}{prefix}outbox_messages (
@@ -28,52 +28,27 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies
-    -- An id is random enough to be unique; a unique index must contain the day's column, so nothing checks it.
+    -- A unique index must contain the column of the day, so no index checks `id` alone. Ids are random enough to be unique.
     CONSTRAINT {prefix}outbox_messages_id PRIMARY KEY (id, created_at)
 ) PARTITION BY RANGE (created_at);
 
 ALTER SEQUENCE {schema}{prefix}outbox_messages_row_ids OWNED BY {schema}{prefix}outbox_messages.row_id;
 
--- What has no day: rows that outlived theirs because they are not published, and all rows while nobody makes days.
+-- Rows without a daily table: those that outlived their day because they are not published, and all rows while no relay makes daily tables.
 CREATE TABLE {schema}{prefix}outbox_messages_default PARTITION OF {schema}{prefix}outbox_messages DEFAULT WITH (
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 10000,
     autovacuum_analyze_scale_factor = 0.02
 );
 
--- The deduplication keys of all days, because no index of a partitioned table can say that a key is unique. A key lives as long as its row.
-CREATE TABLE {schema}{prefix}outbox_dedup_keys (
-    dedup_key text COLLATE "C" NOT NULL,
-    day       date,                              -- null: of a row in the default partition
-    CONSTRAINT {prefix}outbox_messages_dedup_key PRIMARY KEY (dedup_key)
-);
+-- Making a day finds through this index that no row of the day is here. Attaching the day reads the table once more; the server does so by itself.
+CREATE INDEX {prefix}outbox_messages_default_day
+    ON {schema}{prefix}outbox_messages_default (created_at);
 
-CREATE INDEX {prefix}outbox_dedup_keys_day
-    ON {schema}{prefix}outbox_dedup_keys (day) WHERE day IS NOT NULL;
-
-CREATE FUNCTION {schema}{prefix}outbox_keep_dedup_key() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM {schema}{prefix}outbox_dedup_keys WHERE dedup_key = OLD.dedup_key;
-    ELSE
-        INSERT INTO {schema}{prefix}outbox_dedup_keys (dedup_key, day) VALUES (NEW.dedup_key,
-            CASE WHEN TG_TABLE_NAME <> '{prefix}outbox_messages_default' THEN (NEW.created_at AT TIME ZONE 'UTC')::date END);
-    END IF;
-    RETURN NULL;
-END
-$$;
-
--- Rows without a key cost nothing.
-CREATE TRIGGER {prefix}outbox_messages_key_inserted AFTER INSERT ON {schema}{prefix}outbox_messages
-    FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
-
-CREATE TRIGGER {prefix}outbox_messages_key_deleted AFTER DELETE ON {schema}{prefix}outbox_messages
-    FOR EACH ROW WHEN (OLD.dedup_key IS NOT NULL) EXECUTE FUNCTION {schema}{prefix}outbox_keep_dedup_key();
-
--- Makes the partition of a day (UTC) if it is missing; whether it did. Relays call it each minute for today and three days ahead.
--- A day that has rows in the default partition already (nobody has called this for long) stays there. Locks: the parent against
--- other DDL but neither reads nor writes, then the default partition against everything, in the order in which statements lock them.
+-- Makes the table of a day (UTC) if it is missing, and returns whether it did. Relays call it each minute for today and three days ahead.
+-- A day that already has rows in the default partition stays there; this happens when no relay has called for days. It locks the parent
+-- against other DDL, but not against reads and writes, and then the default partition against everything. Statements take these locks in the
+-- same order.
 CREATE FUNCTION {schema}{prefix}outbox_make_day(day date) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,17 +62,17 @@ BEGIN
         THEN
             RETURN false;
         END IF;
-        -- Then again: until it is locked, others can do the same, and rows come.
+        -- The check is repeated under the locks: before them, others may make the same table, and rows may arrive.
         LOCK TABLE ONLY {schema}{prefix}outbox_messages IN SHARE UPDATE EXCLUSIVE MODE;
         LOCK TABLE {schema}{prefix}outbox_messages_default IN ACCESS EXCLUSIVE MODE;
     END LOOP;
     EXECUTE 'CREATE TABLE ' || name || ' (LIKE {schema}{prefix}outbox_messages INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ('
-        -- Every row is updated once, soon after it was inserted: vacuum by share of the table would come too late for a large one.
+        -- Every row is updated once, soon after its insert. The default (a fifth of the table) would start vacuum too late for a large table.
         'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_scale_factor = 0.02, '
-        -- Keeps the pages that are made next.
+        -- Keeps the empty pages that are made below.
         'vacuum_truncate = false)';
-    -- A megabyte of empty pages. An empty table that was analysed is read as a whole and sorted, by plans that are cached and stay so for a minute
-    -- after midnight.
+    -- Leaves a megabyte of empty pages. Without them the planner reads and sorts the whole table, and such a plan stays cached for a minute after
+    -- midnight.
     EXECUTE 'INSERT INTO ' || name || ' (row_id, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
         'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
         USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;

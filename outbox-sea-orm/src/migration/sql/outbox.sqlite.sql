@@ -1,10 +1,10 @@
--- Outbox tables for SQLite 3.35 or later. Each statement may be repeated: migrators do not wrap SQLite's in a transaction, so
--- one that was interrupted starts again.
+-- Outbox tables for SQLite 3.35 or later. Each statement may be repeated, because migrators open no transaction on SQLite:
+-- a migration that was interrupted starts again.
 --
 -- Times are integers: microseconds since 1970-01-01 UTC (the clock itself has milliseconds). Use WAL and a `busy_timeout`.
 
--- One row per message. `row_id` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT, because
--- otherwise the number of a deleted row would be given again.
+-- One row per message. `row_id` orders messages as they were committed, because SQLite has one writer at a time. AUTOINCREMENT never
+-- gives the number of a deleted row again.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
     row_id         INTEGER PRIMARY KEY AUTOINCREMENT,
     id             BLOB NOT NULL,
@@ -31,18 +31,16 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
 
 CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_id ON {prefix}outbox_messages (id);
 
-CREATE UNIQUE INDEX IF NOT EXISTS {prefix}outbox_messages_dedup_key
-    ON {prefix}outbox_messages (dedup_key) WHERE dedup_key IS NOT NULL;
-
--- What relays read, in their order: one that owns all partitions, and one that shares them with others. Their size is the backlog, not the history.
+-- Relays read pending rows through these, in this order: one that owns all partitions, and one that shares them with others. They are as large as
+-- the backlog, not as the history.
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending
     ON {prefix}outbox_messages (row_id) WHERE status = 0;
 
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_pending_own
     ON {prefix}outbox_messages (partition_no, row_id) WHERE status = 0;
 
--- Waiting rows: by aggregate, to fetch those of an ended block in their order; unsequenced ones by partition and time; and by row id, to count them. All
--- three are empty while nothing fails and nothing is delayed.
+-- Three indexes of the waiting rows: by aggregate, to fetch them in order when a block has ended; by partition and time, for unsequenced rows;
+-- by row id, to count them. All three are empty while nothing fails and nothing is delayed.
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_waiting
     ON {prefix}outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status = 3 AND sequence IS NOT NULL;
 
@@ -54,16 +52,28 @@ CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_waiting_row_id
 
 CREATE INDEX IF NOT EXISTS {prefix}outbox_messages_dead ON {prefix}outbox_messages (row_id) WHERE status = 2;
 
--- The head row of each aggregate: its last sequence.
+-- The head row of each aggregate, with its last sequence.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_aggregates (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
     last_sequence  INTEGER NOT NULL,
+    recorded_at    INTEGER NOT NULL,
     PRIMARY KEY (aggregate_type, aggregate_id)
 ) WITHOUT ROWID;
 
--- Which aggregates are blocked: until when, and by which dead letter if they are halted. While an aggregate has a row here, its
--- messages wait (status 3) and the scan of the pending ones passes over them; the row goes with its last waiting message.
+-- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
+CREATE TABLE IF NOT EXISTS {prefix}outbox_dedup_keys (
+    dedup_key   TEXT NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    PRIMARY KEY (dedup_key)
+) WITHOUT ROWID;
+
+-- The purge reads the oldest keys through this index.
+CREATE INDEX IF NOT EXISTS {prefix}outbox_dedup_keys_age
+    ON {prefix}outbox_dedup_keys (recorded_at);
+
+-- The blocked aggregates: until when, or by which dead letter if they are halted. While an aggregate has a row here, its messages wait (status 3),
+-- and the scan of the pending rows passes over them. The row goes with the last waiting message.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_blocks (
     aggregate_type TEXT NOT NULL,
     aggregate_id   TEXT NOT NULL,
@@ -83,7 +93,7 @@ CREATE INDEX IF NOT EXISTS {prefix}outbox_blocks_own
 CREATE INDEX IF NOT EXISTS {prefix}outbox_blocks_halted
     ON {prefix}outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 
--- Who relays which partition. `epoch` rises with each acquisition and fences off owners that were paused.
+-- The relay that owns each partition. `epoch` rises with each acquisition, so writes of an owner that was paused are refused.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_leases (
     partition_no INTEGER PRIMARY KEY,
     owner        BLOB,
@@ -95,14 +105,14 @@ WITH RECURSIVE partitions (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM partition
 INSERT INTO {prefix}outbox_leases (partition_no) SELECT n FROM partitions WHERE true
 ON CONFLICT DO NOTHING;
 
--- Which relays are alive; from their number follows each one's share of the partitions. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
 CREATE TABLE IF NOT EXISTS {prefix}outbox_relays (
     owner      BLOB NOT NULL PRIMARY KEY,
     expires_at INTEGER NOT NULL,
     fitness    INTEGER NOT NULL
 );
 
--- For people. Never fails: a payload that is not JSON is shown in hexadecimal.
+-- For people. It never fails: a payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS {prefix}outbox_messages_readable AS
 SELECT row_id,
        lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||
@@ -121,7 +131,7 @@ SELECT row_id,
        headers, dedup_key, partition_no
 FROM {prefix}outbox_messages;
 
--- Dead letters, and why.
+-- Dead letters, with the reason of each.
 CREATE VIEW IF NOT EXISTS {prefix}outbox_dead_letters AS
 SELECT m.row_id,
        lower(substr(hex(m.id), 1, 8) || '-' || substr(hex(m.id), 9, 4) || '-' || substr(hex(m.id), 13, 4) || '-' ||
@@ -132,7 +142,7 @@ SELECT m.row_id,
 FROM {prefix}outbox_messages m LEFT JOIN {prefix}outbox_blocks h ON h.halted_by = m.row_id
 WHERE m.status = 2;
 
--- Aggregates whose messages wait. Halted ones wait for an operator.
+-- Aggregates whose messages wait. A halted aggregate waits for an operator.
 CREATE VIEW IF NOT EXISTS {prefix}outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
        strftime('%Y-%m-%d %H:%M:%f', blocked_until / 1000000.0, 'unixepoch') AS blocked_until, halted_by, partition_no

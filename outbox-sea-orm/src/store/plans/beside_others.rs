@@ -257,7 +257,8 @@ async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> 
 async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i64>) -> i64 {
     let asked_for = Arc::new(AtomicI64::new(0));
     let sum = asked_for.clone();
-    let keys = session::call(db, async move |session| {
+    let isolation = session::Isolation::default();
+    let keys = session::call(db, &isolation, async move |session| {
         let partitions: Vec<i64> = HALF.collect();
         let scope = Scope {
             partitions: &partitions,

@@ -38,18 +38,41 @@ fn placed(order_id: i32) -> OrderPlaced {
 }
 
 /// A closure needs no type for its parameter, whatever it returns.
+#[expect(clippy::too_many_lines, reason = "one form after the other")]
 async fn save(db: DatabaseConnection, order: order::Model) -> Result<(), Box<dyn std::error::Error>> {
     let model = order::ActiveModel::default;
-    model().insert_with_events(&db, |order| [placed(order.id)]).await?;
-    model().insert_with_events(&db, |order| [placed(order.id), placed(order.id)]).await?;
-    model().update_with_events(&db, |order| vec![placed(order.id)]).await?;
-    model().save_with_events(&db, |order| Some(placed(order.id))).await?;
-    model().save_with_events(&db, |order| (order.id > 0).then(|| placed(order.id))).await?;
-    model().save_with_events(&db, |order| if order.id > 0 { vec![placed(order.id)] } else { vec![] }).await?;
+    model()
+        .insert_with_events(&db, |order| [placed(order.id)])
+        .await?;
+    model()
+        .insert_with_events(&db, |order| [placed(order.id), placed(order.id)])
+        .await?;
+    model()
+        .update_with_events(&db, |order| vec![placed(order.id)])
+        .await?;
+    model()
+        .save_with_events(&db, |order| Some(placed(order.id)))
+        .await?;
+    model()
+        .save_with_events(&db, |order| (order.id > 0).then(|| placed(order.id)))
+        .await?;
+    model()
+        .save_with_events(&db, |order| {
+            if order.id > 0 {
+                vec![placed(order.id)]
+            } else {
+                vec![]
+            }
+        })
+        .await?;
     model().insert_with_events(&db, |_| None::<OrderPlaced>).await?;
     model().insert_with_events(&db, |_| Events::new()).await?;
     model()
-        .insert_with_events(&db, |order| Events::new().with(placed(order.id)).with(OrderDeleted { order_id: order.id }))
+        .insert_with_events(&db, |order| {
+            Events::new()
+                .with(placed(order.id))
+                .with(OrderDeleted { order_id: order.id })
+        })
         .await?;
 
     // Given events, also as messages.
@@ -75,10 +98,24 @@ async fn save(db: DatabaseConnection, order: order::Model) -> Result<(), Box<dyn
     model().insert_with_events(&db, events_of).await?;
 
     // A delete has the active model.
-    model().delete_with_events(&db, |_| [OrderDeleted { order_id: 1 }]).await?;
+    model()
+        .delete_with_events(&db, |_| [OrderDeleted { order_id: 1 }])
+        .await?;
     let active = order.into_active_model();
-    active.clone().delete_with_events(&db, |order| [OrderDeleted { order_id: *order.id.as_ref() }]).await?;
-    active.clone().delete_with_events(&db, |order| order.id.try_as_ref().map(|id| OrderDeleted { order_id: *id })).await?;
+    active
+        .clone()
+        .delete_with_events(&db, |order| {
+            [OrderDeleted {
+                order_id: *order.id.as_ref(),
+            }]
+        })
+        .await?;
+    active
+        .clone()
+        .delete_with_events(&db, |order| {
+            order.id.try_as_ref().map(|id| OrderDeleted { order_id: *id })
+        })
+        .await?;
     active.delete_with_events(&db, |_| None::<OrderDeleted>).await?;
 
     // Raised events need none.
@@ -90,17 +127,36 @@ async fn save(db: DatabaseConnection, order: order::Model) -> Result<(), Box<dyn
     let pool = db.clone();
     tokio::spawn(async move {
         let given = placed(1);
-        let mut saved = model().insert_with_events(&pool, |order| [given, placed(order.id)]).await?.into_active_model();
+        let mut saved = model()
+            .insert_with_events(&pool, |order| [given, placed(order.id)])
+            .await?
+            .into_active_model();
         saved.id = sea_orm::Set(2);
-        saved.delete_with_events(&pool, |order| [OrderDeleted { order_id: *order.id.as_ref() }]).await
+        saved
+            .delete_with_events(&pool, |order| {
+                [OrderDeleted {
+                    order_id: *order.id.as_ref(),
+                }]
+            })
+            .await
     })
     .await??;
     tokio::spawn(async move {
         let tx = db.begin().await?;
-        model().insert_with_events(&tx, |order| [placed(order.id)]).await?;
-        model().update_with_events(&tx, |order| [placed(order.id)]).await?;
+        model()
+            .insert_with_events(&tx, |order| [placed(order.id)])
+            .await?;
+        model()
+            .update_with_events(&tx, |order| [placed(order.id)])
+            .await?;
         model().save_with_events(&tx, |order| [placed(order.id)]).await?;
-        model().delete_with_events(&tx, |order| [OrderDeleted { order_id: *order.id.as_ref() }]).await?;
+        model()
+            .delete_with_events(&tx, |order| {
+                [OrderDeleted {
+                    order_id: *order.id.as_ref(),
+                }]
+            })
+            .await?;
         outbox_sea_orm::record(&tx, [placed(1)]).await?;
         tx.commit().await?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())

@@ -3,6 +3,7 @@
 //! Invariant: it holds only facts that are visible from outside the relay.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use outbox_core::message::MessageId;
 use time::OffsetDateTime;
@@ -21,6 +22,8 @@ pub(in super::super) enum Poison {
     Unclassified(u32),
     /// The store cannot read the message.
     Unreadable,
+    /// The store refuses every verdict on the message.
+    Unrecordable,
 }
 
 /// A message as a writer recorded it.
@@ -36,6 +39,9 @@ pub(in super::super) struct Draft {
     pub(in super::super) copy_of: Option<MessageNo>,
     /// Number of committed messages at the time of recording.
     pub(in super::super) known: MessageNo,
+    pub(in super::super) payload: Arc<[u8]>,
+    /// The number of what the writer meant to record, if it tries until it knows that this is recorded. A copy has none.
+    pub(in super::super) meant: Option<u32>,
 }
 
 /// A committed message and its history.
@@ -66,11 +72,14 @@ pub(in super::super) struct Account {
     /// Time at which the message was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
+    /// Whether the store has refused verdicts on the message at some time.
+    pub(super) was_unrecordable: bool,
 }
 
 impl Account {
     pub(super) fn new(draft: Draft, sequence: Option<u64>, free: bool) -> Self {
         Self {
+            was_unrecordable: draft.poison == Poison::Unrecordable,
             draft,
             sequence,
             free,

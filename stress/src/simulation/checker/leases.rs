@@ -34,6 +34,25 @@ impl Checker {
         self.leases[usize::from(partition)].filter(|granted| Instant::now() < granted.expires_at)
     }
 
+    /// Notes that all leases are older by this much: the store's clock was set forward, or the machines of all relays were suspended. In the first case the
+    /// relays cannot know.
+    pub(in super::super) fn aged(&mut self, by: Duration, can_know: bool) {
+        for (partition, lease) in (0_u16..).zip(&mut self.leases) {
+            let Some(granted) = lease else { continue };
+            if !can_know {
+                self.misled.push((granted.life, partition, granted.expires_at));
+            }
+            granted.expires_at = granted.expires_at.checked_sub(by).unwrap_or(granted.expires_at);
+        }
+    }
+
+    /// Whether a run cannot know that its lease has ended.
+    pub(super) fn is_misled(&self, life: Life, partition: u16) -> bool {
+        let now = Instant::now();
+        let mut misled = self.misled.iter();
+        misled.any(|(of, what, until)| *of == life && *what == partition && now < *until)
+    }
+
     pub(in super::super) fn acquired(&mut self, life: Life, leases: &[Lease], ttl: Duration) {
         if leases.is_empty() {
             return;
@@ -98,14 +117,14 @@ impl Checker {
     /// to this relay, if it could not settle them. If it could settle them, it had to.
     fn excuse_unsettleable(&mut self, life: Life, partition: u16) {
         let account = &mut self.lives[life as usize];
-        if account.settles_in_vain {
-            account.confirmed.retain(|no| {
-                let message = &mut self.messages[*no as usize];
-                let is_excused = message.draft.partition == partition;
-                message.excuses += u32::from(is_excused);
-                !is_excused
-            });
-        }
+        let settles_in_vain = account.settles_in_vain;
+        account.confirmed.retain(|no| {
+            let message = &mut self.messages[*no as usize];
+            let cannot = settles_in_vain || message.was_unrecordable;
+            let is_excused = cannot && message.draft.partition == partition;
+            message.excuses += u32::from(is_excused);
+            !is_excused
+        });
     }
 
     pub(in super::super) fn renewed(&mut self, life: Life, asked: &[Lease], kept: &[Lease], ttl: Duration) {

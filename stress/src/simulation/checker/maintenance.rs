@@ -120,7 +120,9 @@ impl Checker {
             let account = self.account_mut(no);
             account.purged = true;
             let settled_at = account.settled_at;
-            let is_old = settled_at.is_some_and(|at| Instant::now() > at + older_than);
+            let is_old = settled_at
+                .and_then(|at| at.checked_add(older_than))
+                .is_some_and(|end| Instant::now() > end);
             self.demand(Invariant::NoLoss, is_old, || {
                 format!("message {no} was purged, settled as published at {settled_at:?}")
             });

@@ -12,7 +12,7 @@ use crate::context::MessageContext;
 use crate::message::{Events, NewMessage};
 use crate::store::FetchRequest;
 use crate::testing::conformance::probe::Probe;
-use crate::testing::conformance::skip;
+use crate::testing::not_applicable;
 
 /// A fetched message is as it was recorded, with its number, its time, and the data that the relay needs to settle it.
 pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
@@ -145,10 +145,7 @@ pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
 /// that remember a place in the table lose such messages.
 pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
     if !fixture.capabilities().overlapping_transactions {
-        return skip(
-            "a_late_commit_is_not_skipped",
-            "this store has one writer at a time",
-        );
+        return not_applicable("this store has one writer at a time");
     }
     let (_, leases) = lease_all(fixture).await;
     let late = fixture

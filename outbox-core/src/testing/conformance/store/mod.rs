@@ -8,6 +8,7 @@ mod block;
 mod dead_letter;
 mod delay;
 mod fetch;
+mod forget;
 mod lease;
 mod record;
 mod retention;
@@ -59,6 +60,10 @@ pub use fetch::{
     fetch_returns_what_was_recorded, only_leased_partitions_are_fetched,
     published_messages_are_not_fetched_again, rows_in_flight_are_left_out,
 };
+pub use forget::{
+    nothing_is_left_of_a_forgotten_aggregate, only_idle_aggregates_are_forgotten,
+    unpublished_messages_are_not_forgotten,
+};
 pub use lease::{
     a_healthy_store_passes_its_preflight, a_lease_that_ran_out_can_be_taken_over,
     a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
@@ -72,10 +77,10 @@ pub use record::{
     concurrent_writers_leave_no_hole, odd_aggregate_ids_stay_distinct, unsequenced_messages_take_no_number,
 };
 pub use retention::{
-    a_message_published_a_moment_ago_is_not_purged, a_replayed_copy_is_a_message_like_any_other,
-    published_messages_are_read_in_pages, purge_deletes_old_published_messages_only,
-    purge_goes_on_and_comes_to_an_end, replay_copies_messages_behind_everything_recorded,
-    replay_takes_a_selection,
+    a_deduplication_key_outlives_its_message, a_message_published_a_moment_ago_is_not_purged,
+    a_replayed_copy_is_a_message_like_any_other, published_messages_are_read_in_pages,
+    purge_deletes_old_published_messages_only, purge_goes_on_and_comes_to_an_end,
+    replay_copies_messages_behind_everything_recorded, replay_takes_a_selection,
 };
 pub use settle::{
     a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
@@ -253,11 +258,15 @@ macro_rules! store_conformance {
             resume_does_not_end_a_halt,
             purge_deletes_old_published_messages_only,
             a_message_published_a_moment_ago_is_not_purged,
+            a_deduplication_key_outlives_its_message,
             purge_goes_on_and_comes_to_an_end,
             published_messages_are_read_in_pages,
             replay_copies_messages_behind_everything_recorded,
             replay_takes_a_selection,
             a_replayed_copy_is_a_message_like_any_other,
+            nothing_is_left_of_a_forgotten_aggregate,
+            unpublished_messages_are_not_forgotten,
+            only_idle_aggregates_are_forgotten,
         ]);
     };
 }

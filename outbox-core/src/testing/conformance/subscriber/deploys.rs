@@ -1,5 +1,5 @@
-//! Promises that deploys rely on: a process that stops keeps nothing from others, and versions of a consumer leave each
-//! other's event types alone.
+//! Promises that deploys rely on: a process that stops keeps nothing from others, versions of a consumer leave each
+//! other's event types alone, and a new consumer finds out where an aggregate begins.
 
 use std::time::Duration;
 
@@ -139,5 +139,22 @@ pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
         let is_asked_for = delivery.is_asked_for().await.expect("the broker answers");
         assert_eq!(is_asked_for, asked_for, "{}", read(&delivery).event_type);
         ack(delivery).await;
+    }
+}
+
+/// Whether the stream holds an earlier message of an aggregate is known: also one of another event type, also one that
+/// is acknowledged, and not one of another aggregate.
+pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
+    publish(fixture, OBSERVED, "a.b", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    publish(fixture, NOTED, "a.b", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    for expected in [false, false, true, true] {
+        let delivery = next_delivery(&mut subscription).await;
+        let found = delivery.has_predecessors().await.expect("the broker answers");
+        assert_eq!(found, expected, "{:?}", read(&delivery));
+        ack(delivery).await;
+        subscription.flush().await.expect("the answer arrives");
     }
 }

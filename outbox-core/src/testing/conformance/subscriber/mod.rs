@@ -4,6 +4,7 @@
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod deploys;
+mod subjects;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,9 +22,11 @@ use crate::subscriber::{
 
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
-    what_a_stopped_subscription_gives_back_comes_at_once, what_another_version_asked_for_is_known,
-    what_nobody_asked_for_is_known,
+    predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
+    what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
 };
+
+pub use subjects::{a_message_belongs_on_its_own_subjects_only, siblings_with_a_fixed_subject_arrive};
 
 /// Brings one broker into the states that the promises need.
 ///
@@ -41,6 +44,9 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// The shortest redelivery time that the broker keeps reliably: about 500 ms for a server, any time for a paused
     /// clock.
     fn ack_wait(&self) -> Duration;
+
+    /// A subject outside the default ones that the stream captures.
+    fn fixed_subject(&self) -> String;
 }
 
 /// Time limit for events that must happen. Generous, because a server works in real time.
@@ -58,6 +64,7 @@ fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration)
         events: events.to_vec(),
         ack_wait,
         whole_aggregates: false,
+        siblings: Vec::new(),
         in_flight_max: 100,
         prefetch: 100,
     }
@@ -484,6 +491,9 @@ macro_rules! subscriber_conformance {
             flushed_answers_have_arrived,
             what_another_version_asked_for_is_known,
             what_nobody_asked_for_is_known,
+            predecessors_of_any_type_are_found_and_no_others,
+            siblings_with_a_fixed_subject_arrive,
+            a_message_belongs_on_its_own_subjects_only,
             facts_tell_what_is_on_the_stream,
         ]);
     };

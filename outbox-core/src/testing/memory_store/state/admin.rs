@@ -162,8 +162,15 @@ impl State {
     }
 
     pub(in super::super) fn purge(&mut self, request: PurgeRequest) -> Purged {
+        self.purge_keys(request.keys_older_than);
+        let Some(older_than) = request.older_than else {
+            return Purged {
+                deleted: 0,
+                next: None,
+            };
+        };
         let now = self.now();
-        let is_old = |time: OffsetDateTime| since(time, now) > request.older_than;
+        let is_old = |time: OffsetDateTime| since(time, now) > older_than;
         let limit = request.limit.get() as usize;
         let looked_at: Vec<&Row> = self.by_id(request.after).take(limit).collect();
         let next = (looked_at.len() == limit)

@@ -121,6 +121,14 @@ impl Leases {
         }
     }
 
+    pub(in super::super) fn age(&mut self, by: Duration) {
+        let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
+        let ends = leases.map(|(_, expires_at)| expires_at);
+        for end in ends.chain(self.announced.values_mut().map(|(expires_at, _)| expires_at)) {
+            *end = end.checked_sub(by).unwrap_or(*end);
+        }
+    }
+
     /// Number of live leases of each owner.
     pub(in super::super) fn owners(&self) -> HashMap<OwnerId, usize> {
         let mut owners = HashMap::new();

@@ -5,6 +5,7 @@
 
 mod admin;
 mod fetch;
+mod forget;
 mod index;
 mod leases;
 mod settle;
@@ -30,7 +31,8 @@ pub(super) struct State {
     pub(super) leases: Leases,
     index: Index,
     ids: BTreeMap<MessageId, i64>,
-    dedup_keys: HashSet<String>,
+    /// Deduplication keys and when they were recorded. They outlive their messages.
+    dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
     last_row_id: i64,
     started: (Instant, OffsetDateTime),
@@ -42,6 +44,8 @@ pub(super) struct Faults {
     pub(super) fail_next: usize,
     pub(super) lose_answers: usize,
     pub(super) down: bool,
+    /// Messages whose verdicts are refused.
+    pub(super) refused: HashSet<MessageId>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,6 +71,7 @@ pub(super) struct Row {
 struct Head {
     sequence: u64,
     row_id: i64,
+    recorded_at: Option<OffsetDateTime>,
 }
 
 impl State {
@@ -78,7 +83,7 @@ impl State {
             leases: Leases::default(),
             index: Index::default(),
             ids: BTreeMap::new(),
-            dedup_keys: HashSet::new(),
+            dedup_keys: HashMap::new(),
             heads: HashMap::new(),
             last_row_id: 0,
             started: (Instant::now(), now),
@@ -99,12 +104,12 @@ impl State {
     pub(super) fn commit(&mut self, messages: Vec<(i64, NewMessage)>) -> Result<(), DuplicateKey> {
         let mut keys = HashSet::new();
         for key in messages.iter().filter_map(|(_, message)| message.dedup_key()) {
-            if self.dedup_keys.contains(key) || !keys.insert(key.to_owned()) {
+            if self.dedup_keys.contains_key(key) || !keys.insert(key.to_owned()) {
                 return Err(DuplicateKey { key: key.to_owned() });
             }
         }
-        self.dedup_keys.extend(keys);
         let now = self.now();
+        self.dedup_keys.extend(keys.into_iter().map(|key| (key, now)));
         for (row_id, message) in messages {
             self.record(row_id, message, now);
         }
@@ -117,6 +122,7 @@ impl State {
         // In a database this writer would have waited for the other one and then got a larger row id.
         let row_id = if row_id > head.row_id { row_id } else { fresh };
         head.row_id = row_id;
+        head.recorded_at = Some(now);
         let sequence = message.is_sequenced().then(|| {
             head.sequence += 1;
             head.sequence
@@ -155,9 +161,12 @@ impl State {
         self.index.remove(&row);
         self.index.end_block(&row.message.aggregate);
         self.ids.remove(&row.message.id);
-        if let Some(key) = &row.dedup_key {
-            self.dedup_keys.remove(key);
-        }
+    }
+
+    pub(super) fn purge_keys(&mut self, older_than: Duration) {
+        let now = self.now();
+        self.dedup_keys
+            .retain(|_, recorded| Duration::try_from(now - *recorded).unwrap_or_default() <= older_than);
     }
 
     pub(super) fn use_up_number(&mut self, aggregate: &Aggregate) {

@@ -23,6 +23,17 @@ impl State {
         accepted.len()
     }
 
+    /// Whether a planned fault refuses one of these verdicts.
+    pub(in super::super) fn refuses(&self, settlements: &[Settlement]) -> bool {
+        let id_of = |settlement: &Settlement| self.rows.get(&settlement.row_id).map(|row| row.message.id);
+        let refused = &self.faults.refused;
+        !refused.is_empty()
+            && settlements
+                .iter()
+                .filter_map(id_of)
+                .any(|id| refused.contains(&id))
+    }
+
     /// Records a verdict. A row that is neither pending nor waiting stays unchanged, because an earlier call has
     /// settled it.
     fn settle_one(&mut self, settlement: &Settlement) {

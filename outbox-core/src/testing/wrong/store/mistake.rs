@@ -163,4 +163,14 @@ pub enum StoreMistake {
     ReplayKeepsMessageId,
     /// Treats a replayed copy as a new event.
     ReplayForgetsEvent,
+    /// Frees the deduplication keys of messages that are deleted as soon as they are published.
+    FreesKeysEarly,
+    /// Never frees deduplication keys.
+    PurgeKeepsKeys,
+    /// Forgets aggregates together with what is not published.
+    ForgetsUnpublished,
+    /// Forgets an aggregate, and keeps its deduplication keys.
+    ForgetKeepsKeys,
+    /// Forgets aggregates that have recorded a moment ago.
+    ForgetsBusyAggregates,
 }

@@ -170,6 +170,9 @@ impl OutboxStore for WrongStore {
         let spoilt = self.spoil_settlements(settlements).await?;
         let accepted = self.inner.settle(leases, &spoilt).await?;
         self.after_settling(settlements).await?;
+        if self.mistake == M::FreesKeysEarly {
+            self.inner.forget_dedup_keys();
+        }
         let lost = settlements.len() - spoilt.len();
         let is_counted = self.mistake == M::CountsChangedRows;
         Ok(accepted + if is_counted { 0 } else { lost })

@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 use super::{M, WrongStore};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BlockedAggregate, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, StoreError,
-    StoredMessage,
+    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection,
+    StoreError, StoredMessage,
 };
 
 impl WrongStore {
@@ -26,12 +26,15 @@ impl WrongStore {
 
     pub(super) async fn purge_wrongly(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if self.mistake == M::PurgeIgnoresAge {
-            request.older_than = Duration::ZERO;
+            request.older_than = Some(Duration::ZERO);
+        }
+        if self.mistake == M::PurgeKeepsKeys {
+            request.keys_older_than = Duration::MAX;
         }
         let mut purged = self.inner.purge(request).await?;
         match self.mistake {
             M::PurgesByRecording => {
-                let bound = self.inner.now() - request.older_than;
+                let bound = self.inner.now() - request.older_than.unwrap_or(Duration::MAX);
                 let is_old = |row: &crate::testing::StoredRow| row.message.created_at < bound;
                 let old = self.find(|row| row.status == MessageStatus::Published && is_old(row));
                 purged.deleted += old.len() as u64;
@@ -121,6 +124,42 @@ impl OutboxAdmin for WrongStore {
             _ => {}
         }
         self.inner.resume(aggregate).await
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        match self.mistake {
+            M::ForgetsUnpublished => {
+                for aggregate in aggregates {
+                    let rows = self.find(|row| row.aggregate() == aggregate);
+                    rows.iter().for_each(|row| self.inner.discard(row.row_id));
+                }
+                self.inner.forget(aggregates).await
+            }
+            M::ForgetKeepsKeys => {
+                let mut forgotten = Forgotten::default();
+                for aggregate in aggregates {
+                    let rows = self.find(|row| row.aggregate() == aggregate);
+                    if rows
+                        .iter()
+                        .all(|row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead))
+                    {
+                        rows.iter().for_each(|row| self.inner.discard(row.row_id));
+                        forgotten.messages += rows.len() as u64;
+                    }
+                }
+                forgotten.left = self.inner.forget(aggregates).await?.left;
+                Ok(forgotten)
+            }
+            _ => self.inner.forget(aggregates).await,
+        }
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        let idle_for = match self.mistake {
+            M::ForgetsBusyAggregates => Duration::ZERO,
+            _ => idle_for,
+        };
+        self.inner.forget_idle(aggregate_type, idle_for).await
     }
 
     async fn published(

@@ -1,4 +1,4 @@
-// A crate that re-exports the runtime under its own name; nothing is called `outbox_core` here.
+//! A crate that re-exports the runtime under its own name; nothing is called `outbox_core` here.
 
 mod my_service {
     pub use ::outbox_core as outbox;

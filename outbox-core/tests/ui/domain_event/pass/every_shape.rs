@@ -1,6 +1,6 @@
-// Each supported shape, and what its implementation answers.
+//! Each supported shape, and what its implementation answers.
 
-#![allow(non_camel_case_types)]
+#![allow(non_camel_case_types, clippy::unwrap_used)]
 
 use outbox_core::{AggregateId, Catalogue, DomainEvent, EventDescriptor, ToAggregateId};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,11 @@ enum CustomerEvent {
         r#type: String,
     },
     #[domain_event(name = "left")]
-    Left(u8, #[domain_event(aggregate_id)] &'static str, #[domain_event(dedup_key)] char),
+    Left(
+        u8,
+        #[domain_event(aggregate_id)] &'static str,
+        #[domain_event(dedup_key)] char,
+    ),
     #[domain_event(aggregate = "shop", name = "opened", subject = "shops")]
     ShopOpened(#[domain_event(aggregate_id)] u64),
 }
@@ -56,7 +60,11 @@ struct ParcelSent(#[domain_event(aggregate_id)] ParcelId);
 
 fn main() {
     let order_id = Uuid::from_u128(7);
-    let placed = OrderPlaced { order_id, request: "r-1".into(), total_cents: 1 };
+    let placed = OrderPlaced {
+        order_id,
+        request: "r-1".into(),
+        total_cents: 1,
+    };
     let expected = EventDescriptor {
         aggregate: "order",
         name: "placed",
@@ -79,14 +87,23 @@ fn main() {
     assert_eq!(closed.dedup_key().as_deref(), Some("-2"));
 
     let moved = CustomerEvent::Moved { r#type: "a".into() };
-    assert_eq!((moved.descriptor().event_type(), moved.descriptor().version), ("customer.moved".into(), 4));
-    assert_eq!(moved.descriptor().rust_type, concat!(module_path!(), "::CustomerEvent::Moved"));
+    assert_eq!(
+        (moved.descriptor().event_type(), moved.descriptor().version),
+        ("customer.moved".into(), 4)
+    );
+    assert_eq!(
+        moved.descriptor().rust_type,
+        concat!(module_path!(), "::CustomerEvent::Moved")
+    );
     assert!(!moved.descriptor().sequenced);
     assert_eq!(moved.aggregate_id().as_str(), "a");
     assert_eq!(moved.dedup_key(), None);
 
     let left = CustomerEvent::Left(0, "b", 'x');
-    assert_eq!((left.descriptor().event_type(), left.descriptor().version), ("customer.left".into(), 3));
+    assert_eq!(
+        (left.descriptor().event_type(), left.descriptor().version),
+        ("customer.left".into(), 3)
+    );
     assert_eq!(left.descriptor().line, 32);
     assert_eq!(left.aggregate_id().as_str(), "b");
     assert_eq!(left.dedup_key().as_deref(), Some("x"));
@@ -96,12 +113,26 @@ fn main() {
     assert_eq!(opened.descriptor().subject, Some("shops"));
     assert_eq!(opened.aggregate_id().as_str(), "9");
 
-    assert_eq!(r#struct { r#type: 1 }.descriptor().rust_type, concat!(module_path!(), "::struct"));
+    assert_eq!(
+        r#struct { r#type: 1 }.descriptor().rust_type,
+        concat!(module_path!(), "::struct")
+    );
 
     assert_eq!(ParcelSent(ParcelId(7)).aggregate_id().as_str(), "7");
 
-    let linked: Vec<String> = Catalogue::linked().unwrap().iter().map(EventDescriptor::event_type).collect();
-    let expected =
-        ["customer.left", "customer.moved", "order.closed", "order.placed", "parcel.sent", "raw.identifier", "shop.opened"];
+    let linked: Vec<String> = Catalogue::linked()
+        .unwrap()
+        .iter()
+        .map(EventDescriptor::event_type)
+        .collect();
+    let expected = [
+        "customer.left",
+        "customer.moved",
+        "order.closed",
+        "order.placed",
+        "parcel.sent",
+        "raw.identifier",
+        "shop.opened",
+    ];
     assert_eq!(linked, expected);
 }

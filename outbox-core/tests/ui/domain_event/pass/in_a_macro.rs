@@ -1,4 +1,4 @@
-// Events may be written by a macro of the user.
+//! Events may be written by a macro of the user.
 
 use outbox_core::DomainEvent;
 
@@ -17,7 +17,10 @@ event!(OrderPlaced, "placed", 1, order_id: u64);
 event!(OrderClosed, "closed", 2, number: String);
 
 fn main() {
-    assert_eq!(OrderPlaced { order_id: 1 }.descriptor().event_type(), "order.placed");
+    assert_eq!(
+        OrderPlaced { order_id: 1 }.descriptor().event_type(),
+        "order.placed"
+    );
     assert_eq!(OrderClosed { number: "1".into() }.descriptor().version, 2);
 
     // Nor need they stand at the top of a module.

@@ -20,7 +20,11 @@ pub mod events {
 
     /// Names in scope that the generated code spells out.
     pub fn in_scope(id: u64) -> (AggregateId, String, &'static [EventDescriptor]) {
-        (id.to_aggregate_id(), ToString::to_string(&id), OrderClosed::DESCRIPTORS)
+        (
+            id.to_aggregate_id(),
+            ToString::to_string(&id),
+            OrderClosed::DESCRIPTORS,
+        )
     }
 
     /// An order was placed.

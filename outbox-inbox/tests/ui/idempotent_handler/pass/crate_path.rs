@@ -1,4 +1,4 @@
-// A crate that re-exports the runtime under its own name; nothing is called `outbox_inbox` here.
+//! A crate that re-exports the runtime under its own name; nothing is called `outbox_inbox` here.
 
 mod my_service {
     pub use ::outbox_inbox as inbox;

@@ -1,4 +1,4 @@
-// Handlers may be written by a macro of the user, and inside a function.
+//! Handlers may be written by a macro of the user, and inside a function.
 
 use outbox_inbox::{Event, Handler, HandlerError, idempotent_handler};
 

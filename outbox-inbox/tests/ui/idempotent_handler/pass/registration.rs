@@ -1,4 +1,6 @@
-// The contents of a registration, and its discovery without being named.
+//! The contents of a registration, and its discovery without being named.
+
+#![allow(missing_docs, missing_debug_implementations, clippy::all)]
 
 use outbox_core::DomainEvent;
 use outbox_inbox::__private::inventory;
@@ -45,14 +47,22 @@ fn assert_handler<H: Handler>() -> Registration {
 fn main() {
     let registration = assert_handler::<reserve_stock>();
     assert_eq!(registration.consumer, "inventory");
-    assert_eq!(registration.handler, concat!(module_path!(), "::handlers::reserve_stock"));
+    assert_eq!(
+        registration.handler,
+        concat!(module_path!(), "::handlers::reserve_stock")
+    );
     assert_eq!(registration.events, OrderPlaced::DESCRIPTORS);
-    assert_eq!((registration.file, registration.line), (file!(), 20));
+    assert_eq!((registration.file, registration.line), (file!(), 22));
     assert_eq!(registration.requires.len(), 2);
-    assert_eq!(assert_handler::<r#move>().handler, concat!(module_path!(), "::move"));
+    assert_eq!(
+        assert_handler::<r#move>().handler,
+        concat!(module_path!(), "::move")
+    );
 
-    let mut linked: Vec<&str> =
-        inventory::iter::<Registration>.into_iter().map(|registration| registration.consumer).collect();
+    let mut linked: Vec<&str> = inventory::iter::<Registration>
+        .into_iter()
+        .map(|registration| registration.consumer)
+        .collect();
     linked.sort_unstable();
     assert_eq!(linked, ["inventory", "mail"]);
 

@@ -1,4 +1,4 @@
-// The generated code finds its names whatever the user's module calls by the same ones.
+//! The generated code finds its names whatever the user's module calls by the same ones.
 
 #![allow(dead_code, non_upper_case_globals)]
 

@@ -16,7 +16,9 @@
 pub mod handlers {
     use outbox_core::DomainEvent;
     #[allow(unused_imports)]
-    use outbox_inbox::{Event, FromContext, Handler, HandlerContext, HandlerError, Registration, Tx, idempotent_handler};
+    use outbox_inbox::{
+        Event, FromContext, Handler, HandlerContext, HandlerError, Registration, Tx, idempotent_handler,
+    };
     use serde::{Deserialize, Serialize};
 
     /// An order was placed.

@@ -1,5 +1,7 @@
-// Two types for one event, or two handlers of it in one consumer, compile, because neither knows of the other. The program's inbox does not
-// start, and names both places.
+//! Two types for one event, or two handlers of it in one consumer, compile, because neither knows of the other. The program's inbox does not
+//! start, and names both places.
+
+#![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used)]
 
 use outbox_core::DomainEvent;
 use outbox_core::testing::MemoryBroker;
@@ -38,10 +40,10 @@ async fn main() {
     let inbox = Inbox::new(db, MemoryBroker::new().subscriber());
     let error = inbox.run(CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, InboxError::Catalogue(_)), "{error:?}");
-    places(&error.to_string(), [12, 22]);
+    places(&error.to_string(), [14, 24]);
 
     let error = Router::registered().check(&StateMap::new()).unwrap_err();
-    places(&error.to_string(), [26, 31]);
+    places(&error.to_string(), [28, 33]);
 }
 
 fn places(text: &str, lines: [u32; 2]) {

@@ -1,11 +1,12 @@
 //! Several relays over one outbox. At a fixed interval one of them is killed or paused.
 //!
 //! Half of the messages are recorded before the relays start, the other half while relays are killed. When everything
-//! is settled, the committed messages are balanced against the stream. Invariant: balanced means that no message is
-//! lost, invented, out of order or unsettled.
+//! is settled, the committed messages are balanced against the stream, and the stream is compared with what the writer says it has written. Invariant:
+//! balanced means that no message is lost, invented, changed, out of order or unsettled.
 
 mod books;
 mod world;
+mod written;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::processes::{Processes, Torment};
 use crate::servers::{connect, names};
 use books::Books;
 use world::World;
+use written::Written;
 
 /// The options of the program.
 #[derive(Args, Clone, Debug)]
@@ -42,9 +44,36 @@ pub(crate) struct Options {
     /// Milliseconds between two faults.
     #[arg(long, default_value_t = 1000)]
     every_ms: u64,
+    /// Number of faults, over which the second half of the messages is spread. Without it, they go on as long as there are messages.
+    #[arg(long)]
+    faults: Option<u32>,
+    /// Small sizes: three relays, 1,600 messages and 12 faults, in seconds.
+    #[arg(long)]
+    small: bool,
     /// Seed for the choice of target processes.
     #[arg(long)]
     seed: Option<u64>,
+}
+
+impl Options {
+    fn sized(&self) -> Self {
+        if !self.small {
+            return self.clone();
+        }
+        Self {
+            messages: 1_600,
+            aggregates: 40,
+            relays: 3,
+            every_ms: 250,
+            faults: Some(12),
+            ..self.clone()
+        }
+    }
+
+    /// The time that the faults take.
+    fn time(&self) -> Duration {
+        Duration::from_millis(self.every_ms) * self.faults.unwrap_or(0)
+    }
 }
 
 /// The result of a run.
@@ -56,6 +85,8 @@ struct Report {
     torments: Torment,
     #[serde(flatten)]
     books: Books,
+    #[serde(flatten)]
+    written: Written,
 }
 
 /// A time limit that no run should reach.
@@ -66,10 +97,11 @@ const LEASE: Duration = Duration::from_millis(1500);
 
 /// Returns whether the books balance.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let options = &options.sized();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
     let world = World::make(options).await?;
-    world.record(0..options.messages / 2).await?;
+    world.record(0..options.messages / 2, Duration::ZERO).await?;
     eprintln!("{} messages recorded, relays start", options.messages / 2);
     let began = Instant::now();
     let arguments = [
@@ -83,20 +115,28 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     ];
     // Most pauses outlast the lease.
     let mut relays = Processes::start(options.relays, &arguments, LEASE, seed)?;
-    let (writer, rest) = (world.clone(), options.messages / 2..options.messages);
-    let mut recording = tokio::spawn(async move { writer.record(rest).await });
+    let (writer, rest, time) = (
+        world.clone(),
+        options.messages / 2..options.messages,
+        options.time(),
+    );
+    let mut recording = tokio::spawn(async move { writer.record(rest, time).await });
     let mut recorded = false;
     loop {
         tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
         relays.look_after()?;
-        relays.torment_one()?;
+        let Torment { kills, pauses, .. } = relays.done();
+        let tormented = options.faults.is_some_and(|faults| kills + pauses >= faults);
+        if !tormented {
+            relays.torment_one()?;
+        }
         if recording.is_finished() && !recorded {
             (&mut recording).await??;
             recorded = true;
         }
         let unsettled = world.unsettled().await?;
         eprintln!("{unsettled} messages to go, {relays}");
-        if recorded && unsettled == 0 {
+        if recorded && unsettled == 0 && (tormented || options.faults.is_none()) {
             break;
         }
         if began.elapsed() > PATIENCE {
@@ -107,14 +147,16 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let torments = relays.stop().await?;
     let books = world.balance().await?;
-    let balanced = books.is_balanced();
+    let written = world.compare().await?;
+    let balanced = books.is_balanced() && written.is_balanced();
     println!(
         "{}",
         serde_json::to_string(&Report {
             seed,
             seconds,
             torments,
-            books
+            books,
+            written
         })?
     );
     if balanced {

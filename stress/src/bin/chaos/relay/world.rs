@@ -1,7 +1,8 @@
 //! The database and the stream of a run.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_nats::jetstream;
 use outbox_core::DomainEvent;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use super::Options;
 use super::books::{Books, Committed};
+use super::written::{Written, payloads};
 use crate::Result;
 use crate::servers::{connect, names, new_name};
 
@@ -20,12 +22,12 @@ use crate::servers::{connect, names, new_name};
 const TOGETHER: u32 = 20;
 
 /// The recorded event.
-#[derive(Debug, DomainEvent, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "account", name = "credited")]
 pub(crate) struct Credited {
     #[domain_event(aggregate_id)]
-    account: u32,
-    number: u32,
+    pub(crate) account: u32,
+    pub(crate) number: u32,
 }
 
 /// The database and the stream of a run. Clones share them.
@@ -37,6 +39,8 @@ pub(crate) struct World {
     stream: Arc<jetstream::stream::Stream>,
     context: jetstream::Context,
     aggregates: u32,
+    /// What was committed, in the order of the commits; the writer's own account of it.
+    written: Arc<Mutex<Vec<Credited>>>,
 }
 
 impl World {
@@ -57,24 +61,43 @@ impl World {
             db,
             names,
             aggregates: options.aggregates,
+            written: Arc::default(),
         })
     }
 
-    /// Records messages with these numbers, [`TOGETHER`] per transaction, going through the aggregates in turns.
-    pub(crate) async fn record(&self, numbers: Range<u32>) -> Result<()> {
+    /// Records messages with these numbers, [`TOGETHER`] per transaction, going through the aggregates in turns. It takes at least `time`.
+    pub(crate) async fn record(&self, numbers: Range<u32>, time: Duration) -> Result<()> {
         let config = OutboxConfig::default().with_names(self.names.clone());
         let outbox = OutboxConnection::new(self.db.clone(), config);
         let numbers: Vec<u32> = numbers.collect();
-        for chunk in numbers.chunks(TOGETHER as usize) {
+        let chunks = numbers.chunks(TOGETHER as usize);
+        let pause = time / u32::try_from(chunks.len().max(1))?;
+        for chunk in chunks {
             let tx = outbox.begin().await?;
             let events = chunk.iter().map(|number| Credited {
                 account: number % self.aggregates,
                 number: *number,
             });
-            outbox_sea_orm::record(&tx, events.collect::<Vec<_>>()).await?;
+            let events: Vec<_> = events.collect();
+            outbox_sea_orm::record(&tx, events.clone()).await?;
             tx.commit().await?;
+            self.written
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(events);
+            tokio::time::sleep(pause).await;
         }
         Ok(())
+    }
+
+    /// Compares the stream, as it is read by anybody, with what the writer says. The tables are not asked.
+    pub(crate) async fn compare(&self) -> Result<Written> {
+        let written = self
+            .written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Written::compare(&written, &payloads(&self.stream).await?)
     }
 
     /// Messages that are not settled as published.

@@ -1,0 +1,154 @@
+//! Verdicts that the database refuses for their own sake.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outbox_core::health::Health;
+use outbox_core::{FailureClass, MessageId, Relay};
+
+use super::watched::Watched;
+use super::*;
+
+/// The first message of an account.
+fn first_of(store: &MemoryStore, account: u32) -> MessageId {
+    let aggregate = Aggregate::new("account", account.to_string());
+    let row = store.rows().into_iter().find(|row| *row.aggregate() == aggregate);
+    row.unwrap().message.id
+}
+
+fn all_published(store: &MemoryStore, but: &[u32]) -> bool {
+    (1..=16)
+        .filter(|account| !but.contains(account))
+        .all(|account| statuses(store, account).iter().all(|status| *status == Published))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_verdict_that_cannot_be_stored_never_blocks_the_others() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 16, 100);
+    store.refuse_verdicts(&[first_of(&store, 3)]);
+    let relay = relay_of(&store, &broker, quick());
+    let health = relay.health();
+    let report = run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(all_published(&store, &[3]), "the others go on");
+        let mut expected = [Published; 100];
+        expected[0] = Pending;
+        assert_eq!(
+            statuses(&store, 3),
+            expected,
+            "only the refused verdict is missing"
+        );
+        assert!(
+            matches!(health.now(), Health::Degraded { .. }),
+            "{}",
+            health.now()
+        );
+        credit(&store, 16, 1);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(all_published(&store, &[3]));
+        let told = health.now().to_string();
+        assert!(
+            told.contains("refuses to record what became of 1 messages"),
+            "{told}"
+        );
+        store.refuse_verdicts(&[]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(all_published(&store, &[]), "tried again");
+        assert_eq!(health.now(), Health::Alive);
+    })
+    .await;
+    assert_eq!((report.published, report.duplicates), (1616, 0));
+    assert_eq!(broker.messages().len(), 1616, "nothing is sent again meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_cannot_be_stored_is_not_overtaken_and_told_once_it_is() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 16, 10);
+    let poison = first_of(&store, 3);
+    store.refuse_verdicts(&[poison]);
+    broker.fail_matching(move |message| message.id == poison, FailureClass::Permanent);
+    let told = Arc::new(AtomicUsize::new(0));
+    let notes = told.clone();
+    let relay = relay_of(&store, &broker, quick()).on_dead_letter(move |_| {
+        notes.fetch_add(1, Ordering::Relaxed);
+    });
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(all_published(&store, &[3]));
+        assert!(!statuses(&store, 3).contains(&Published), "nothing overtakes it");
+        assert_eq!(told.load(Ordering::Relaxed), 0, "not before it is recorded");
+        store.refuse_verdicts(&[]);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(statuses(&store, 3)[0], Dead);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    })
+    .await;
+}
+
+/// Nothing can be recorded at all: that is an outage, and no reason to ask without end.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_refuses_every_verdict_is_not_stormed() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 16, 100);
+    let ids: Vec<MessageId> = store.rows().iter().map(|row| row.message.id).collect();
+    store.refuse_verdicts(&ids);
+    let watched = Watched::new(&store);
+    let relay = Relay::new(watched.clone(), broker.publisher()).with_config(quick());
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(watched.settlements() < 200, "{}", watched.settlements());
+        store.refuse_verdicts(&[]);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(all_published(&store, &[]));
+        shutdown.cancel();
+    };
+    let _alone = outbox_core::wake::isolate();
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    assert_eq!(report.unwrap().published, 1600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_with_a_refused_verdict_is_given_back() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 64, 1);
+    let ids: Vec<MessageId> = (1..=8).map(|account| first_of(&store, account)).collect();
+    store.refuse_verdicts(&ids);
+    let relays = [(); 2].map(|()| relay_of(&store, &broker, quick()));
+    run_during(&relays[0], async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        run_during(&relays[1], async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let mut shares: Vec<usize> = store.owners().into_values().collect();
+            shares.sort_unstable();
+            assert_eq!(shares, [32, 32]);
+            store.refuse_verdicts(&[]);
+            store.until_drained().await;
+        })
+        .await;
+    })
+    .await;
+    assert_eq!(broker.messages().len(), 64, "the broker drops the copies");
+}
+
+/// Nothing of the aggregate can be sent or set aside, so each scan meets all of it again.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let cents = |account, cents: u32| (1..=cents).map(move |cents| Credited { account, cents });
+    store.record(cents(3, 300).collect::<Vec<_>>()).unwrap();
+    store.record(cents(5, 10).collect::<Vec<_>>()).unwrap();
+    let poison = first_of(&store, 3);
+    store.refuse_verdicts(&[poison]);
+    broker.fail_matching(move |message| message.id == poison, FailureClass::Permanent);
+    let batch = std::num::NonZeroU32::new(16).unwrap();
+    let relay = relay_of(&store, &broker, quick().batch(batch));
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(statuses(&store, 5), [Published; 10]);
+        assert_eq!(broker.messages().len(), 10);
+    })
+    .await;
+}

@@ -1,0 +1,95 @@
+//! Several producers of one aggregate, and one that numbers its events anew.
+
+use super::*;
+
+/// An event that a restored producer, or a second one, records later under a number that was used.
+fn later_event(sequence: u64) -> NumberedEvent {
+    NumberedEvent {
+        sequence,
+        id: Uuid::from_u128(1_000 + u128::from(sequence)),
+        recorded_at: 1_000 + sequence.cast_signed(),
+    }
+}
+
+impl Lane<'_> {
+    async fn claim_event(&self, event: NumberedEvent) -> Claim {
+        let tx = self.begin().await;
+        let turn = self.of_event(event).claim(&tx, Wait).await.unwrap();
+        tx.commit().await.unwrap();
+        turn
+    }
+}
+
+async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
+    let shop = Lane::new(&db);
+    let store = Lane {
+        source: "store",
+        ..Lane::new(&db)
+    };
+    shop.claim_all([1, 2, 3]).await;
+    assert_eq!(store.claim_event(later_event(1)).await, Mine);
+    store.fail(5).await;
+    shop.claim_all([4, 5, 6]).await;
+    assert_eq!(store.claim_event(later_event(2)).await, Mine);
+    let order = Aggregate::new("order", "1");
+    let asked = [(&order, "shop"), (&order, "store"), (&order, "elsewhere")];
+    let found = shop.sql.last_sequences(&db.pool, "books", asked).await.unwrap();
+    assert_eq!(found.get(&(order.clone(), "shop")), Some(&6));
+    assert_eq!(found.get(&(order.clone(), "store")), Some(&2));
+    assert_eq!(found.len(), 2);
+    db.close().await;
+}
+
+/// Its database was restored after the number 7, to a time before the number 4.
+async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.claim_all(1..=7).await;
+    for sequence in 4..=7 {
+        assert_eq!(lane.claim_event(later_event(sequence)).await, Taken, "{sequence}");
+        assert_eq!(lane.claim(sequence, Wait).await, Done, "a copy of {sequence}");
+    }
+    // It becomes a dead letter, whose retry takes effect, and disturbs nobody.
+    let again = lane.of_event(later_event(5));
+    let tx = lane.begin().await;
+    assert!(again.pass(&tx).await.unwrap());
+    assert_eq!(again.claim_again(&tx, true, Wait).await.unwrap(), Mine);
+    tx.commit().await.unwrap();
+    assert!(!lane.pass(5).await, "the first one took effect");
+    assert_eq!(lane.claim_event(later_event(8)).await, Mine);
+    assert_eq!(lane.claim(7, Wait).await, Done);
+    db.close().await;
+}
+
+/// Two producers whose clocks show the same, or the wrong time.
+async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
+    let lane = Lane::new(&db);
+    lane.claim_all([1, 2]).await;
+    let other = NumberedEvent {
+        recorded_at: 0,
+        ..later_event(2)
+    };
+    assert_eq!(lane.claim_event(other).await, Taken);
+    assert_eq!(lane.claim(2, Wait).await, Done);
+    db.close().await;
+}
+
+/// A clock that went back between two events makes none of them another one.
+async fn copies_are_known_although_a_clock_went_back(db: TestDb) {
+    let lane = Lane::new(&db);
+    let ahead = NumberedEvent {
+        recorded_at: 500,
+        ..event(1)
+    };
+    assert_eq!(lane.claim_event(ahead).await, Mine);
+    lane.claim_all([2, 3]).await;
+    assert_eq!(lane.claim_event(ahead).await, Done);
+    assert_eq!(lane.row().await.unwrap().last_recorded_at, 500);
+    db.close().await;
+}
+
+on_every_database!(
+    services_with_one_aggregate_name_count_apart,
+    what_a_restored_producer_numbers_anew_is_no_duplicate,
+    another_event_with_the_last_number_is_no_duplicate,
+    copies_are_known_although_a_clock_went_back,
+);

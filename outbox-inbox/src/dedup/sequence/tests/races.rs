@@ -1,0 +1,143 @@
+//! Claims of several processes at the same moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::database::{Trouble, trouble};
+
+/// Claims at the same moment, each in its own transaction. Conflicts are tried again, as in the runtime.
+async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Claim>> {
+    let sequences: Vec<u64> = sequences.into_iter().collect();
+    let start = Arc::new(Barrier::new(sequences.len()));
+    let mut tasks = JoinSet::new();
+    for sequence in sequences {
+        let (start, database) = (start.clone(), db.database.clone());
+        let backend = db.pool.get_database_backend();
+        tasks.spawn(async move {
+            let sql = InboxSql::new(backend, &TableNames::new(), DAYS);
+            let aggregate = Aggregate::new("order", "1");
+            let place = Place {
+                sql: &sql,
+                consumer: "books",
+                aggregate: &aggregate,
+                source: "shop",
+                event: event(sequence),
+            };
+            start.wait().await;
+            loop {
+                let tx = database.begin().await.unwrap();
+                let turn = match place.claim(&tx, Wait).await {
+                    Ok(Early { .. }) if end == End::WhenDone => None,
+                    Ok(turn) => Some(turn),
+                    Err(error) => {
+                        assert_eq!(trouble(&error), Trouble::Conflict, "{error}");
+                        None
+                    }
+                };
+                let Some(turn) = turn else {
+                    tx.rollback().await.unwrap();
+                    tokio::task::yield_now().await;
+                    continue;
+                };
+                if turn == Mine {
+                    assert!(place.still_holds(&tx).await.unwrap());
+                }
+                tx.commit().await.unwrap();
+                return (sequence, turn);
+            }
+        });
+    }
+    let mut turns: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
+    while let Some(turn) = tasks.join_next().await {
+        let (sequence, turn) = turn.unwrap();
+        turns.entry(sequence).or_default().push(turn);
+    }
+    turns
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The first answer counts.
+    AtOnce,
+    /// Tries again while the answer is early.
+    WhenDone,
+}
+
+async fn of_concurrent_duplicates_one_runs(db: TestDb) {
+    // The first number, which creates the row; a number that follows; and a number that failed before.
+    for (round, failed) in [(1, false), (2, false), (3, true)] {
+        if failed {
+            Lane::new(&db).fail(round).await;
+        }
+        let turns = race(&db, [round; 32], End::AtOnce).await.remove(&round).unwrap();
+        let mine = turns.iter().filter(|turn| **turn == Mine).count();
+        let stale = turns.iter().filter(|turn| **turn == Done).count();
+        assert_eq!((mine, stale), (1, 31), "{round}");
+    }
+    db.close().await;
+}
+
+async fn of_concurrent_duplicates_after_a_failure_one_runs(db: TestDb) {
+    Lane::new(&db).fail(1).await;
+    let turns = race(&db, [1; 32], End::AtOnce).await.remove(&1).unwrap();
+    assert_eq!(turns.iter().filter(|turn| **turn == Mine).count(), 1);
+    db.close().await;
+}
+
+async fn concurrent_numbers_each_run_once(db: TestDb) {
+    let sequences = (1..=12).chain(1..=12).rev();
+    let turns = race(&db, sequences, End::WhenDone).await;
+    for (sequence, mut turns) in turns {
+        turns.sort_by_key(|turn| *turn != Mine);
+        assert_eq!(turns, [Mine, Done], "{sequence}");
+    }
+    assert_eq!(Lane::new(&db).row().await.unwrap().last, 12);
+    db.close().await;
+}
+
+async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
+    if db.pool.get_database_backend() == DbBackend::Sqlite {
+        return outbox_core::testing::not_applicable("its transactions themselves wait for each other");
+    }
+    let lane = Lane::new(&db);
+    for sequence in [1, 2] {
+        for commit in [false, true] {
+            let running = lane.begin().await;
+            assert_eq!(lane.at(sequence).claim(&running, Wait).await.unwrap(), Mine);
+            let place = lane.at(sequence);
+            let duplicate = async {
+                let tx = lane.begin().await;
+                let turn = place.claim(&tx, Wait).await.unwrap();
+                tx.commit().await.unwrap();
+                turn
+            };
+            tokio::pin!(duplicate);
+            // There can be no answer yet, because it depends on the outcome of the first transaction.
+            tokio::time::timeout(Duration::from_millis(200), &mut duplicate)
+                .await
+                .expect_err("the duplicate has decided too early");
+            if commit {
+                running.commit().await.unwrap();
+                assert_eq!(duplicate.await, Done, "{sequence} was done before");
+                continue;
+            }
+            running.rollback().await.unwrap();
+            assert_eq!(duplicate.await, Mine);
+            // Restore the previous state.
+            let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
+            db.pool.execute_unprepared(&back).await.unwrap();
+        }
+    }
+    db.close().await;
+}
+
+on_every_database!(
+    of_concurrent_duplicates_one_runs,
+    of_concurrent_duplicates_after_a_failure_one_runs,
+    concurrent_numbers_each_run_once,
+    a_duplicate_waits_for_the_one_that_runs,
+);

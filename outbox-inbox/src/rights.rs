@@ -1,0 +1,177 @@
+//! Looks at the start whether the tables exist and the role may do with them what the inbox will do.
+//!
+//! Invariant: it changes nothing and locks no row. PostgreSQL is asked; on MySQL and MariaDB, statements over no rows fail as they would later, as far as
+//! the role needs SELECT anyway; SQLite has no rights. What is missing would otherwise be found again with each message. Not here: columns, which the
+//! migration brings.
+
+use outbox_sea_orm::OutboxConfig;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
+
+use crate::database::{Trouble, is_denied, trouble};
+use crate::dedup::sql::InboxSql;
+use crate::handler::{Registration, Strategy, describe};
+use crate::start::Problem;
+
+const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
+/// Nobody deletes what says how far an aggregate has come.
+const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
+
+/// What is missing. The tables that nobody uses are not looked at.
+///
+/// # Errors
+///
+/// The database's error; of kind [`Trouble::Statement`] if a table of the inbox is missing.
+pub(crate) async fn problems(
+    db: &DatabaseConnection,
+    sql: &InboxSql,
+    outbox: &OutboxConfig,
+    handlers: &[Registration],
+) -> Result<Vec<Problem>, DbErr> {
+    let mut problems = Vec::new();
+    let sequenced = |handler: &Registration| matches!(handler.options.strategy, Strategy::Sequence { .. });
+    let mut of_inbox = vec![(sql.messages(), ALL), (sql.dead_letters(), ALL)];
+    if handlers.iter().any(sequenced) {
+        of_inbox.push((sql.sequences(), NUMBERS));
+    }
+    for (table, rights) in of_inbox {
+        problems.extend(missing(db, table, rights).await?);
+    }
+    if let Some(handler) = handlers.iter().find(|handler| handler.records()) {
+        let table = |name| outbox.names.table(sql.backend(), name);
+        let of_outbox = [
+            (table("outbox_messages"), &["INSERT"][..]),
+            (table("outbox_aggregates"), NUMBERS),
+        ];
+        for (table, rights) in of_outbox {
+            // Without SELECT, MySQL could only be asked for INSERT by inserting.
+            let rights = match sql.backend() {
+                DbBackend::MySql => &[],
+                _ => rights,
+            };
+            match missing(db, &table, rights).await {
+                Ok(found) => problems.extend(found),
+                Err(error) if trouble(&error) == Trouble::Statement => {
+                    problems.push(Problem::OutboxTable {
+                        table,
+                        handler: *handler,
+                        reason: describe(&error),
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// The rights on a table that the role lacks.
+async fn missing(db: &DatabaseConnection, table: &str, rights: &[&str]) -> Result<Option<Problem>, DbErr> {
+    let mut denied = Vec::new();
+    match db.get_database_backend() {
+        DbBackend::Postgres => {
+            // Fails for a missing table also if no right is asked for. Rights on some columns count, because they may be those that are used.
+            for right in rights {
+                let some_columns = match *right {
+                    "DELETE" => String::new(),
+                    right => format!(" OR has_any_column_privilege($1, '{right}')"),
+                };
+                let granted = format!("SELECT has_table_privilege($1, '{right}'){some_columns} AS granted");
+                let asked = Statement::from_sql_and_values(DbBackend::Postgres, granted, [table.into()]);
+                let row = db.query_one_raw(asked).await?;
+                if !row.map_or(Ok(false), |row| row.try_get("", "granted"))? {
+                    denied.push(*right);
+                }
+            }
+        }
+        DbBackend::MySql => {
+            // Of the outbox's tables nothing but their existence is of interest.
+            let asked = if rights.is_empty() {
+                &["SELECT"][..]
+            } else {
+                rights
+            };
+            for right in asked {
+                let probe = match *right {
+                    "INSERT" => format!("INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0"),
+                    "UPDATE" => format!("UPDATE {table} SET consumer = consumer WHERE 1 = 0"),
+                    "DELETE" => format!("DELETE FROM {table} WHERE 1 = 0"),
+                    _ => format!("SELECT 1 FROM {table} WHERE 1 = 0"),
+                };
+                match db.execute_unprepared(&probe).await {
+                    Err(error) if is_denied(&error) => denied.push(*right),
+                    outcome => {
+                        outcome?;
+                    }
+                }
+            }
+            if rights.is_empty() {
+                denied.clear();
+            }
+        }
+        _ => {
+            let exists = format!("SELECT 1 FROM {table} WHERE 1 = 0");
+            db.execute_unprepared(&exists).await?;
+        }
+    }
+    if denied.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Problem::Rights {
+        table: table.to_owned(),
+        rights: denied.join(", "),
+        role: role(db).await?,
+    }))
+}
+
+/// The role of the connection, as it stands in a `GRANT`.
+async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
+    let backend = db.get_database_backend();
+    let sql = match backend {
+        DbBackend::Postgres => "SELECT quote_ident(current_user) AS role",
+        _ => "SELECT CURRENT_USER() AS role",
+    };
+    let row = db.query_one_raw(Statement::from_string(backend, sql)).await?;
+    let role = row.map_or_else(|| Ok(String::new()), |row| row.try_get::<String>("", "role"))?;
+    Ok(match role.rsplit_once('@') {
+        Some((user, host)) if backend == DbBackend::MySql => format!("'{user}'@'{host}'"),
+        _ => role,
+    })
+}
+
+/// What a pool smaller than what may run at once leads to, for the log. `None`: it is large enough, or cannot be looked at.
+pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, concurrency: usize) -> Option<String> {
+    let (connections, jobs) = (usize::try_from(connections?).ok()?, consumers * concurrency);
+    (connections < jobs).then(|| {
+        format!(
+            "the pool has {connections} connections, and {consumers} consumers may run {jobs} handlers at once, so some wait for a connection and may find \
+             none in time; set `max_connections` to at least {}, or a lower `InboxConfig::concurrency`",
+            jobs + 2
+        )
+    })
+}
+
+/// The largest number of connections of a pool. `None` on SQLite, which has one writer anyway.
+pub(crate) fn connections_max(db: &DatabaseConnection) -> Option<u32> {
+    match db.get_database_backend() {
+        _ if db.is_mock_connection() => None,
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => Some(db.get_postgres_connection_pool().options().get_max_connections()),
+        #[cfg(feature = "mysql")]
+        DbBackend::MySql => Some(db.get_mysql_connection_pool().options().get_max_connections()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_smaller_than_the_handlers_is_warned_about() {
+        let warning = pool_warning(Some(15), 2, 8).unwrap();
+        assert!(warning.contains("`max_connections` to at least 18"), "{warning}");
+        for connections in [Some(16), Some(18), None] {
+            assert_eq!(pool_warning(connections, 2, 8), None);
+        }
+    }
+}

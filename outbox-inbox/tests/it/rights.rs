@@ -1,0 +1,137 @@
+//! What a database role lacks is found at the start, with the `GRANT` to give.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Problem, Router, Tx, idempotent_handler};
+use sea_orm::DatabaseConnection;
+
+use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick};
+
+#[idempotent_handler(consumer = "rights", strategy = sequence)]
+async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// Connects as a role that may do nothing, and returns it as it stands in a `GRANT`.
+async fn connect_as_stranger(test: &TestDb) -> (DatabaseConnection, String) {
+    let name = format!("r{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+    if test.backend == Backend::Postgres {
+        let schema = "(SELECT current_schema())";
+        test.execute(&format!("CREATE ROLE {name}")).await;
+        test.execute(&format!(
+            "DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {name}', {schema}); END $$"
+        ))
+        .await;
+        let role = name.clone();
+        let db = test
+            .connect_with(move |options| {
+                options.map_sqlx_postgres_opts(move |options| options.options([("role", &role)]));
+            })
+            .await;
+        return (db, name);
+    }
+    test.execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'"))
+        .await;
+    let grantee = format!("'{name}'@'%'");
+    // Without any right the database could not be chosen.
+    test.execute(&format!("GRANT SELECT ON markers TO {grantee}"))
+        .await;
+    let db = test
+        .connect_with(move |options| {
+            let (user, database) = (name.clone(), test.name().to_owned());
+            options.map_sqlx_mysql_opts(move |options| {
+                options.username(&user).password("secret").database(&database)
+            });
+        })
+        .await;
+    (db, grantee)
+}
+
+async fn forget(test: &TestDb, role: &str) {
+    if test.backend == Backend::Postgres {
+        test.execute(&format!("DROP OWNED BY {role}")).await;
+        test.execute(&format!("DROP ROLE {role}")).await;
+    } else {
+        test.execute(&format!("DROP USER {role}")).await;
+    }
+}
+
+/// With the grants that the error names, and nothing else, the inbox starts and works.
+async fn missing_rights_are_named_with_what_to_grant(backend: Backend) {
+    let Some(test) = TestDb::open(backend, "rights").await else {
+        return;
+    };
+    let (db, role) = connect_as_stranger(&test).await;
+    for table in ["inbox_messages", "inbox_dead_letters"] {
+        test.execute(&format!("GRANT SELECT, INSERT ON {table} TO {role}"))
+            .await;
+    }
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let inbox = Inbox::new(db, broker.subscriber())
+        .with_router(Router::new().handler::<count>())
+        .with_config(quick());
+    let error = inbox.drain().await.unwrap_err();
+    let InboxError::Start(error) = error else {
+        panic!("{error}: {error:?}")
+    };
+    let mut found = Vec::new();
+    for problem in error.problems() {
+        let Problem::Rights { table, rights, .. } = problem else {
+            panic!("{problem:?}")
+        };
+        found.push((table.as_str(), rights.as_str()));
+        let text = problem.to_string();
+        let (_, grant) = text.split_once("run `").unwrap();
+        test.execute(grant.strip_suffix('`').unwrap()).await;
+    }
+    assert_eq!(
+        found,
+        [
+            ("inbox_messages", "UPDATE, DELETE"),
+            ("inbox_dead_letters", "UPDATE, DELETE"),
+            ("inbox_sequences", "SELECT, INSERT, UPDATE"),
+        ]
+    );
+    assert_eq!(broker.deliveries("rights"), 0, "nothing was received before");
+    assert_eq!(inbox.drain().await.unwrap().handled, 1);
+    forget(&test, &role).await;
+}
+
+#[tokio::test]
+async fn missing_rights_on_postgres() {
+    missing_rights_are_named_with_what_to_grant(Backend::Postgres).await;
+}
+
+#[tokio::test]
+async fn missing_rights_on_mariadb() {
+    missing_rights_are_named_with_what_to_grant(Backend::MariaDb).await;
+}
+
+/// The handler records follow-up events, and the outbox was never migrated: each message would become a dead letter.
+#[tokio::test]
+async fn missing_tables_of_the_outbox_are_refused() {
+    for backend in [Backend::SqliteMemory, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "no_outbox").await else {
+            continue;
+        };
+        outbox_inbox::migrate(&test.db).await.unwrap();
+        let inbox = test
+            .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
+            .with_state(Script::ok());
+        let error = inbox.drain().await.unwrap_err();
+        let InboxError::Start(error) = error else {
+            panic!("{backend:?}: {error:?}")
+        };
+        let tables: Vec<_> = error.problems().iter().map(ToString::to_string).collect();
+        assert!(
+            tables.len() == 2
+                && tables[0].contains("outbox_messages")
+                && tables[1].contains("outbox_aggregates"),
+            "{tables:?}"
+        );
+        // What records nothing needs no outbox.
+        let inbox = test.inbox(&MemoryBroker::new(), Router::new().handler::<count>());
+        inbox.drain().await.unwrap();
+        test.db.close_by_ref().await.unwrap();
+    }
+}

@@ -1,0 +1,105 @@
+//! Tells whether a stream holds earlier messages of an aggregate.
+//!
+//! Invariant: it answers "no" only for a message on a default subject, of an aggregate type without fixed subjects, and after it has looked at the subjects of
+//! all event types that this program knows, in both modes. It asks for whole subjects: a server finds the first message of one at once, but looks for a
+//! pattern through the stream (nats-server 2.9.10: 0.15 s among 200,000 messages). The leader answers, because a replica may lag behind. Not here: who asks,
+//! see the inbox.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use futures_util::future::try_join_all;
+use outbox_core::{Catalogue, Incoming, SubscriberError};
+use tokio::time::timeout;
+
+use crate::consumer::Durable;
+use crate::failure::interrupted;
+use crate::subject::{SubjectPrefix, decode_token, encode_token};
+
+/// Longest wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Looks at the stream of one consumer.
+#[derive(Debug)]
+pub(crate) struct Predecessors {
+    stream: Stream,
+    prefix: SubjectPrefix,
+    /// Event names by aggregate type.
+    events: HashMap<&'static str, BTreeSet<&'static str>>,
+    /// Aggregate types whose messages are on fixed subjects too, which do not name the aggregate.
+    scattered: HashSet<&'static str>,
+}
+
+impl Predecessors {
+    pub(crate) fn new(durable: &Durable) -> Self {
+        let linked: Vec<_> = Catalogue::linked()
+            .map(|all| all.iter().collect())
+            .unwrap_or_default();
+        let (mut events, mut scattered) = (HashMap::<_, BTreeSet<_>>::new(), HashSet::new());
+        for event in linked.into_iter().chain(durable.spec.events.iter().copied()) {
+            events.entry(event.aggregate).or_default().insert(event.name);
+            if event.subject.is_some() {
+                scattered.insert(event.aggregate);
+            }
+        }
+        Self {
+            stream: durable.stream.clone(),
+            prefix: durable.prefix.clone(),
+            events,
+            scattered,
+        }
+    }
+
+    /// One request for each event type of the aggregate, and one; all at once.
+    pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
+        let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
+            return Ok(true);
+        };
+        let asked = async {
+            let first = try_join_all(subjects.iter().map(|subject| self.first_on(subject))).await?;
+            Ok(first
+                .into_iter()
+                .flatten()
+                .any(|first| first < incoming.stream_sequence))
+        };
+        timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| {
+            Err(SubscriberError::Interrupted {
+                context: format!(
+                    "the server did not say where aggregates begin; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
+                    self.stream.cached_info().config.name
+                ),
+                source: None,
+            })
+        })
+    }
+
+    /// The subjects on which messages of the same aggregate may be: without strong mode, and with it.
+    fn subjects_of_aggregate(&self, subject: &str) -> Option<Vec<String>> {
+        let rest = subject.strip_prefix(self.prefix.as_str())?.strip_prefix('.')?;
+        let tokens: Vec<_> = rest.split('.').collect();
+        let ([aggregate, id] | [aggregate, id, _]) = tokens.as_slice() else {
+            return None;
+        };
+        let aggregate_type = decode_token(aggregate)?;
+        if self.scattered.contains(&*aggregate_type) {
+            return None;
+        }
+        let fenced = format!("{}.{aggregate}.{id}", self.prefix);
+        let of_type = |name: &&str| format!("{fenced}.{}", encode_token(name));
+        let mut subjects: Vec<_> = self.events.get(&*aggregate_type)?.iter().map(of_type).collect();
+        subjects.push(fenced);
+        Some(subjects)
+    }
+
+    async fn first_on(&self, subject: &str) -> Result<Option<u64>, SubscriberError> {
+        match self.stream.get_first_raw_message_by_subject(subject, 1).await {
+            Ok(first) => Ok(Some(first.sequence)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(interrupted(
+                "the first message of an aggregate cannot be read",
+                error,
+            )),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Answers to a publish that no stream has given: somebody else listens on the subject, or nobody answers at all.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use outbox_core::{FailureClass, Publisher as _};
+
+use crate::environment::{Nats, PLACED, message, on_both_servers};
+
+on_both_servers! {
+    what_is_no_acknowledgement_proves_nothing,
+    a_listener_that_does_not_answer_is_no_stream,
+}
+
+/// A program on a core subscription answers each publish, where a stream is missing.
+async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
+    let without_stream_sequence = format!(r#"{{"stream":"{}"}}"#, nats.name);
+    let answers = [
+        "",
+        "+OK",
+        "hello",
+        "{}",
+        "[]",
+        r#"{"stream":7}"#,
+        &without_stream_sequence,
+    ];
+    let mut published = nats.client.subscribe(nats.prefix.wildcard()).await.unwrap();
+    nats.client.flush().await.unwrap();
+    let publisher = nats.publisher();
+    for answer in answers {
+        let message = message(&PLACED, "1", 1);
+        let respond = async {
+            let request = published.next().await.unwrap();
+            let reply = request.reply.unwrap();
+            nats.client
+                .publish(reply, answer.to_owned().into())
+                .await
+                .unwrap();
+        };
+        let (outcome, ()) = tokio::join!(publisher.publish(&message), respond);
+        assert_eq!(outcome.unwrap_err().class(), FailureClass::Unknown, "{answer:?}");
+    }
+}
+
+async fn a_listener_that_does_not_answer_is_no_stream(nats: &Nats) {
+    let _published = nats.client.subscribe(nats.prefix.wildcard()).await.unwrap();
+    nats.client.flush().await.unwrap();
+    let config = nats.publisher_config().ack_timeout(Duration::from_millis(100));
+    let publisher = nats.publisher().with_config(config);
+    let error = publisher.publish(&message(&PLACED, "1", 1)).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Unknown);
+}

@@ -1,0 +1,70 @@
+//! A server comes back with an old copy of its store: what it has forgotten is found out and published again, in order.
+
+use std::collections::HashSet;
+
+use outbox_core::{Message, Publisher as _, StreamLog as _};
+use outbox_nats::JetStreamPublisher;
+use time::OffsetDateTime;
+
+use crate::environment::{Nats, PLACED, eventually, message};
+use crate::private_server::PrivateServer;
+
+async fn publish(publisher: &JetStreamPublisher, message: &Message) {
+    eventually("publishing", async || publisher.publish(message).await.is_ok()).await;
+}
+
+async fn stored_order(publisher: &JetStreamPublisher, nats: &Nats) -> Vec<Option<u64>> {
+    eventually("reading", async || {
+        publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await.is_ok()
+    })
+    .await;
+    let log = nats.log().await.into_iter();
+    log.map(|entry| entry.message.unwrap().sequence).collect()
+}
+
+async fn what_an_old_store_lacks_is_published_again(strong: bool) {
+    let Some(mut server) = PrivateServer::start(&[]).await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    nats.provision().await;
+    let publisher = nats.stream_in_mode(strong).publisher(nats.client.clone());
+    let messages: Vec<_> = (1..=6).map(|n| message(&PLACED, "1", n)).collect();
+    for message in &messages[..3] {
+        publish(&publisher, message).await;
+    }
+    let copy = server.kill_and_copy_store();
+    server.restart().await;
+    for message in &messages[3..] {
+        publish(&publisher, message).await;
+    }
+    assert_eq!(
+        stored_order(&publisher, &nats).await,
+        (1..=6).map(Some).collect::<Vec<_>>()
+    );
+    server.kill_and_replace_store(copy);
+    server.restart().await;
+    assert_eq!(stored_order(&publisher, &nats).await, [Some(1), Some(2), Some(3)]);
+
+    let known = publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await.unwrap();
+    let all: HashSet<_> = messages.iter().map(|message| message.id).collect();
+    assert_eq!(all.difference(&known).count(), 3, "what is missing is known");
+    for message in &messages {
+        publish(&publisher, message).await;
+    }
+    assert_eq!(
+        stored_order(&publisher, &nats).await,
+        (1..=6).map(Some).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn what_an_old_store_lacks_is_published_again_by_default() {
+    what_an_old_store_lacks_is_published_again(false).await;
+}
+
+/// The publisher remembers stream sequences that the server has given to nobody.
+#[tokio::test]
+async fn what_an_old_store_lacks_is_published_again_in_strong_mode() {
+    what_an_old_store_lacks_is_published_again(true).await;
+}

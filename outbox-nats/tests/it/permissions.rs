@@ -1,0 +1,216 @@
+//! Each part works with exactly the permissions that the table in `docs/operations.md` grants it, and asks for nothing else.
+//!
+//! Method: a server whose users are the rows of the table. The events of each connection are collected; a denied request is one of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
+use outbox_core::{
+    Delivery as _, MessageId, Publisher as _, StreamLog as _, Subscriber as _, Subscription as _,
+};
+use outbox_nats::async_nats::{Client, Event, ServerError};
+use outbox_nats::{
+    DedupBucketSpec, EventStream, KvDedupStore, Provisioning, SubjectPrefix, connect_options,
+    connect_with_events,
+};
+
+use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, receive};
+use crate::private_server::{PrivateServer, binary_of, free_ports};
+
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
+/// The texts between back-ticks.
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What each row grants: publish, subscribe.
+fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
+    let (_, table) = PAGE.split_once("| for | publish | subscribe |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        (cells[1].trim().to_owned(), (quoted(cells[2]), quoted(cells[3])))
+    })
+    .collect()
+}
+
+/// A user with the rights of some rows.
+fn user(name: &str, rows: &[&str]) -> String {
+    let table = table();
+    let (mut publish, mut subscribe) = (Vec::new(), Vec::new());
+    for row in rows {
+        let (publishes, subscribes) = table
+            .iter()
+            .find_map(|(name, rights)| name.starts_with(row).then_some(rights))
+            .unwrap_or_else(|| panic!("no row `{row}`"));
+        publish.extend(publishes.clone());
+        subscribe.extend(subscribes.clone());
+    }
+    format!(
+        "{{ user: {name}, password: secret, permissions: {{ publish: {{ allow: {publish:?} }}, subscribe: {{ allow: {subscribe:?} }} }} }}"
+    )
+}
+
+struct Users {
+    server: PrivateServer,
+    denied: Arc<Mutex<Vec<String>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Users {
+    async fn start(variable: &'static str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let users = [
+            "{ user: admin, password: secret }".to_owned(),
+            user("provision", &["`EventStream::provision`"]),
+            user("relay", &["a relay"]),
+            user("reader", &["a reader"]),
+            user("strong", &["a relay", "strong mode", "a reader"]),
+            user("consumer", &["a consumer"]),
+            user("creator", &["a consumer", "the same"]),
+            user("bucket", &["a deduplication bucket"]),
+        ];
+        let config = folder.path().join("nats.conf");
+        std::fs::write(
+            &config,
+            format!("authorization {{ users = [\n{}\n] }}", users.join("\n")),
+        )
+        .unwrap();
+        let arguments = ["-c", config.to_str().unwrap()];
+        let mut server = PrivateServer::stopped(binary_of(variable)?, free_ports(1)[0], &arguments);
+        server.restart().await;
+        Some(Self {
+            server,
+            denied: Arc::default(),
+            _folder: folder,
+        })
+    }
+
+    async fn client(&self, user: &'static str) -> Client {
+        let denied = self.denied.clone();
+        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
+        connect_with_events(self.server.url(), options, move |event| {
+            if let Event::ServerError(ServerError::Other(reason)) = event {
+                denied.lock().unwrap().push(format!("{user}: {reason}"));
+            }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The stream of the table, seen by this user.
+    async fn nats(&self, user: &'static str) -> Nats {
+        let mut nats = Nats::with(self.client(user).await);
+        nats.name = "EVENTS".to_owned();
+        nats.prefix = SubjectPrefix::default();
+        nats
+    }
+}
+
+async fn consume(nats: &Nats, provisioning: Provisioning) {
+    let config = nats.subscriber_config().provisioning(provisioning);
+    let subscriber = nats.subscriber().with_config(config);
+    subscriber.facts().await.unwrap();
+    // Both event types, so that a server of 2.10 gets several filters.
+    let spec = consumer(&[&PLACED, &SHIPPED]);
+    let mut subscription = subscriber.subscribe(&spec).await.unwrap();
+    let delivery = receive(&mut subscription).await;
+    assert!(delivery.is_asked_for().await.unwrap());
+    delivery.progress().await.unwrap();
+    delivery.retry_after(Duration::ZERO).await.unwrap();
+    // Others may come before it.
+    loop {
+        let next = receive(&mut subscription).await;
+        next.ack().await.unwrap();
+        if next.incoming().stream_sequence == delivery.incoming().stream_sequence {
+            break;
+        }
+    }
+    subscription.flush().await.unwrap();
+    subscription.backlog().await.unwrap();
+    for left in subscription.stop().await {
+        left.retry_after(Duration::ZERO).await.unwrap();
+    }
+    subscription.flush().await.unwrap();
+}
+
+async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
+    let Some(users) = Users::start(variable).await else {
+        return;
+    };
+    let admin = users.nats("admin").await;
+    let provision = users.nats("provision").await;
+    let report = EventStream::default()
+        .provision_for(&provision.client, [&PLACED])
+        .await;
+    assert!(report.unwrap().created);
+    let legacy = event_on("legacy", "legacy.subject".to_owned());
+    let report = EventStream::default()
+        .provision_for(&provision.client, [legacy])
+        .await;
+    assert_eq!(report.unwrap().subjects_added, ["legacy.subject"]);
+
+    let relay = users.nats("relay").await.publisher();
+    assert_eq!(relay.preflight().await.unwrap(), [""; 0]);
+    relay.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    relay.abandon().await;
+    relay.publish(&message(&SHIPPED, "1", 2)).await.unwrap();
+
+    let reader = users.nats("reader").await.publisher();
+    let ids = reader
+        .message_ids(time::OffsetDateTime::UNIX_EPOCH)
+        .await
+        .unwrap();
+    assert_eq!(ids.len(), 2);
+
+    let strong = users.nats("strong").await;
+    let strong = EventStream::default()
+        .with_strong_mode()
+        .publisher(strong.client.clone());
+    assert_eq!(strong.preflight().await.unwrap(), [""; 0]);
+    for n in [3, 5] {
+        strong.publish(&message(&PLACED, "1", n)).await.unwrap();
+    }
+    let searched_for = message(&PLACED, "1", 4);
+    assert!(!strong.publish(&searched_for).await.unwrap().duplicate);
+
+    consume(&users.nats("creator").await, Provisioning::Create).await;
+    admin
+        .publisher()
+        .publish(&message(&PLACED, "2", 1))
+        .await
+        .unwrap();
+    consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
+
+    KvDedupStore::open(admin.client.clone(), &DedupBucketSpec::default())
+        .await
+        .unwrap();
+    let bucket = users.nats("bucket").await;
+    let spec = DedupBucketSpec::default().provisioning(Provisioning::VerifyOnly);
+    let store = KvDedupStore::open(bucket.client.clone(), &spec).await.unwrap();
+    store.preflight(Duration::from_secs(60)).await.unwrap();
+    let key = DedupKey::new("billing", MessageId::fresh().into());
+    let lease = Duration::from_mins(10);
+    let StoreClaim::Mine(token) = store.claim(&key, lease).await.unwrap() else {
+        panic!("a free claim");
+    };
+    assert_eq!(store.claim(&key, lease).await.unwrap(), StoreClaim::InProgress);
+    store.complete(&key, token, lease).await.unwrap();
+    assert_eq!(store.claim(&key, lease).await.unwrap(), StoreClaim::Done);
+
+    let denied = users.denied.lock().unwrap().clone();
+    assert_eq!(denied, [""; 0], "a request that the table does not grant");
+}
+
+#[tokio::test]
+async fn each_part_works_with_its_row_of_the_table_on_the_newest_server() {
+    each_part_works_with_its_row_of_the_table("OUTBOX_TEST_NATS_CLUSTER_BIN").await;
+}
+
+#[tokio::test]
+async fn each_part_works_with_its_row_of_the_table_on_the_oldest_server() {
+    each_part_works_with_its_row_of_the_table("OUTBOX_TEST_NATS_OLD_BIN").await;
+}

@@ -1,0 +1,200 @@
+//! Runs a save: over a pool in a transaction of its own, in an open transaction through a savepoint.
+//!
+//! Invariants: a transaction that this crate opens runs in a task of its own, from its beginning to its end. If the caller goes away before it has
+//! begun, the work is not done; later, it is done as a whole.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use outbox_core::wake;
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait,
+};
+
+use crate::cause::is_commit_refused;
+use crate::config::OutboxConfig;
+use crate::detached::detached;
+use crate::error::SaveError;
+use crate::joined::{Turn, close, is_undone_on_sqlite};
+use crate::transaction::{DEFAULT_CONFIG, OutboxConnection, Transactional};
+
+/// Begins a transaction that writes, at the database's own isolation level. Must be called inside [`detached`].
+pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
+    let mut options = TransactionOptions::default();
+    if db.get_database_backend() == DbBackend::Sqlite {
+        // A deferred transaction that reads first fails at once if another one writes meanwhile; an immediate one waits for its turn.
+        options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate);
+    }
+    db.begin_with_options(options).await
+}
+
+/// Fails if an error that somebody swallowed has ended the transaction. PostgreSQL would answer its commit with a rollback, which sqlx 0.9.0
+/// reports as success.
+pub(crate) async fn look(tx: &DatabaseTransaction) -> Result<(), DbErr> {
+    if tx.get_database_backend() == DbBackend::Postgres {
+        tx.execute_unprepared("SELECT 1").await?;
+    }
+    Ok(())
+}
+
+/// Work inside a transaction, boxed because it borrows it. Its last statement has shown that the transaction has not failed.
+pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
+
+/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which the save joins.
+///
+/// A save joins through a savepoint. If it fails, nothing of it is left in the transaction, which the caller may still commit. Saves, and calls
+/// of [`record`](crate::record), that join one transaction at the same time take turns. Let no other statement of yours run through the same
+/// transaction at the same time as a save: it would be undone with the save, if that fails.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a database connection nor a transaction",
+    label = "models cannot be saved through this",
+    note = "pass `&DatabaseConnection`, `&DatabaseTransaction`, `&OutboxConnection`, `&OutboxTransaction`, or a handler's `&Tx`"
+)]
+pub trait Executor: Send + Sync + sealed::Execute {}
+
+impl<E: sealed::Execute> Executor for E {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Execute: Send + Sync {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static;
+    }
+
+    impl Execute for DatabaseConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            let db = self.clone();
+            let (_waiting, caller) = caller();
+            detached(async move { own_transaction(&db, &DEFAULT_CONFIG, caller, work).await }).await
+        }
+    }
+
+    impl Execute for OutboxConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            let outbox = self.clone();
+            let (_waiting, caller) = caller();
+            detached(async move { own_transaction(&outbox, outbox.settings(), caller, work).await }).await
+        }
+    }
+
+    impl<X: Transactional> Execute for X {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+        {
+            // From here to `ends`: if this future is dropped, the transaction cannot be committed.
+            let turn = Turn::take(self)
+                .await
+                .map_err(|error| lost(SaveError::Database(error)))?;
+            let outcome = joined(self, work).await;
+            match outcome {
+                // The turn is dropped, so the transaction cannot be committed.
+                Err(SaveError::TransactionLost(_)) => {}
+                _ => turn.ends(),
+            }
+            outcome
+        }
+    }
+}
+
+/// A caller that waits for a detached save, and what the save knows of it.
+fn caller() -> (Arc<()>, Weak<()>) {
+    let waiting = Arc::new(());
+    let caller = Arc::downgrade(&waiting);
+    (waiting, caller)
+}
+
+fn lost(error: SaveError) -> SaveError {
+    SaveError::TransactionLost(Box::new(error))
+}
+
+async fn joined<T, F>(outer: &impl Transactional, work: F) -> Result<T, SaveError>
+where
+    F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
+{
+    // If this fails, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
+    let savepoint = match outer.transaction().begin().await {
+        Ok(savepoint) => savepoint,
+        Err(error) => {
+            close(outer.transaction()).await;
+            return Err(lost(SaveError::Database(error)));
+        }
+    };
+    let (error, rolled_back) = match work(&savepoint, outer.config()).await {
+        Ok(value) => match savepoint.commit().await {
+            Ok(()) => return Ok(value),
+            // The work's last statement has succeeded, so the savepoint is gone: with the connection, or with the whole transaction.
+            Err(error) => (SaveError::Database(error), false),
+        },
+        // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then; later ones would
+        // be committed alone.
+        Err(error) => {
+            let is_undone = is_undone_on_sqlite(&savepoint).await;
+            let rolled_back = savepoint.rollback().await;
+            if let Err(rollback) = &rolled_back {
+                tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
+            }
+            (error, rolled_back.is_ok() && !is_undone)
+        }
+    };
+    if rolled_back {
+        return Err(error);
+    }
+    close(outer.transaction()).await;
+    Err(lost(error))
+}
+
+async fn own_transaction<T, F>(
+    db: &DatabaseConnection,
+    config: &OutboxConfig,
+    caller: Weak<()>,
+    work: F,
+) -> Result<T, SaveError>
+where
+    F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
+{
+    let tx = begin(db).await.map_err(SaveError::Database)?;
+    let outcome = if caller.strong_count() > 0 {
+        work(&tx, config).await
+    } else {
+        // It gave up while this waited for a connection, and may have tried again since. Nobody reads this error.
+        Err(SaveError::Database(DbErr::Custom(
+            "the caller has gone".to_owned(),
+        )))
+    };
+    match outcome {
+        Ok(value) => {
+            tx.commit().await.map_err(|error| {
+                if is_commit_refused(&error) {
+                    SaveError::Database(error)
+                } else {
+                    SaveError::CommitUnknown(error)
+                }
+            })?;
+            // A crash before this line delays the messages by one poll.
+            wake::notify();
+            Ok(value)
+        }
+        Err(error) => {
+            // The first error is the useful one; a failing rollback only means that the connection is gone.
+            if let Err(rollback) = tx.rollback().await {
+                tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
+            }
+            Err(error)
+        }
+    }
+}

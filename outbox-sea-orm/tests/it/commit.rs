@@ -1,0 +1,221 @@
+//! Commits that fail: what was refused is told from what is unknown, and a deduplication key finds out about the latter.
+
+use outbox_core::Verdict;
+use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents, is_commit_refused, record};
+use sea_orm::DbBackend;
+use tracing::Instrument as _;
+
+use crate::proxy::{Commit, Proxy};
+use crate::shop::{CustomerGreeted, OrderPlaced, Shop};
+use crate::support::{Backend, TestDb};
+
+fn placed() -> OrderPlaced {
+    OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }
+}
+
+async fn save(shop: &Shop, outbox: &OutboxConnection) -> SaveError {
+    let save = shop.order(1).insert_with_events(outbox, |_| [placed()]);
+    save.await.unwrap_err()
+}
+
+/// A trigger that is checked at the commit raises each code.
+#[tokio::test]
+async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
+    let Some(test) = TestDb::open(Backend::Postgres, "refused_commits").await else {
+        return;
+    };
+    let shop = Shop::open(test).await;
+    let refuse = shop.test.names.table(DbBackend::Postgres, "refuse");
+    let function = |code: &str| {
+        let body = format!("BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END");
+        format!("CREATE OR REPLACE FUNCTION {refuse}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    };
+    shop.test.execute(&function("P0001")).await;
+    let at_commit = "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW";
+    let messages = shop.test.messages();
+    shop.test
+        .execute(&format!(
+            "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON {messages} {at_commit} EXECUTE FUNCTION {refuse}()"
+        ))
+        .await;
+    let outbox = shop.test.outbox();
+    for code in ["40001", "40P01", "23503", "23514", "23P01", "P0001"] {
+        shop.test.execute(&function(code)).await;
+        let error = save(&shop, &outbox).await;
+        assert!(matches!(error, SaveError::Database(_)), "{code}: {error:?}");
+        assert_eq!(error.is_conflict(), code.starts_with("40"), "{code}");
+        let tx = outbox.begin().await.unwrap();
+        record(&tx, [placed()]).await.unwrap();
+        let error = tx.commit().await.unwrap_err();
+        assert!(is_commit_refused(&error), "{code}: {error:?}");
+    }
+    // A pooler reports a lost connection so; CockroachDB, that it does not know.
+    for code in ["08006", "40003"] {
+        shop.test.execute(&function(code)).await;
+        let error = save(&shop, &outbox).await;
+        assert!(matches!(error, SaveError::CommitUnknown(_)), "{code}: {error:?}");
+    }
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_commit_that_sqlite_refuses_is_not_an_unknown_outcome() {
+    let Some(test) = TestDb::open(Backend::Sqlite, "refused_commits").await else {
+        return;
+    };
+    let shop = Shop::open(test).await;
+    for sql in [
+        "CREATE TABLE children (parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TABLE parents (id INTEGER PRIMARY KEY)",
+        "CREATE TRIGGER orphan AFTER INSERT ON outbox_messages BEGIN INSERT INTO children VALUES (1); END",
+    ] {
+        shop.test.execute(sql).await;
+    }
+    let error = save(&shop, &shop.test.outbox()).await;
+    assert!(matches!(error, SaveError::Database(_)), "{error:?}");
+    shop.test.execute("DROP TRIGGER orphan").await;
+    shop.order(1)
+        .insert_with_events(&shop.test.outbox(), |_| [placed()])
+        .await
+        .unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
+}
+
+/// Without TLS, so that the proxy can read along.
+async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
+    let proxy = Proxy::in_front_of(test.url()).await;
+    let plain = match test.sql_backend() {
+        DbBackend::Postgres => "sslmode=disable",
+        _ => "ssl-mode=DISABLED",
+    };
+    let pool = test
+        .connect_through(&format!("{}?{plain}", proxy.url()), |_| {})
+        .await;
+    (proxy, OutboxConnection::new(pool, test.config()))
+}
+
+/// The first packet of MySQL's answer: an error.
+fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
+    let mut body = vec![0xff];
+    body.extend(number.to_le_bytes());
+    body.extend(format!("#{state}{message}").bytes());
+    let mut packet = vec![u8::try_from(body.len()).unwrap(), 0, 0, 1];
+    packet.extend(body);
+    packet
+}
+
+/// Galera refuses a commit that conflicts with one of another node. A node that has lost the others cannot know what became of it.
+#[tokio::test]
+async fn a_commit_that_galera_refuses_is_not_an_unknown_outcome() {
+    let Some(test) = TestDb::open(Backend::MariaDb, "refused_commits").await else {
+        return;
+    };
+    let shop = Shop::open(test).await;
+    let (proxy, outbox) = behind_a_proxy(&shop.test).await;
+    let deadlock = mysql_error(
+        1213,
+        "40001",
+        "Deadlock found when trying to get lock; try restarting transaction",
+    );
+    proxy.on_commit(Commit::Answer(deadlock));
+    let error = save(&shop, &outbox).await;
+    assert!(
+        matches!(error, SaveError::Database(_)) && error.is_conflict(),
+        "{error:?}"
+    );
+    for (status, is_refused) in [
+        ("5 \"Input/output error\"", true),
+        ("6 \"No such device or address\"", false),
+    ] {
+        let message = format!("Got error {status} during COMMIT");
+        proxy.on_commit(Commit::Answer(mysql_error(1180, "HY000", &message)));
+        let error = save(&shop, &outbox).await;
+        assert_eq!(matches!(error, SaveError::Database(_)), is_refused, "{error:?}");
+    }
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+}
+
+/// The commit is carried out, and its answer lost. The relay publishes the event, and deletes its row at once. The save that is repeated then is
+/// refused because of its key.
+async fn check_lost_answer(backend: Backend) {
+    let Some(test) = TestDb::open(backend, "lost_answer").await else {
+        return;
+    };
+    let shop = Shop::open(test).await;
+    let (proxy, outbox) = behind_a_proxy(&shop.test).await;
+    let greeted = || CustomerGreeted {
+        customer: "a".to_owned(),
+        greeting: "hello".to_owned(),
+    };
+    proxy.on_commit(Commit::LoseAnswer);
+    let lost = shop
+        .order(1)
+        .insert_with_events(&outbox, move |_| [greeted()])
+        .await;
+    assert!(matches!(lost, Err(SaveError::CommitUnknown(_))), "{lost:?}");
+
+    let (_, leases) = shop.test.lease_all().await;
+    let rows = shop.test.fetch_all().await;
+    assert_eq!(rows.len(), 1);
+    let published = Verdict::Published { keep: false };
+    assert_eq!(shop.test.settle(&leases, &rows, published).await, 1);
+
+    let again = shop
+        .order(1)
+        .insert_with_events(&outbox, move |_| [greeted()])
+        .await;
+    assert!(
+        matches!(again, Err(SaveError::Record(RecordError::DuplicateKey { .. }))),
+        "{again:?}"
+    );
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_postgresql() {
+    check_lost_answer(Backend::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_save_whose_answer_was_lost_is_found_by_its_key_with_daily_tables() {
+    check_lost_answer(Backend::PostgresByDay).await;
+}
+
+#[tokio::test]
+async fn a_save_whose_answer_was_lost_is_found_by_its_key_on_mariadb() {
+    check_lost_answer(Backend::MariaDb).await;
+}
+
+/// The statements of a save belong to the trace of the request that saves.
+#[tokio::test]
+async fn a_save_stays_in_the_span_of_its_caller() {
+    let Some(test) = TestDb::open(Backend::SqliteMemory, "span").await else {
+        return;
+    };
+    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry());
+    let shop = Shop::open(test).await;
+    let outbox = shop.test.outbox();
+    let save = shop.order(1).insert_with_events(&outbox, |_| {
+        assert_eq!(
+            tracing::Span::current().metadata().map(|span| span.name()),
+            Some("request")
+        );
+        [placed()]
+    });
+    save.instrument(tracing::info_span!("request")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_text_of_an_error_says_what_to_do() {
+    for backend in [Backend::Sqlite, Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::empty(backend, "text").await else {
+            continue;
+        };
+        let error = test.record([placed()]).await.unwrap_err();
+        assert!(error.to_string().contains("migration"), "{backend:?}: {error}");
+        assert!(!error.is_conflict());
+    }
+}

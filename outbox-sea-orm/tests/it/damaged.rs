@@ -1,0 +1,128 @@
+//! Rows that another program has damaged: they are returned as such, and hold up neither other messages nor operators.
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{OutboxAdmin, OutboxStore, Selection, Verdict};
+use sea_orm::DbBackend;
+
+use crate::support::{TestDb, settlements};
+
+crate::on_every_backend!(
+    a_damaged_number_or_time_stops_its_own_aggregate_only,
+    a_damaged_counter_does_not_stop_its_message,
+    a_delay_that_never_ends_stops_its_own_aggregate_only,
+);
+
+/// Values that a column takes although this library writes no such ones. SQLite takes any type, MariaDB a date of zeros if it is told to.
+fn damages(test: &TestDb) -> Vec<(&'static str, &'static str)> {
+    match test.sql_backend() {
+        DbBackend::Postgres => vec![
+            ("sequence", "-1"),
+            ("event_version", "-1"),
+            ("created_at", "'294270-01-01'"),
+        ],
+        DbBackend::MySql => vec![
+            ("sequence", "-1"),
+            ("event_version", "-1"),
+            ("created_at", "'0000-00-00'"),
+        ],
+        _ => vec![
+            ("sequence", "'x'"),
+            ("event_version", "'x'"),
+            ("created_at", "'x'"),
+            ("payload", "7"),
+            ("id", "'x'"),
+        ],
+    }
+}
+
+async fn damage(test: &TestDb, column: &str, value: &str) {
+    let lax = match test.sql_backend() {
+        DbBackend::MySql => "SET STATEMENT sql_mode = '' FOR ",
+        _ => "",
+    };
+    let (messages, id) = (test.messages(), "'broken'");
+    let id = if test.sql_backend() == DbBackend::MySql {
+        "x'62726f6b656e'"
+    } else {
+        id
+    };
+    test.execute(&format!(
+        "{lax}UPDATE {messages} SET {column} = {value} WHERE aggregate_id = {id}"
+    ))
+    .await;
+}
+
+async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
+    let (_, leases) = test.lease_all().await;
+    for (column, value) in damages(&test) {
+        test.record([Probe::noted("broken", 1), Probe::noted("sound", 1)])
+            .await
+            .unwrap();
+        damage(&test, column, value).await;
+        let rows = test.scan(&leases, 10).await.due;
+        let (broken, sound): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.aggregate.id == "broken");
+        let unreadable = broken[0].message.as_ref().expect_err(column);
+        assert!(unreadable.starts_with(column), "{column}: {unreadable}");
+        assert!(sound[0].message.is_ok(), "{column}");
+        let dead = Verdict::Dead {
+            error: unreadable.clone(),
+            halt: true,
+        };
+        assert_eq!(test.settle(&leases, &broken, dead).await, 1);
+        test.settle(&leases, &sound, Verdict::Published { keep: false })
+            .await;
+        // Operators see it, and can retry and skip.
+        let store = test.store();
+        let dead = store
+            .list(&Selection::dead_letters(), 10.try_into().unwrap())
+            .await
+            .unwrap();
+        assert!(dead.len() == 1 && dead[0].halts, "{column}: {dead:?}");
+        store.backlog().await.unwrap();
+        assert_eq!(
+            store.retry(&Selection::dead_letters()).await.unwrap(),
+            1,
+            "{column}"
+        );
+        test.execute(&format!("DELETE FROM {}", test.messages())).await;
+    }
+}
+
+/// It counts as used up: what cannot be counted must not be tried for ever.
+async fn a_damaged_counter_does_not_stop_its_message(test: TestDb) {
+    let value = match test.sql_backend() {
+        DbBackend::Sqlite => "'x'",
+        _ => "-1",
+    };
+    test.record([Probe::noted("broken", 1)]).await.unwrap();
+    damage(&test, "attempts", value).await;
+    damage(&test, "failures", value).await;
+    let rows = test.fetch_all().await;
+    assert!(rows[0].message.is_ok(), "{rows:?}");
+    assert_eq!((rows[0].attempts, rows[0].failures), (u32::MAX, u32::MAX));
+}
+
+async fn a_delay_that_never_ends_stops_its_own_aggregate_only(test: TestDb) {
+    let never = match test.sql_backend() {
+        DbBackend::Postgres => "'infinity'",
+        DbBackend::MySql => "'9999-12-31 23:59:59.999999'",
+        _ => "'never'",
+    };
+    test.record([
+        Probe::noted("broken", 1),
+        Probe::noted("broken", 2),
+        Probe::noted("sound", 1),
+    ])
+    .await
+    .unwrap();
+    damage(&test, "available_at", never).await;
+    let (_, leases) = test.lease_all().await;
+    let fetched = test.scan(&leases, 10).await;
+    assert_eq!((fetched.waits.len(), fetched.due.len()), (2, 1));
+    assert_eq!(test.store().settle(&leases, &fetched.waits).await.unwrap(), 2);
+    let published = settlements(&fetched.due, &Verdict::Published { keep: true });
+    assert_eq!(test.store().settle(&leases, &published).await.unwrap(), 1);
+    assert_eq!(test.fetch_waiting(&leases).await.due, []);
+    assert_eq!(test.store().backlog().await.unwrap().waiting, 2);
+}

@@ -1,0 +1,335 @@
+//! Saves and records that join an open transaction: beside each other, dropped half-way, and after the database has undone it.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{NewMessage, wake};
+use outbox_sea_orm::{RecordError, SaveError, SaveWithEvents, record};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
+
+use crate::on_every_backend;
+use crate::shop::{Gate, OrderPlaced, Shop};
+use crate::support::{Backend, TestDb};
+
+on_every_backend!(
+    saves_that_join_one_transaction_do_not_undo_each_other,
+    a_record_is_not_undone_by_a_save_beside_it,
+    a_save_dropped_in_a_transaction_makes_it_uncommittable,
+    a_record_dropped_in_a_transaction_makes_it_uncommittable,
+    a_record_that_failed_makes_its_level_uncommittable,
+    a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part,
+    a_hook_that_swallows_an_error_is_not_reported_as_a_save,
+    a_save_goes_on_when_its_caller_leaves,
+    a_save_whose_caller_left_before_it_began_is_not_carried_out,
+);
+
+fn placed(order_id: i32) -> OrderPlaced {
+    OrderPlaced {
+        order_id,
+        total_cents: 1,
+    }
+}
+
+/// Polls a future that often, each time when it has been woken, and drops it then. `None` if it was not ready.
+async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut polled = 0;
+    poll_fn(|context| {
+        polled += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polled >= polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// sqlx names savepoints by depth. A save that fails while another one runs must not undo that one's rows, and be it that hooks wait in between.
+async fn saves_that_join_one_transaction_do_not_undo_each_other(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.customer("taken").insert(&tx).await.unwrap();
+    let mut expected = 1;
+    for n in 0..5 {
+        let [refused, a, b] = [
+            shop.customer("taken"),
+            shop.customer(&format!("a{n}")),
+            shop.customer(&format!("b{n}")),
+        ]
+        .map(|customer| customer.insert_with_events(&tx, |_| [placed(1)]));
+        // In another order each time.
+        let (refused, a, b) = match n % 3 {
+            0 => tokio::join!(refused, a, b),
+            1 => {
+                let (a, refused, b) = tokio::join!(a, refused, b);
+                (refused, a, b)
+            }
+            _ => {
+                let (b, a, refused) = tokio::join!(b, a, refused);
+                (refused, a, b)
+            }
+        };
+        assert!(matches!(refused, Err(SaveError::Database(_))), "{refused:?}");
+        a.unwrap();
+        b.unwrap();
+        expected += 2;
+    }
+    tx.commit().await.unwrap();
+    assert_eq!(shop.customers().await, expected);
+    let numbers: Vec<_> = shop
+        .recorded()
+        .await
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect();
+    assert_eq!(numbers, (1..=10).map(Some).collect::<Vec<_>>());
+}
+
+async fn a_record_is_not_undone_by_a_save_beside_it(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.customer("taken").insert(&tx).await.unwrap();
+    let refused = shop.customer("taken").insert_with_events(&tx, |_| [placed(1)]);
+    let (refused, recorded) = tokio::join!(refused, record(&tx, [placed(1)]));
+    refused.unwrap_err();
+    recorded.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(shop.recorded().await, [("order.placed".to_owned(), Some(1))]);
+}
+
+/// Drops a save after each number of polls. Then nothing of the transaction may be committed; and if the save was ready, all of it.
+async fn a_save_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
+    let shop = Shop::open(db).await;
+    for polls in 1.. {
+        let tx = shop.test.outbox().begin().await.unwrap();
+        shop.order(1)
+            .insert_with_events(&tx, |_| [placed(1)])
+            .await
+            .unwrap();
+        let save = shop.order(2).insert_with_events(&tx, |_| [placed(2)]);
+        let is_ready = dropped_after(polls, save).await.map(Result::unwrap).is_some();
+        // The database would commit statements of a transaction that is gone one by one.
+        assert_eq!(
+            shop.order(3).insert(&tx).await.is_ok(),
+            is_ready,
+            "after {polls} polls"
+        );
+        assert_eq!(tx.commit().await.is_ok(), is_ready, "after {polls} polls");
+        if is_ready {
+            break;
+        }
+    }
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 2));
+    // Sequences have no hole, and connections of the pool are in no transaction.
+    let outbox = shop.test.outbox();
+    for _ in 0..4 {
+        let save = shop.order(4).insert_with_events(&outbox, |_| [placed(1)]);
+        save.await.unwrap();
+    }
+    assert_eq!(shop.recorded().await.last().unwrap().1, Some(5));
+}
+
+async fn a_record_dropped_in_a_transaction_makes_it_uncommittable(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let events = || (1..=3).map(placed).collect::<Vec<_>>();
+    for polls in 1.. {
+        let tx = shop.test.outbox().begin().await.unwrap();
+        let is_ready = dropped_after(polls, record(&tx, events()))
+            .await
+            .map(Result::unwrap)
+            .is_some();
+        assert_eq!(tx.commit().await.is_ok(), is_ready, "after {polls} polls");
+        if is_ready {
+            break;
+        }
+    }
+    shop.test.record(events()).await.unwrap();
+    let numbers: Vec<_> = shop
+        .recorded()
+        .await
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect();
+    assert_eq!(numbers, [1, 1, 1, 2, 2, 2].map(Some));
+}
+
+/// On MySQL and SQLite the numbers are given before the messages are refused: a commit would leave a hole.
+async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
+    let keyed = || NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
+    test.record([keyed()]).await.unwrap();
+    let tx = test.outbox().begin().await.unwrap();
+    let error = record(&tx, [keyed()]).await.unwrap_err();
+    assert!(matches!(error, RecordError::DuplicateKey { .. }), "{error:?}");
+    tx.commit().await.unwrap_err();
+
+    let tx = test.outbox().begin().await.unwrap();
+    let nested = tx.begin().await.unwrap();
+    record(&nested, [keyed()]).await.unwrap_err();
+    nested.rollback().await.unwrap();
+    record(&tx, [Probe::noted("a", 2)]).await.unwrap();
+    tx.commit().await.unwrap();
+    let rows = test.fetch_all().await;
+    let numbers: Vec<_> = rows
+        .into_iter()
+        .map(|row| row.message.unwrap().sequence)
+        .collect();
+    assert_eq!(numbers, [1, 2].map(Some));
+}
+
+/// SeaORM's own transaction cannot be told that it is lost. So its connection is closed; on SQLite its commit is made to fail.
+async fn a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.db.begin().await.unwrap();
+    shop.order(1).insert(&tx).await.unwrap();
+    let mut undone = shop.customer("a");
+    undone.marker = Set("undone".to_owned());
+    let error = undone
+        .insert_with_events(&tx, |_| None::<OrderPlaced>)
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
+    let _ = shop.order(2).insert(&tx).await;
+    tx.commit().await.unwrap_err();
+    assert_eq!(shop.orders().await, 0);
+    // The pool is in order.
+    let outbox = shop.test.outbox();
+    for _ in 0..4 {
+        let save = shop.order(3).insert_with_events(&outbox, |_| [placed(1)]);
+        save.await.unwrap();
+    }
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (4, 4));
+}
+
+/// Without an event no later statement would notice the error, and sqlx reports PostgreSQL's rollback as a commit.
+async fn a_hook_that_swallows_an_error_is_not_reported_as_a_save(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let is_refused = shop.test.sql_backend() == DbBackend::Postgres;
+    let swallows = |id| {
+        let mut customer = shop.customer(id);
+        customer.marker = Set("swallows after".to_owned());
+        customer.insert_with_events(&outbox, |_| None::<OrderPlaced>)
+    };
+    let saved = swallows("a").await;
+    assert_eq!(saved.is_err(), is_refused, "{saved:?}");
+
+    let tx = outbox.begin().await.unwrap();
+    let mut customer = shop.customer("b");
+    customer.marker = Set("swallows after".to_owned());
+    let joined = customer.insert_with_events(&tx, |_| None::<OrderPlaced>).await;
+    assert_eq!(joined.is_err(), is_refused, "{joined:?}");
+    shop.order(1)
+        .insert_with_events(&tx, |_| [placed(1)])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+
+    let stored = format!(
+        "SELECT count(*) FROM save_customers WHERE id LIKE '%{}'",
+        shop.marker
+    );
+    assert_eq!(shop.test.int(&stored).await, if is_refused { 0 } else { 2 });
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
+}
+
+/// The caller leaves while a hook runs, before or after the model is written.
+async fn a_save_goes_on_when_its_caller_leaves(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let mut commits = wake::Listener::new();
+    for (saves, gate) in [(1, "a"), (2, "b")] {
+        let id = format!("{gate}{}", shop.marker);
+        let gate = Gate::close(&if saves == 1 { id } else { format!("{id} is saved") });
+        let save = shop
+            .customer(if saves == 1 { "a" } else { "b" })
+            .insert_with_events(&outbox, |_| [placed(1)]);
+        tokio::select! {
+            saved = save => panic!("the hook waits, but {saved:?}"),
+            () = gate.reached() => {}
+        }
+        gate.open();
+        while shop.customers().await < saves {
+            // Other tests commit, too.
+            commits.notified().await;
+        }
+        assert_eq!(shop.recorded().await.len() as i64, saves);
+    }
+}
+
+/// A client that gave up and tries again, while the pool is exhausted, does not save twice.
+async fn a_save_whose_caller_left_before_it_began_is_not_carried_out(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let pool = match shop.test.backend {
+        Backend::SqliteMemory => shop.test.db.clone(),
+        _ => {
+            let connected = shop.test.connect_again(|options| {
+                options.max_connections(1);
+            });
+            connected.await
+        }
+    };
+    let outbox = outbox_sea_orm::OutboxConnection::new(pool.clone(), shop.test.config());
+    let taken = pool.begin().await.unwrap();
+    for polls in 1..4 {
+        let save = shop.order(1).insert_with_events(&outbox, |_| [placed(1)]);
+        assert!(dropped_after(1, save).await.is_none());
+        for _ in 0..polls {
+            tokio::task::yield_now().await;
+        }
+    }
+    taken.rollback().await.unwrap();
+    // It comes after the others, because the pool serves in turn.
+    let save = shop.order(2).insert_with_events(&outbox, |_| [placed(1)]);
+    save.await.unwrap();
+    pool.execute_unprepared("SELECT 1").await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
+}
+
+/// MySQL ends a deadlock by undoing one of the transactions. What its caller writes afterwards must not be committed by itself.
+#[tokio::test]
+async fn a_record_that_lost_a_deadlock_leaves_nothing() {
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "deadlock").await else {
+            continue;
+        };
+        let shop = Shop::open(test).await;
+        shop.test.record([placed(1), placed(2)]).await.unwrap();
+        let outbox = shop.test.outbox();
+        let (a, b) = (outbox.begin().await.unwrap(), outbox.begin().await.unwrap());
+        record(&a, [placed(1)]).await.unwrap();
+        record(&b, [placed(2)]).await.unwrap();
+        let (of_a, of_b) = tokio::join!(
+            async {
+                let recorded = record(&a, [placed(2)]).await;
+                (
+                    recorded,
+                    shop.order(1).insert(&a).await.is_ok(),
+                    a.commit().await.is_ok(),
+                )
+            },
+            async {
+                let recorded = record(&b, [placed(1)]).await;
+                (
+                    recorded,
+                    shop.order(1).insert(&b).await.is_ok(),
+                    b.commit().await.is_ok(),
+                )
+            }
+        );
+        let (lost, won) = if of_a.0.is_err() {
+            (of_a, of_b)
+        } else {
+            (of_b, of_a)
+        };
+        assert!(lost.0.is_err_and(|error| error.is_conflict()), "{backend:?}");
+        assert_eq!((lost.1, lost.2), (false, false), "{backend:?}");
+        assert!(won.0.is_ok() && won.1 && won.2, "{backend:?}");
+        assert_eq!(
+            (shop.orders().await, shop.recorded().await.len()),
+            (1, 4),
+            "{backend:?}"
+        );
+    }
+}

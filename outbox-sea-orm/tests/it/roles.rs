@@ -1,0 +1,379 @@
+//! Roles of the database with few rights, and servers that only read: what the relay says at its start, and that the documented rights are enough.
+
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Selection,
+    StoreError, Verdict,
+};
+use outbox_sea_orm::{OutboxConnection, SqlStore};
+use sea_orm::sqlx::{self, Executor};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
+
+use crate::support::{Backend, TTL, TestDb, settlements};
+
+const SERVERS: [Backend; 3] = [Backend::Postgres, Backend::PostgresByDay, Backend::MariaDb];
+
+/// A role without any right, and a pool of it with one connection.
+struct Role {
+    test: TestDb,
+    name: String,
+    pool: DatabaseConnection,
+}
+
+impl Role {
+    async fn open(backend: Backend, test: &str) -> Option<Self> {
+        let test = TestDb::open(backend, test).await?;
+        let name = format!("r{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+        let pool = match test.sql_backend() {
+            DbBackend::Postgres => {
+                test.execute(&format!("CREATE ROLE {name}")).await;
+                session_of(&test, format!("SET ROLE {name}")).await
+            }
+            _ => {
+                test.execute(&format!("CREATE USER {name}@'%' IDENTIFIED BY '{name}'"))
+                    .await;
+                // Any database, so that the login succeeds. It gives rights on no table.
+                test.execute(&format!("GRANT CREATE ON outbox.nothing TO {name}@'%'"))
+                    .await;
+                let user = name.clone();
+                test.connect_again(|options| {
+                    options.max_connections(1);
+                    options.map_sqlx_mysql_opts(move |options| options.username(&user).password(&user));
+                })
+                .await
+            }
+        };
+        Some(Self { test, name, pool })
+    }
+
+    fn store(&self) -> SqlStore {
+        SqlStore::new(self.pool.clone())
+            .with_names(&self.test.names)
+            .unwrap()
+    }
+
+    /// Gives a right, as the owner does.
+    async fn grant(&self, what: &str) {
+        let whom = match self.test.sql_backend() {
+            DbBackend::Postgres => self.name.clone(),
+            _ => format!("{}@'%'", self.name),
+        };
+        self.test.execute(&format!("GRANT {what} TO {whom}")).await;
+    }
+
+    async fn grant_on(&self, rights: &str, table: &'static str) {
+        let table = self.test.names.table(self.test.sql_backend(), table);
+        self.grant(&format!("{rights} ON {table}")).await;
+    }
+
+    /// With daily tables, the numbers of rows come from a sequence that is no identity.
+    async fn grant_row_ids(&self) {
+        let sequence = self
+            .test
+            .names
+            .table(DbBackend::Postgres, "outbox_messages_row_ids");
+        self.grant(&format!("USAGE ON SEQUENCE {sequence}")).await;
+    }
+
+    async fn grant_usage(&self) {
+        if let (DbBackend::Postgres, Some(schema)) = (self.test.sql_backend(), self.test.names.schema()) {
+            self.grant(&format!("USAGE ON SCHEMA {schema}")).await;
+        }
+    }
+}
+
+/// One connection, whose session begins with a statement.
+async fn session_of(test: &TestDb, begin: String) -> DatabaseConnection {
+    test.connect_again(|options| {
+        options.max_connections(1);
+        options.map_sqlx_postgres_pool_opts(move |pool| {
+            let begin = begin.clone();
+            pool.after_connect(move |connection, _| {
+                let begin = begin.clone();
+                Box::pin(async move { connection.execute(sqlx::AssertSqlSafe(begin)).await.map(|_| ()) })
+            })
+        });
+    })
+    .await
+}
+
+/// The relay's error at its start has the statements that give the rights. With these, and no others, it does all its work.
+#[tokio::test]
+async fn the_rights_that_a_relay_asks_for_are_enough() {
+    for backend in SERVERS {
+        let Some(role) = Role::open(backend, "relay_rights").await else {
+            continue;
+        };
+        let store = role.store();
+        let mut rounds = 0;
+        loop {
+            match store.preflight().await {
+                // Days are made and dropped by the owner of the tables.
+                Ok(warnings) => {
+                    assert_eq!(
+                        warnings.len(),
+                        usize::from(backend == Backend::PostgresByDay),
+                        "{warnings:?}"
+                    );
+                    break;
+                }
+                Err(StoreError::Setup { context }) => {
+                    let (_, grants) = context
+                        .split_once("let their owner run: ")
+                        .expect("statements to run");
+                    println!("{grants}");
+                    role.test.execute(grants).await;
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+            rounds += 1;
+            assert!(rounds < 5, "the rights are never enough");
+        }
+        role.test
+            .record([
+                NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap(),
+                NewMessage::from_event(&Probe::noted("b", 1)).unwrap(),
+                NewMessage::from_event(&Probe::noted("b", 2)).unwrap(),
+                NewMessage::from_event(&Probe::noted("c", 1)).unwrap(),
+            ])
+            .await
+            .unwrap();
+        let owner = OwnerId::fresh();
+        store.announce(owner, TTL, Fitness::Fit).await.unwrap();
+        let leases = store.acquire(owner, TTL, 64).await.unwrap();
+        assert_eq!(store.renew(owner, &leases, TTL).await.unwrap().len(), 64);
+        let rows = role.test.scan(&leases, 10).await.due;
+        assert_eq!(rows.len(), 4);
+        let delay = Duration::ZERO;
+        let verdicts = [
+            Verdict::Published { keep: false },
+            Verdict::Blocked {
+                delay,
+                error: Some("no".to_owned()),
+                attempt: true,
+            },
+            Verdict::Waits,
+            Verdict::Dead {
+                error: "no".to_owned(),
+                halt: true,
+            },
+        ];
+        for (row, verdict) in rows.iter().zip(&verdicts) {
+            let settlement = settlements(std::slice::from_ref(row), verdict);
+            assert_eq!(
+                store.settle(&leases, &settlement).await.unwrap(),
+                1,
+                "{verdict:?}"
+            );
+        }
+        store.backlog().await.unwrap();
+        if backend != Backend::PostgresByDay {
+            let request = PurgeRequest {
+                older_than: Some(Duration::ZERO),
+                keys_older_than: Duration::from_secs(3600),
+                after: None,
+                limit: 10.try_into().unwrap(),
+            };
+            store.purge(request).await.unwrap();
+        }
+        store.leave(owner).await.unwrap();
+    }
+}
+
+/// A writer and an operator with the rights of the documentation, which are none on the numbers of rows.
+#[tokio::test]
+async fn the_documented_rights_of_writers_and_operators_are_enough() {
+    for backend in SERVERS {
+        let Some(writer) = Role::open(backend, "writer_rights").await else {
+            continue;
+        };
+        writer.grant_usage().await;
+        writer.grant_on("INSERT", "outbox_messages").await;
+        writer
+            .grant_on("SELECT, INSERT, UPDATE", "outbox_aggregates")
+            .await;
+        writer.grant_on("INSERT", "outbox_dedup_keys").await;
+        if backend == Backend::PostgresByDay {
+            writer.grant_row_ids().await;
+        }
+        let outbox = OutboxConnection::new(writer.pool.clone(), writer.test.config());
+        let tx = outbox.begin().await.unwrap();
+        let keyed = NewMessage::from_event(&Probe::noted("a", 1).with_dedup_key("k")).unwrap();
+        outbox_sea_orm::record(&tx, [keyed]).await.unwrap();
+        outbox_sea_orm::record(&tx, [Probe::noted("a", 2), Probe::noted("b", 1)])
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+
+        let operator = Role::open(backend, "operator_rights").await.unwrap();
+        operator.grant_usage().await;
+        operator
+            .grant_on("SELECT, INSERT, UPDATE", "outbox_messages")
+            .await;
+        operator.grant_on("SELECT, UPDATE, DELETE", "outbox_blocks").await;
+        if backend == Backend::PostgresByDay {
+            operator.grant_row_ids().await;
+        }
+        let (test, store) = (&operator.test, operator.store());
+        test.record([Probe::noted("a", 1), Probe::noted("b", 1)])
+            .await
+            .unwrap();
+        let (_, leases) = test.lease_all().await;
+        let rows = test.scan(&leases, 10).await.due;
+        test.settle(&leases, &rows[..1], Verdict::Published { keep: true })
+            .await;
+        let dead = Verdict::Dead {
+            error: "no".to_owned(),
+            halt: true,
+        };
+        test.settle(&leases, &rows[1..], dead).await;
+        let published = Selection::all().status(MessageStatus::Published);
+        assert_eq!(store.replay(&published).await.unwrap(), 1, "{backend:?}");
+        assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
+        assert_eq!(
+            store
+                .list(&Selection::all(), 10.try_into().unwrap())
+                .await
+                .unwrap()
+                .len(),
+            3
+        );
+        store.blocked(10.try_into().unwrap()).await.unwrap();
+        store.resume(&rows[0].aggregate).await.unwrap();
+    }
+}
+
+/// Makes the sessions of a server, or the file, one that only reads.
+async fn read_only(test: &TestDb) -> DatabaseConnection {
+    match test.sql_backend() {
+        DbBackend::Postgres => session_of(test, "SET default_transaction_read_only = on".to_owned()).await,
+        DbBackend::MySql => {
+            let pool = test
+                .connect_again(|options| {
+                    options.max_connections(1);
+                })
+                .await;
+            pool.execute_unprepared("SET SESSION TRANSACTION READ ONLY")
+                .await
+                .unwrap();
+            pool
+        }
+        _ => {
+            let url = test.url().replace("mode=rwc", "mode=ro");
+            test.connect_through(&url, |_| {}).await
+        }
+    }
+}
+
+/// Otherwise a relay that was given the address of a replica would start, and fail at each step as if the database were away.
+#[tokio::test]
+async fn a_database_that_only_reads_is_named_at_the_start() {
+    for backend in [
+        Backend::Sqlite,
+        Backend::Postgres,
+        Backend::PostgresByDay,
+        Backend::MariaDb,
+    ] {
+        let Some(test) = TestDb::open(backend, "read_only").await else {
+            continue;
+        };
+        let pool = read_only(&test).await;
+        let store = SqlStore::new(pool).with_names(&test.names).unwrap();
+        match store.preflight().await {
+            Err(StoreError::Setup { context }) => assert!(context.contains("primary"), "{context}"),
+            other => panic!("{backend:?}: {other:?}"),
+        }
+    }
+}
+
+/// After a failover, connections to the former primary answer pings and refuse writes. Without a remedy, the pool would keep them for half an hour.
+#[tokio::test]
+async fn a_connection_to_a_former_primary_is_replaced() {
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "former_primary").await else {
+            continue;
+        };
+        let pool = test
+            .connect_again(|options| {
+                options.max_connections(1);
+            })
+            .await;
+        let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+        store.backlog().await.unwrap();
+        let demote = match backend {
+            Backend::Postgres => "SET default_transaction_read_only = on",
+            _ => "SET SESSION TRANSACTION READ ONLY",
+        };
+        pool.execute_unprepared(demote).await.unwrap();
+        store
+            .acquire(OwnerId::fresh(), TTL, 64)
+            .await
+            .expect_err("a server that only reads");
+        let leases = store.acquire(OwnerId::fresh(), TTL, 64).await;
+        assert_eq!(leases.unwrap().len(), 64, "{backend:?}");
+    }
+}
+
+/// A relay whose role is SERIALIZABLE by default takes no part in the conflicts of business transactions. Here its fetch would be the third one that makes
+/// two others fail: it sees what the second has written, and not what the first will record.
+#[tokio::test]
+async fn a_relay_makes_no_business_transaction_fail() {
+    for level in ["serializable", "repeatable read"] {
+        let Some(test) = TestDb::open(Backend::Postgres, "serializable").await else {
+            return;
+        };
+        let table = test
+            .names
+            .table(DbBackend::Postgres, "outbox_leases")
+            .replace("outbox_leases", "stock");
+        test.execute(&format!(
+            "CREATE TABLE {table} (units int); INSERT INTO {table} VALUES (1)"
+        ))
+        .await;
+        let begin = format!("SET default_transaction_isolation = '{level}'");
+        let relay = session_of(&test, begin).await;
+        let relay = SqlStore::new(relay).with_names(&test.names).unwrap();
+        let leases = relay.acquire(OwnerId::fresh(), TTL, 64).await.unwrap();
+
+        let config = test.config();
+        let outbox = OutboxConnection::new(test.db.clone(), config);
+        let first = outbox.begin().await.unwrap();
+        first
+            .execute_unprepared("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            .await
+            .unwrap();
+        first
+            .execute_unprepared(&format!("SELECT units FROM {table}"))
+            .await
+            .unwrap();
+        let second = test.db.begin().await.unwrap();
+        second
+            .execute_unprepared("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            .await
+            .unwrap();
+        second
+            .execute_unprepared(&format!("UPDATE {table} SET units = 0"))
+            .await
+            .unwrap();
+        second.commit().await.unwrap();
+        let request = outbox_core::FetchRequest {
+            leases: &leases,
+            limit: 10.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        relay.fetch(request).await.unwrap();
+        outbox_sea_orm::record(&first, [Probe::noted("a", 1)])
+            .await
+            .unwrap();
+        first
+            .commit()
+            .await
+            .unwrap_or_else(|error| panic!("{level}: {error}"));
+        let rows = relay.fetch(request).await.unwrap().due;
+        let published = settlements(&rows, &Verdict::Published { keep: true });
+        assert_eq!(relay.settle(&leases, &published).await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,58 @@
+//! The relay and the inbox of a stream, made from a database and a connection.
+//!
+//! Not here: the stream itself and the two ends of it, see [`EventStream`](crate::nats::EventStream).
+
+use outbox_core::Relay;
+use outbox_inbox::Inbox;
+use outbox_nats::async_nats::Client;
+use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber};
+use outbox_sea_orm::SqlStore;
+use sea_orm::DatabaseConnection;
+
+/// Makes the relay and the inbox of an [`EventStream`], for tables with the default names. [`EventStream`] is the only type that implements it.
+///
+/// ```no_run
+/// # use outbox::prelude::*;
+/// # async fn run(relay_db: sea_orm::DatabaseConnection, db: sea_orm::DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// let stream = EventStream::new("SHOP").with_prefix("shop")?;
+/// let client = stream.connect("nats://127.0.0.1:4222").await?;
+/// stream.provision(&client).await?;
+/// let relay = stream.relay(relay_db, client.clone());
+/// let inbox = stream.inbox(db, client);
+/// Runner::new().with_relay(relay).with_inbox(inbox).run().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait EventStreamExt: sealed::Sealed {
+    /// A relay that publishes the messages of the outbox in `db` to this stream. Nothing is sent until it runs. Give it a connection pool of its own
+    /// (3 connections are enough), so that a busy service does not keep it waiting.
+    ///
+    /// It is short for `Relay::new(SqlStore::new(db), stream.publisher(client))`. Write that for other table names
+    /// ([`SqlStore::with_names`](crate::sea_orm::SqlStore::with_names)) or for settings of the publisher ([`PublisherConfig`](crate::nats::PublisherConfig)).
+    #[must_use]
+    fn relay(&self, db: DatabaseConnection, client: Client) -> Relay<SqlStore, JetStreamPublisher>;
+
+    /// An inbox that receives from this stream and runs the handlers that are linked into the program, with transactions in `db`. Nothing is received
+    /// until it runs.
+    ///
+    /// It is short for `Inbox::new(db, stream.subscriber(client))`. Write that for settings of the subscriber
+    /// ([`SubscriberConfig`](crate::nats::SubscriberConfig)).
+    #[must_use]
+    fn inbox(&self, db: DatabaseConnection, client: Client) -> Inbox<JetStreamSubscriber>;
+}
+
+impl EventStreamExt for EventStream {
+    fn relay(&self, db: DatabaseConnection, client: Client) -> Relay<SqlStore, JetStreamPublisher> {
+        Relay::new(SqlStore::new(db), self.publisher(client))
+    }
+
+    fn inbox(&self, db: DatabaseConnection, client: Client) -> Inbox<JetStreamSubscriber> {
+        Inbox::new(db, self.subscriber(client))
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for outbox_nats::EventStream {}
+}
