@@ -216,7 +216,7 @@ impl InFlight {
 
 /// What goes back to the store.
 impl InFlight {
-    /// What is queued of this partition goes back without a verdict, and so does what the store refuses to settle; what is out stays out.
+    /// Queued messages of this partition go back without a verdict, and so do messages whose verdicts the store refuses. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
             self.rows.remove(&row.row_id);
