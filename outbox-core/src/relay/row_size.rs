@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 
+use super::poller::Query;
 use crate::store::FetchedRow;
 
 /// Rows of the first fetch, which shows how large messages are.
@@ -15,8 +16,8 @@ const ROWS_FIRST: u32 = 256;
 pub(super) struct RowSize {
     /// The mean payload of the last fetch, or three quarters of what was learned before, if that is more.
     bytes: Option<usize>,
-    /// Rows to ask for beyond that, because as many can neither be sent nor set aside.
-    past: u32,
+    /// Rows that each query asks for beyond that, because as many can neither be sent nor set aside.
+    past: [u32; 2],
 }
 
 /// At most this many rows are passed over.
@@ -39,28 +40,29 @@ impl RowSize {
         self.bytes = Some(mean.max(learned - learned / 4));
     }
 
-    /// A scan met so many rows that can neither be sent nor set aside, and nothing else if it was `in_vain`. Returns whether the next scan gets further.
-    pub(super) fn pass_over(&mut self, rows: usize, in_vain: bool) -> bool {
-        let before = self.past;
+    /// A query met so many rows that can neither be sent nor set aside, and nothing else if it was `in_vain`. Returns whether the next one gets further.
+    pub(super) fn pass_over(&mut self, query: Query, rows: usize, in_vain: bool) -> bool {
+        let past = &mut self.past[query as usize];
+        let before = *past;
         let met = u32::try_from(rows).unwrap_or(u32::MAX);
-        let past = if in_vain { met.max(before * 2) } else { met };
-        self.past = past.min(PAST_MAX);
-        self.past > before
+        *past = if in_vain { met.max(before * 2) } else { met }.min(PAST_MAX);
+        *past > before
     }
 
     /// How many rows to ask for, and how many bytes: at most `batch`, and about as many as have `bytes` of payload.
-    pub(super) fn limit(&self, batch: NonZeroU32, bytes: usize) -> (NonZeroU32, usize) {
+    pub(super) fn limit(&self, query: Query, batch: NonZeroU32, bytes: usize) -> (NonZeroU32, usize) {
         let rows = match self.bytes {
             None => ROWS_FIRST,
             Some(mean) => u32::try_from(bytes / mean.max(1)).unwrap_or(u32::MAX),
         };
         let rows = NonZeroU32::new(rows).unwrap_or(NonZeroU32::MIN).min(batch);
-        let past = self
+        let past = self.past[query as usize];
+        let past_bytes = self
             .bytes
             .unwrap_or_default()
             .max(1)
-            .saturating_mul(self.past as usize);
-        (rows.saturating_add(self.past), bytes.saturating_add(past))
+            .saturating_mul(past as usize);
+        (rows.saturating_add(past), bytes.saturating_add(past_bytes))
     }
 }
 
@@ -73,14 +75,18 @@ mod tests {
 
     fn limit_after(size: &mut RowSize, mean: usize) -> u32 {
         size.learn_mean(mean);
-        size.limit(BATCH, BYTES).0.get()
+        size.limit(Query::Pending, BATCH, BYTES).0.get()
     }
 
     #[test]
     fn large_messages_are_fetched_a_few_at_a_time() {
         let mut size = RowSize::default();
         size.learn(&[]);
-        assert_eq!(size.limit(BATCH, BYTES).0.get(), ROWS_FIRST, "nothing is known");
+        assert_eq!(
+            size.limit(Query::Pending, BATCH, BYTES).0.get(),
+            ROWS_FIRST,
+            "nothing is known"
+        );
         assert_eq!(limit_after(&mut size, 300), 4000);
         assert_eq!(limit_after(&mut size, 256 << 10), 128);
         let after_a_small_one = limit_after(&mut size, 300);
@@ -95,15 +101,23 @@ mod tests {
     fn what_is_passed_over_hides_nothing_behind_it() {
         let mut size = RowSize::default();
         size.learn_mean(100);
-        assert!(size.pass_over(4000, true));
+        assert!(size.pass_over(Query::Waiting, 4000, true));
         assert_eq!(
-            size.limit(BATCH, BYTES),
+            size.limit(Query::Waiting, BATCH, BYTES),
             (NonZeroU32::new(8000).unwrap(), BYTES + 400_000)
         );
-        assert!(size.pass_over(4000, true), "the bytes were not enough");
-        assert!(size.pass_over(9000, true));
-        assert!(!size.pass_over(20_000, true), "there is a bound");
-        size.pass_over(0, false);
-        assert_eq!(size.limit(BATCH, BYTES), (BATCH, BYTES));
+        assert_eq!(
+            size.limit(Query::Pending, BATCH, BYTES),
+            (BATCH, BYTES),
+            "the other query"
+        );
+        assert!(
+            size.pass_over(Query::Waiting, 4000, true),
+            "the bytes were not enough"
+        );
+        assert!(size.pass_over(Query::Waiting, 9000, true));
+        assert!(!size.pass_over(Query::Waiting, 20_000, true), "there is a bound");
+        size.pass_over(Query::Waiting, 0, false);
+        assert_eq!(size.limit(Query::Waiting, BATCH, BYTES), (BATCH, BYTES));
     }
 }

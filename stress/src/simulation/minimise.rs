@@ -45,7 +45,11 @@ const KINDS: &[Kind] = &[
         plan.store.latency_max = Duration::ZERO;
         plan.broker.latency_max = Duration::ZERO;
     }),
-    ("relays/2", |plan| plan.relays = plan.relays.div_ceil(2)),
+    ("relays/2", |plan| {
+        // Another relay must remain to do the work of one that is cut off.
+        let min = 1 + u32::from(plan.cut_off.is_some());
+        plan.relays = plan.relays.div_ceil(2).max(min);
+    }),
     ("writers/2", |plan| plan.writers = plan.writers.div_ceil(2)),
     ("transactions/2", |plan| {
         plan.transactions = plan.transactions.div_ceil(2)

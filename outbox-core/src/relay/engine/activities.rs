@@ -73,7 +73,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         let (crowded, generation) = (!excluding.is_empty(), self.generation);
         let (store, leases) = (&self.relay.store, self.ownership.fetchable());
-        let (limit, bytes) = self.row_size.limit(self.config.batch, self.config.buffer_bytes);
+        let (limit, bytes) = self
+            .row_size
+            .limit(query, self.config.batch, self.config.buffer_bytes);
         let bound = self.config.store_timeout;
         self.fetching = Some(Box::pin(async move {
             let began = Instant::now();

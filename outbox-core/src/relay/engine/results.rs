@@ -50,8 +50,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let any = !fetched.due.is_empty() || !fetched.waits.is_empty();
         let (taken, passed_over) = self.take_fetched(number, fetched.due, fetched.waits);
         let in_vain = taken == 0 && passed_over > 0;
-        // A scan behind them is not in vain.
-        let gets_further = query == Query::Pending && self.row_size.pass_over(passed_over, in_vain);
+        // A query for what is behind them is not in vain.
+        let gets_further = self.row_size.pass_over(query, passed_over, in_vain);
         let more = fetched.more && (!in_vain || gets_further);
         self.poller.end(query, any && !in_vain, more, fetch.alone);
         if query == Query::Pending && !more {

@@ -106,13 +106,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let owned = self.ownership.leases();
         let is_retry = self.in_flight.is_retrying();
         let alone = self.in_flight.refused(owned, nothing_is_taken, pause);
-        if !is_retry {
+        // What is tried again now and then says nothing of other verdicts.
+        if alone.is_some_and(|alone| !alone.again) {
             self.refusals = self.refusals.saturating_add(1);
         }
-        if let Some(settlement) = alone {
+        if let Some(alone) = alone {
             let reason = policy::describe(&error);
             tracing::error!(
-                row_id = settlement.row_id,
+                row_id = alone.row_id,
                 %reason,
                 "the database refuses the verdict on a message; it is tried again, and others go on"
             );

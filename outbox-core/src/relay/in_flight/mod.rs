@@ -40,6 +40,14 @@ pub(super) struct InFlight {
     fetches: u64,
 }
 
+/// A verdict that the store refused, and no other with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Alone {
+    pub(super) row_id: i64,
+    /// The store has refused it before.
+    pub(super) again: bool,
+}
+
 /// A lane that is closed.
 #[derive(Debug, Default)]
 struct Closed {
@@ -289,13 +297,13 @@ impl InFlight {
     }
 
     /// The store refused one of the verdicts that were on their way, and recorded none. The next settlement has fewer. If it was alone, it is kept apart and
-    /// tried again after `pause` of a number of tries; or it only goes last, if `nothing_is_taken`. Returns whether it was alone.
+    /// tried again after `pause` of a number of tries; or it only goes last, if `nothing_is_taken`. Returns it if it was alone.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
         nothing_is_taken: bool,
         pause: impl FnOnce(u32) -> Duration,
-    ) -> Option<Settlement> {
+    ) -> Option<Alone> {
         let is_retry = self.verdicts.is_retry();
         let Some(alone) = self.verdicts.refused() else {
             self.not_settled(owned);
@@ -303,10 +311,9 @@ impl InFlight {
         };
         let leases = alone.leases;
         let given = alone.verdicts.into_iter().next()?;
-        let settlement = given.settlement.clone();
-        let lease = leases
-            .iter()
-            .find(|lease| lease.partition == settlement.partition);
+        let row_id = given.settlement.row_id;
+        let partition = given.settlement.partition;
+        let lease = leases.iter().find(|lease| lease.partition == partition);
         let lives = given.is_published() || lease.is_some_and(|lease| owned.contains(lease));
         if !lives {
             self.end(&given);
@@ -321,20 +328,22 @@ impl InFlight {
             let pause = pause(self.refused.count_try());
             self.refused.set_retry_at(Instant::now() + pause);
         }
-        if settlement.verdict == Verdict::Waits {
-            self.leave(&given);
+        let mut again = is_retry;
+        if given.settlement.verdict == Verdict::Waits {
+            again |= self.leave(&given);
         } else {
             self.refused.put(given);
         }
-        Some(settlement)
+        Some(Alone { row_id, again })
     }
 
-    /// A message that the store refuses to set aside goes back to it. Fetches that left it out may take its successors for due.
-    fn leave(&mut self, given: &Given) {
-        self.refused.leave(given.settlement.row_id);
+    /// A message that the store refuses to set aside goes back to it. Fetches that left it out may take its successors for due. Returns whether the store refused
+    /// that before.
+    fn leave(&mut self, given: &Given) -> bool {
         if given.waits_in.is_some() {
             self.end(given);
         }
+        self.refused.leave(given.settlement.row_id)
     }
 
     /// Whether a verdict that the store had refused is on its way.

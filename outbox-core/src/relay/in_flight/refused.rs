@@ -17,6 +17,8 @@ pub(super) struct Refused {
     verdicts: VecDeque<Given>,
     /// Messages that the store refuses to set aside.
     left: HashSet<i64>,
+    /// Messages that it refused to set aside before, and that may be set aside again.
+    left_before: HashSet<i64>,
     /// When the one that has waited for longest is tried again.
     retry_at: Option<Instant>,
     /// Tries since one was taken.
@@ -28,13 +30,16 @@ impl Refused {
         self.verdicts.push_back(given);
     }
 
-    pub(super) fn leave(&mut self, row_id: i64) {
+    /// Returns whether the store refused to set it aside before.
+    pub(super) fn leave(&mut self, row_id: i64) -> bool {
         self.left.insert(row_id);
+        self.left_before.remove(&row_id)
     }
 
     /// The message is due after all.
     pub(super) fn is_due(&mut self, row_id: i64) {
         self.left.remove(&row_id);
+        self.left_before.remove(&row_id);
     }
 
     /// Whether it is left as pending.
@@ -77,7 +82,7 @@ impl Refused {
 
     /// The one to try again. What was left may be set aside again.
     pub(super) fn next(&mut self) -> Option<Given> {
-        self.left.clear();
+        self.left_before.extend(self.left.drain());
         self.retry_at = None;
         self.verdicts.pop_front()
     }
@@ -90,6 +95,7 @@ impl Refused {
     /// Takes those for which this holds.
     pub(super) fn take_if(&mut self, is_taken: impl Fn(&Given) -> bool) -> Vec<Given> {
         self.left.clear();
+        self.left_before.clear();
         let all = mem::take(&mut self.verdicts).into_iter();
         let (taken, kept): (Vec<Given>, Vec<Given>) = all.partition(|given| is_taken(given));
         self.verdicts = kept.into();

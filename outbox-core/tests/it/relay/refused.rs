@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outbox_core::health::Health;
-use outbox_core::{FailureClass, MessageId, Relay};
+use outbox_core::retry::Backoff;
+use outbox_core::{FailureClass, MessageId, NewMessage, Relay};
 
 use super::watched::Watched;
 use super::*;
@@ -149,6 +150,61 @@ async fn a_backlog_behind_a_refused_verdict_hides_nothing() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(statuses(&store, 5), [Published; 10]);
         assert_eq!(broker.messages().len(), 10);
+    })
+    .await;
+}
+
+/// A message behind the refused verdict waits in a block of its aggregate, and is due for as long as the verdict is not recorded.
+#[tokio::test(start_paused = true)]
+async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let delayed = |account, seconds| {
+        let message = NewMessage::from_event(&Credited { account, cents: 1 }).unwrap();
+        message.available_at(store.now() + Duration::from_secs(seconds))
+    };
+    let cents = |cents| Credited { account: 3, cents };
+    store.record([cents(1), cents(2)]).unwrap();
+    store.record([delayed(3, 1)]).unwrap();
+    let refused = first_of(&store, 3);
+    store.refuse_verdicts(&[refused]);
+    broker.fail_matching(move |message| message.id == refused, FailureClass::Transient);
+    let others: Vec<NewMessage> = (100..150).map(|account| delayed(account, 60)).collect();
+    store.record(others).unwrap();
+    let rarely = Backoff {
+        min: Duration::from_secs(600),
+        max: Duration::from_secs(600),
+    };
+    let config = quick().batch(std::num::NonZeroU32::MIN).backoff(rarely);
+    let relay = relay_of(&store, &broker, config);
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert_eq!(statuses(&store, 3), [Pending, Waiting, Waiting]);
+        assert_eq!(broker.messages().len(), 50);
+    })
+    .await;
+}
+
+/// However often the verdict is tried again, it is one message's fault, and no reason to leave the work to others.
+#[tokio::test(start_paused = true)]
+async fn one_refused_verdict_moves_no_partition_between_relays_with_nothing_else_to_settle() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let delayed = NewMessage::from_event(&Credited { account: 1, cents: 1 })
+        .unwrap()
+        .available_at(store.now() + Duration::from_secs(7200));
+    store.record([delayed]).unwrap();
+    store.refuse_verdicts(&[first_of(&store, 1)]);
+    let relays = [(); 2].map(|()| relay_of(&store, &broker, quick()));
+    run_during(&relays[0], async {
+        run_during(&relays[1], async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            for _ in 0..600 {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                let mut shares: Vec<usize> = store.owners().into_values().collect();
+                shares.sort_unstable();
+                assert_eq!(shares, [32, 32]);
+            }
+        })
+        .await;
     })
     .await;
 }
