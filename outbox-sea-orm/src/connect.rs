@@ -132,6 +132,10 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
 
 /// Why a server took no connection, or lost one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    expect(dead_code, reason = "only drivers report it")
+)]
 enum Why {
     /// It refuses user, password or database.
     Login,
@@ -164,17 +168,12 @@ use driver::{ask, server_of, why};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod driver {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use sea_orm::sqlx::{self, ConnectOptions as _, Connection as _};
+    use sea_orm::sqlx;
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    use sea_orm::sqlx::{ConnectOptions as _, Connection as _};
     use sea_orm::{DatabaseConnection, DatabaseConnectionType, DbErr, RuntimeErr};
-    use tokio::time::timeout;
 
     use super::{ConnectError, Why, connect_error};
-
-    /// How long a server may take to let a connection in. Its address may lead nowhere.
-    const ANSWER: Duration = Duration::from_secs(10);
 
     /// Opens a connection as the pool would, and closes it. A file is not asked.
     pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), ConnectError> {
@@ -194,12 +193,13 @@ mod driver {
         asked.map_err(|source| connect_error(pool, source))
     }
 
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "mysql")),
-        expect(dead_code, reason = "a file is not asked")
-    )]
+    /// Bounds the answer of a server, whose address may lead nowhere.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
-        match timeout(ANSWER, asked).await {
+        use std::sync::Arc;
+
+        const ANSWER: std::time::Duration = std::time::Duration::from_secs(10);
+        match tokio::time::timeout(ANSWER, asked).await {
             Ok(answer) => answer.map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error)))),
             Err(_) => Err(DbErr::Conn(RuntimeErr::SqlxError(Arc::new(sqlx::Error::Io(
                 std::io::Error::new(
