@@ -136,7 +136,7 @@ async fn reserve_stock(
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), outbox::Failure> {
     tracing_subscriber::fmt()
         .with_env_filter("info,sqlx=warn,async_nats=warn")
         .with_writer(std::io::stderr)

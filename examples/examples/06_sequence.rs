@@ -78,7 +78,11 @@ fn moved(sequence: u64, cents: i64) -> Result<Message, EventError> {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("warn")
+        .with_writer(std::io::stderr)
+        .init();
     let database = TestDatabase::create().await?;
     let db = database.connect().await?;
     db.get_schema_builder()

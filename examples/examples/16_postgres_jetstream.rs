@@ -3,10 +3,9 @@
 //! Service, relay and consumer on PostgreSQL and a real JetStream, in one process: an order is saved together with its event, the relay publishes the
 //! event, and a handler takes the units from the stock. The program is a service: it ends with Ctrl-C or SIGTERM.
 
-use anyhow::Context as _;
 use outbox::prelude::*;
 use sea_orm::entity::prelude::*;
-use sea_orm::{Database, QuerySelect, Set};
+use sea_orm::{QuerySelect, Set};
 use serde::{Deserialize, Serialize};
 
 mod order {
@@ -69,15 +68,15 @@ async fn reserve_stock(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), Hand
     Ok(())
 }
 
-/// A pool. Its tables are in a schema of their own, so that the example disturbs nothing.
-async fn pool(connections: u32) -> anyhow::Result<DatabaseConnection> {
+/// A pool. It waits for its database. Its tables are in a schema of their own, so that the example disturbs nothing.
+async fn pool(connections: u32) -> Result<DatabaseConnection, outbox::Failure> {
     let url = std::env::var("DATABASE_URL")
-        .context("set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
+        .map_err(|_| "set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
     let mut options = sea_orm::ConnectOptions::new(url);
     options
         .max_connections(connections)
         .set_schema_search_path("example_16");
-    Ok(Database::connect(options).await?)
+    Ok(outbox::connect(options).await?)
 }
 
 /// A service makes its tables in migrations. Here the schema is made anew, so that each run prints the same lines.
@@ -97,7 +96,7 @@ async fn create_tables(db: &DatabaseConnection) -> Result<(), DbErr> {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), outbox::Failure> {
     // What relay and inbox have to say goes to `tracing`; without a subscriber it is lost. The filter leaves out every statement and every notice.
     tracing_subscriber::fmt()
         .with_env_filter("info,sqlx=warn,async_nats=warn")

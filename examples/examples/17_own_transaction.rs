@@ -69,7 +69,11 @@ async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> 
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("warn")
+        .with_writer(std::io::stderr)
+        .init();
     let database = TestDatabase::create().await?;
     let pool = database.connect().await?;
     pool.get_schema_builder()

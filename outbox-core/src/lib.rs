@@ -74,6 +74,7 @@ pub mod publisher;
 pub mod store;
 pub mod subscriber;
 
+mod failure;
 pub mod health;
 pub mod relay;
 pub mod retry;
@@ -91,6 +92,7 @@ pub use context::MessageContext;
 pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
 pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use event::{AggregateId, DomainEvent, EventDescriptor, ToAggregateId};
+pub use failure::{Failure, describe};
 pub use headers::{HeaderError, Headers};
 pub use health::{Health, HealthCheck, LastAnswers};
 pub use message::{

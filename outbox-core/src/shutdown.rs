@@ -1,9 +1,11 @@
-//! Turns SIGTERM and ctrl-c into a cancellation token, at which relays and consumers drain and stop.
+//! Turns SIGTERM and ctrl-c into a cancellation token, at which relays and consumers drain and stop. A second signal ends their waiting.
+
+use std::sync::LazyLock;
 
 pub use tokio_util::sync::CancellationToken;
 
 /// A token that ctrl-c or (on Unix) SIGTERM cancels. Call this once, inside a Tokio runtime, and pass clones to
-/// [`Relay::run`](crate::Relay::run) and the inbox.
+/// [`Relay::run`](crate::Relay::run) and the inbox. A second signal cancels [`hurry`].
 ///
 /// If the signal handlers cannot be installed, an error is logged and the token is never cancelled. The signal's
 /// default action then ends the process, which the outbox survives like any crash.
@@ -11,7 +13,7 @@ pub use tokio_util::sync::CancellationToken;
 pub fn on_signals() -> CancellationToken {
     let token = CancellationToken::new();
     // Signals are listened for before this function returns: an early signal must not end the process.
-    let signals = match Signals::listen() {
+    let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "cannot listen for signals");
@@ -21,10 +23,27 @@ pub fn on_signals() -> CancellationToken {
     let cancelled = token.clone();
     tokio::spawn(async move {
         let signal = signals.next().await;
-        tracing::info!(signal, "shutting down");
+        tracing::info!(signal, "shutting down; a second signal ends it at once");
         cancelled.cancel();
+        let signal = signals.next().await;
+        tracing::warn!(
+            signal,
+            "ending at once: what still runs is rolled back and given back"
+        );
+        hurry().cancel();
     });
     token
+}
+
+/// The token of this process that a second ctrl-c or SIGTERM cancels: relays and inboxes that are shutting down then wait no longer. Handlers are
+/// cancelled and rolled back, their messages go back to the broker, and what the broker has not confirmed is published again later. That takes at most
+/// some seconds.
+///
+/// Cancel it to do the same without a signal. Wait for it beside a server of your own that is slow to end.
+#[must_use]
+pub fn hurry() -> CancellationToken {
+    static HURRY: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
+    HURRY.clone()
 }
 
 #[cfg(unix)]
@@ -43,7 +62,7 @@ impl Signals {
         })
     }
 
-    async fn next(mut self) -> &'static str {
+    async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
@@ -60,7 +79,7 @@ impl Signals {
         tokio::signal::windows::ctrl_c().map(Self)
     }
 
-    async fn next(mut self) -> &'static str {
+    async fn next(&mut self) -> &'static str {
         self.0.recv().await;
         "ctrl-c"
     }

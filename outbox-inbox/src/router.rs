@@ -81,6 +81,23 @@ impl Router {
         names
     }
 
+    /// Which of the expected crates, modules, handlers and consumers have no handler here.
+    pub(crate) fn missing(&self, expected: &[String]) -> Vec<Problem> {
+        let is_there = |name: &str| {
+            self.handlers.iter().any(|handler| {
+                let below = handler.handler.strip_prefix(name);
+                handler.consumer == name
+                    || below.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            })
+        };
+        let missing = expected.iter().filter(|name| !is_there(name));
+        let not_linked = |name: &String| Problem::NotLinked {
+            name: name.clone(),
+            linked: self.handlers.iter().map(|handler| handler.handler).collect(),
+        };
+        missing.map(not_linked).collect()
+    }
+
     /// The handlers of the given consumers.
     pub(crate) fn only(&self, consumers: &[String]) -> Self {
         let wanted = |handler: &&Registration| consumers.iter().any(|name| name == handler.consumer);

@@ -106,6 +106,18 @@ pub enum Problem {
         /// Consumers that have handlers.
         available: Vec<&'static str>,
     },
+    /// Something that [`Inbox::expect_handlers`](crate::Inbox::expect_handlers) names has no handler in this program.
+    #[error(
+        "no handler of `{name}` is linked into this program; name its crate with `outbox::inbox::link_handlers!(…)` (or `outbox_inbox::link_handlers!`); \
+         linked are {}",
+        list(linked)
+    )]
+    NotLinked {
+        /// The crate, module, handler or consumer.
+        name: String,
+        /// The handlers that are linked.
+        linked: Vec<&'static str>,
+    },
     /// A step between versions whose types do not describe one event type in versions n and n + 1.
     #[error(
         "upcaster at {place} leads from {old} to {new}; use types of one event type in versions n and n + 1, or `Upcasters::json`"

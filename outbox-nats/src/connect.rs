@@ -8,13 +8,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError, ToServerAddrs};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ToServerAddrs};
 
 use crate::connection::Origin;
+use crate::notices::Notices;
 use crate::publisher::DEFAULT_WINDOW;
-use crate::reports::{Reports, Violation};
+use crate::reports::Reports;
 use crate::stream::EventStream;
 use crate::subject::percent_decode;
+
+/// The first pause of those who wait for a server; each one doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Time between pings on an otherwise silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -39,8 +46,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
 /// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
-/// this machine. Keep `retry_on_initial_connect` off unless the service may start without its broker: with it a wrong address or
-/// password is retried for ever instead of being reported.
+/// this machine. Keep `retry_on_initial_connect` off: with it a wrong password is retried for ever instead of being reported. A program that may start
+/// before its broker uses [`EventStream::connect`] or [`EventStream::connect_with`].
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
     ConnectOptions::new()
@@ -50,20 +57,55 @@ pub fn connect_options() -> ConnectOptions {
 }
 
 impl EventStream {
-    /// Connects to the servers that hold this stream, with [`connect_options`], as [`connect`](fn@connect) does. Nothing is asked of the stream.
+    /// Connects to the servers that hold this stream, and waits for them. Nothing is asked of the stream.
     ///
-    /// It is for servers that want nothing but an address, which may hold a password or a token. For other credentials, TLS settings or callbacks use
-    /// [`connect`](fn@connect).
+    /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
+    /// in the log, once for each reason. Refused credentials are reported at once.
+    ///
+    /// It uses [`connect_options`], for servers that want nothing but an address, which may hold a password or a token. For other credentials, or TLS
+    /// settings, use [`connect_with`](Self::connect_with).
     ///
     /// # Errors
     ///
-    /// As [`connect`](fn@connect).
+    /// [`ConnectError`] for what waiting does not mend: a malformed address, refused credentials, TLS that fails.
     ///
     /// # Cancellation
     ///
     /// Dropping the future closes the connection if it was open already.
     pub async fn connect(&self, servers: impl ToServerAddrs) -> Result<Client, ConnectError> {
-        connect(servers, connect_options().name(format!("outbox {}", self.name))).await
+        self.connect_with(servers, connect_options().name(format!("outbox {}", self.name)))
+            .await
+    }
+
+    /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    ///
+    /// # Cancellation
+    ///
+    /// As [`Self::connect`].
+    pub async fn connect_with(
+        &self,
+        servers: impl ToServerAddrs,
+        options: ConnectOptions,
+    ) -> Result<Client, ConnectError> {
+        let servers = parse(servers)?;
+        let (mut pause, mut said) = (PAUSE_MIN, String::new());
+        loop {
+            let error = match connect(servers.clone(), options.clone()).await {
+                Err(error) if error.is_out_of_reach() => error,
+                outcome => return outcome,
+            };
+            let reason = outbox_core::describe(&error);
+            if said != reason {
+                tracing::warn!(reason, "waiting for nats; start it, or correct its address");
+                said = reason;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 }
 
@@ -96,24 +138,16 @@ pub async fn connect_with_events(
     options: ConnectOptions,
     on_event: impl Fn(&Event) + Send + Sync + 'static,
 ) -> Result<Client, ConnectError> {
-    let servers: Vec<ServerAddr> = servers
-        .to_server_addrs()
-        .map_err(|error| {
-            ConnectError::new(
-                "?".to_owned(),
-                async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error),
-            )
-        })?
-        .collect();
+    let servers = parse(servers)?;
     let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
-    let reports = Arc::new(Reports::new());
+    let (reports, notices) = (Arc::new(Reports::new()), Arc::new(Notices::new(names.clone())));
     let options = with_credentials_of(&servers, options);
     let on_event = Arc::new(on_event);
     let watched = |options: ConnectOptions, connection: &'static str| {
-        let (reports, on_event) = (reports.clone(), on_event.clone());
+        let (reports, notices, on_event) = (reports.clone(), notices.clone(), on_event.clone());
         options.event_callback(move |event| {
-            log(&event, connection);
-            reports.record(&event);
+            let is_new = reports.record(&event);
+            notices.tell(&event, connection, is_new);
             on_event(&event);
             std::future::ready(())
         })
@@ -121,7 +155,7 @@ pub async fn connect_with_events(
     let client = watched(options.clone(), "shared")
         .connect(servers.clone())
         .await
-        .map_err(|error| ConnectError::new(names, error))?;
+        .map_err(|error| ConnectError::new(names, user_of(&servers), error))?;
     let origin = Origin {
         servers,
         options: watched(options, "publisher"),
@@ -131,9 +165,25 @@ pub async fn connect_with_events(
     Ok(client)
 }
 
+/// The text of a malformed address is not shown, because it may hold a password.
+fn parse(servers: impl ToServerAddrs) -> Result<Vec<ServerAddr>, ConnectError> {
+    let malformed = |error| {
+        let source = async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error);
+        ConnectError::new("?".to_owned(), None, source)
+    };
+    Ok(servers.to_server_addrs().map_err(malformed)?.collect())
+}
+
 /// Host and port of a server. Its URL may hold a password, so the URL is never shown.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
+}
+
+/// The user in an address. A token has no name.
+fn user_of(servers: &[ServerAddr]) -> Option<String> {
+    let named = servers.iter().find(|server| server.password().is_some())?;
+    let user = named.username()?;
+    Some(percent_decode(user).unwrap_or_else(|| user.to_owned()))
 }
 
 /// Moves credentials from an address, where they are percent-encoded, into the options.
@@ -149,39 +199,29 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
     }
 }
 
-/// Logs an event, with the connection that it is about: the one that [`connect`] returned, or that of a publisher.
-fn log(event: &Event, connection: &str) {
-    match event {
-        Event::Connected => tracing::info!(connection, "connected to nats"),
-        Event::Draining | Event::Closed | Event::LameDuckMode => {
-            tracing::info!(connection, "nats connection: {event}")
-        }
-        Event::Disconnected | Event::SlowConsumer(_) => {
-            tracing::warn!(connection, "nats connection: {event}")
-        }
-        Event::ServerError(ServerError::Other(reason)) if Violation::parse(reason).is_some() => {
-            tracing::error!(
-                connection,
-                reason,
-                "nats denies a permission; messages on this subject wait until the server's permissions allow it"
-            )
-        }
-        Event::ServerError(_) | Event::ClientError(_) => {
-            tracing::error!(connection, "nats connection: {event}")
-        }
-    }
-}
-
 /// Why there is no connection.
 #[derive(Debug)]
 pub struct ConnectError {
     servers: String,
+    user: Option<String>,
     source: async_nats::ConnectError,
 }
 
 impl ConnectError {
-    fn new(servers: String, source: async_nats::ConnectError) -> Self {
-        Self { servers, source }
+    fn new(servers: String, user: Option<String>, source: async_nats::ConnectError) -> Self {
+        Self {
+            servers,
+            user,
+            source,
+        }
+    }
+
+    /// Whether nobody answers, which may pass: the server or its name is not there yet.
+    fn is_out_of_reach(&self) -> bool {
+        matches!(
+            self.kind(),
+            ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns
+        )
     }
 
     /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
@@ -204,10 +244,11 @@ impl fmt::Display for ConnectError {
         match self.kind() {
             ConnectErrorKind::ServerParse => f.write_str("nats address is malformed; use `nats://host:port`"),
             ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-                write!(
-                    f,
-                    "nats server {servers} refused the credentials; check user, password, token or credentials file"
-                )
+                write!(f, "nats server {servers} refused the credentials")?;
+                if let Some(user) = &self.user {
+                    write!(f, " of user `{user}`")?;
+                }
+                f.write_str("; check user, password, token or credentials file")
             }
             ConnectErrorKind::Tls => write!(
                 f,

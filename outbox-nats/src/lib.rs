@@ -49,6 +49,7 @@
 // The order in which a message travels: connection, stream, out, in.
 mod connect;
 mod connection;
+mod notices;
 mod reports;
 
 mod headers;

@@ -36,12 +36,14 @@ impl Reports {
         }
     }
 
-    pub(crate) fn record(&self, event: &Event) {
+    /// Returns false for a denial that is known already.
+    pub(crate) fn record(&self, event: &Event) -> bool {
+        let mut is_new = true;
         match event {
             Event::Connected => *self.denied() = Denied::default(),
             Event::ServerError(ServerError::Other(reason)) => {
                 let Some(violation) = Violation::parse(reason) else {
-                    return;
+                    return true;
                 };
                 let mut denied = self.denied();
                 match violation {
@@ -49,18 +51,20 @@ impl Reports {
                         if denied.publish.len() >= SUBJECTS_MAX {
                             denied.publish.clear();
                         }
-                        denied.publish.insert(subject, Instant::now());
+                        is_new = denied.publish.insert(subject, Instant::now()).is_none();
                     }
                     Violation::Subscribe(subject) => {
-                        if denied.subscribe.len() < SUBJECTS_MAX {
+                        is_new = !denied.subscribe.contains(&subject);
+                        if is_new && denied.subscribe.len() < SUBJECTS_MAX {
                             denied.subscribe.push(subject);
                         }
                     }
                 }
             }
-            _ => return,
+            _ => return true,
         }
         self.changes.send_replace(());
+        is_new
     }
 
     /// Wakes at each report after this call.

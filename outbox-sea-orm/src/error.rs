@@ -4,6 +4,7 @@ use outbox_core::EventError;
 use sea_orm::DbErr;
 
 use crate::cause::{is_conflict, is_table_missing};
+use crate::connect::is_out_of_reach;
 use crate::insert::InsertError;
 
 /// Why events were not recorded. Roll the transaction back, which belongs to the caller.
@@ -71,6 +72,8 @@ fn what_to_do(error: &DbErr) -> &'static str {
 fn whether_to_repeat(error: &DbErr) -> &'static str {
     if is_conflict(error) {
         ", because of a concurrent transaction; repeat the whole transaction"
+    } else if is_out_of_reach(error) {
+        ", because the database is out of reach or the pool had no connection to give; repeat it when the database answers"
     } else {
         ""
     }

@@ -60,6 +60,7 @@
 //! | domain methods that raise events | [`AggregateRoot`] |
 //! | events only | [`record`], inside a transaction |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
+//! | a database that may start later | [`connect`](fn@connect) |
 //! | a relay | [`SqlStore`], in a pool of its own |
 //! | no tables yet | [`migrate`]; in a migrator of your own [`migration`]; daily tables [`migration::partitioned`] |
 //! | dead letters to decide about | [`SqlStore`] as [`OutboxAdmin`](outbox_core::OutboxAdmin) |
@@ -74,6 +75,7 @@
 
 mod aggregate;
 mod config;
+mod connect;
 mod error;
 mod record;
 mod save;
@@ -98,6 +100,7 @@ pub mod testing;
 pub use aggregate::AggregateRoot;
 pub use cause::is_commit_refused;
 pub use config::OutboxConfig;
+pub use connect::{ConnectError, connect};
 pub use error::{RecordError, SaveError};
 pub use execute::Executor;
 #[cfg(feature = "migration")]
@@ -108,6 +111,8 @@ pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
 pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
 
+#[doc(hidden)]
+pub use connect::{connect_error, why_no_connection};
 #[doc(hidden)]
 pub use detached::detached;
 #[doc(hidden)]

@@ -11,7 +11,7 @@
 //! ```no_run
 //! use outbox::prelude::*;
 //! use sea_orm::entity::prelude::*;
-//! use sea_orm::{Database, ExprTrait as _, Set};
+//! use sea_orm::{ExprTrait as _, Set};
 //! use serde::{Deserialize, Serialize};
 //! # mod order {
 //! #     use sea_orm::entity::prelude::*;
@@ -57,9 +57,10 @@
 //! }
 //!
 //! #[tokio::main]
-//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let db = Database::connect("postgres://localhost/shop").await?;
-//!     let relay_db = Database::connect("postgres://localhost/shop").await?;
+//! async fn main() -> Result<(), outbox::Failure> {
+//!     // Both wait for their server, and end with an error if it refuses the login.
+//!     let db = outbox::connect("postgres://localhost/shop").await?;
+//!     let relay_db = outbox::connect("postgres://localhost/shop").await?;
 //!     outbox::migrate(&db).await?;
 //!     let stream = EventStream::default();
 //!     let client = stream.connect("nats://127.0.0.1:4222").await?;
@@ -83,6 +84,8 @@
 //!
 //! | you want | see |
 //! |---|---|
+//! | to start before database and broker | [`connect`], `EventStream::connect` |
+//! | errors that people can read | [`Failure`] |
 //! | to describe an event | [`DomainEvent`](crate::core::DomainEvent) |
 //! | to save a model with its events, or events alone | [`SaveWithEvents`](crate::sea_orm::SaveWithEvents), [`record`](fn@crate::sea_orm::record) |
 //! | to publish | [`Relay`](crate::core::Relay), [`SqlStore`](crate::sea_orm::SqlStore), module `nats`; both together: `EventStreamExt` |
@@ -126,6 +129,12 @@ pub mod testing;
 pub use health::RunnerHealth;
 #[cfg(feature = "nats")]
 pub use jetstream::EventStreamExt;
+/// Any error, printed for people: the error type of a `main`.
+#[doc(inline)]
+pub use outbox_core::Failure;
+/// Opens a connection pool, and waits for its database.
+#[doc(inline)]
+pub use outbox_sea_orm::connect;
 pub use runner::{RunError, RunReport, Runner};
 pub use tables::{migrate, migrate_with, migrations};
 

@@ -114,7 +114,9 @@ impl Runner {
         self.health.clone()
     }
 
-    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in flight, each within its own `shutdown_timeout`.
+    /// Runs until Ctrl-C or, on Unix, SIGTERM. Then every relay and inbox finishes its messages in flight, each within its own `shutdown_timeout`; the
+    /// log says what is waited for. A second signal ends the waiting: what runs is rolled back and given back
+    /// ([`shutdown::hurry`](outbox_core::shutdown::hurry)).
     /// Call it once per program: from then on these signals no longer end the process.
     ///
     /// # Errors
@@ -174,7 +176,7 @@ impl Runner {
             shutdown.cancel();
             match failure {
                 None => failure = Some(error),
-                Some(_) => tracing::error!(error = &error as &dyn std::error::Error, "failed as well"),
+                Some(_) => tracing::error!(error = %outbox_core::describe(&error), "failed as well"),
             }
         }
         match failure {

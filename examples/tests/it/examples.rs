@@ -11,7 +11,7 @@ use outbox_nats::EventStream;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `cargo test` builds the examples beside the tests' own folder.
-fn example(name: &str) -> Command {
+pub(crate) fn example(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
     Command::new(
@@ -206,9 +206,9 @@ async fn example_16_postgres_jetstream() {
 
 /// The wiring of a service stays small. The test counts what a reader meets: every name of ours that the program spells out. The prelude or a path brings
 /// it (`outbox::migrate` is `migrate`). Methods are not counted, because nobody imports them. A set-up statement is a statement of `main` that opens a pool
-/// or a connection, or that names something of ours.
+/// or a connection, or that names something of ours. Two of the names stand for others: `connect` for SeaORM's `Database`, `Failure` for an error type.
 #[test]
-fn example_16_needs_eight_names_and_six_set_up_statements() {
+fn example_16_needs_ten_names_and_six_set_up_statements() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let code = |path: &str| {
         let text = std::fs::read_to_string(root.join(path)).unwrap();
@@ -235,7 +235,7 @@ fn example_16_needs_eight_names_and_six_set_up_statements() {
     };
     let program = code("examples/16_postgres_jetstream.rs");
     let names = ours(&program);
-    assert!(names.len() <= 8, "{names:?}");
+    assert!(names.len() <= 10, "{names:?}");
 
     let (_, main) = program.split_once("async fn main()").unwrap();
     let opens = ["pool(", ".connect(", ".provision("];

@@ -7,6 +7,7 @@
 
 mod demo;
 mod examples;
+mod first_days;
 mod guide;
 mod lost_acks;
 mod order_files;

@@ -14,6 +14,7 @@ mod config;
 mod engine;
 mod fitness;
 mod in_flight;
+mod outage;
 mod ownership;
 mod policy;
 mod poller;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Catalogue, CatalogueError};
+use crate::failure::describe;
 use crate::health::HealthCheck;
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
@@ -171,14 +173,28 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// # Errors
     ///
     /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
-    /// the database is not set up ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not.
+    /// the database is not set up or refuses the login ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not set up. A database
+    /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
-        match shutdown.run_until_cancelled(self.preflight()).await {
+        let is_checked = match shutdown.run_until_cancelled(self.preflight()).await {
             Some(checked) => checked?,
             None => return Ok(RelayReport::default()),
+        };
+        let mut engine = Engine::new(self, Mode::Run);
+        if is_checked {
+            return engine.run(&shutdown).await;
         }
-        Engine::new(self, Mode::Run).run(&shutdown).await
+        engine.store_outage.failed(false); // The preflight has told of it.
+        let stop = shutdown.child_token();
+        let run = async {
+            let ended = engine.run(&stop).await;
+            stop.cancel();
+            ended
+        };
+        let (ended, checked) = tokio::join!(run, self.check_later(&stop));
+        checked?;
+        ended
     }
 
     /// Publishes everything that is due now and returns; for tests, and for jobs that run to completion. While other relays own
@@ -209,18 +225,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
-    async fn preflight(&self) -> Result<(), RelayError> {
+    /// Reports what would silently not work. A database or broker out of reach is no reason not to start. Returns whether the database was checked.
+    async fn preflight(&self) -> Result<bool, RelayError> {
         let bound = self.config.store_timeout;
-        match within(bound, "the database could not be checked", self.store.preflight()).await {
-            Ok(warnings) => warnings
-                .iter()
-                .for_each(|warning| tracing::warn!(%warning, "outbox database")),
-            Err(error @ StoreError::Setup { .. }) => return Err(error.into()),
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the database cannot be checked now"
-            ),
+        let unchecked = self.check_store().await?;
+        if let Some(reason) = &unchecked {
+            tracing::warn!(%reason, "the database cannot be checked now, relay waits for it");
         }
         let checked = tokio::time::timeout(bound, self.publisher.preflight()).await;
         match checked.unwrap_or_else(|_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"))) {
@@ -228,14 +238,48 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 .iter()
                 .for_each(|warning| tracing::warn!(%warning, "stream")),
             Err(error) if error.class() == FailureClass::Configuration => {
-                return Err(RelayError::Broker(policy::describe(&error)));
+                return Err(RelayError::Broker(describe(&error)));
             }
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the stream cannot be checked now"
-            ),
+            Err(error) => tracing::warn!(reason = %describe(&error), "the stream cannot be checked now"),
         }
-        Ok(())
+        Ok(unchecked.is_none())
+    }
+
+    /// Looks whether the database is set up. Returns why it could not be asked.
+    async fn check_store(&self) -> Result<Option<String>, RelayError> {
+        let bound = self.config.store_timeout;
+        match within(bound, "the database could not be checked", self.store.preflight()).await {
+            Ok(warnings) => {
+                for warning in warnings {
+                    tracing::warn!(%warning, "outbox database");
+                }
+                Ok(None)
+            }
+            Err(error @ StoreError::Setup { .. }) => Err(error.into()),
+            Err(error) => Ok(Some(describe(&error))),
+        }
+    }
+
+    /// Checks a database that was away at the start, as soon as it answers. What somebody has to repair stops the relay then, as it would have at the start.
+    async fn check_later(&self, stop: &CancellationToken) -> Result<(), RelayError> {
+        let mut rng = fastrand::Rng::new();
+        let mut failures = 0_u32;
+        loop {
+            failures = failures.saturating_add(1);
+            let pause = self.config.backoff.delay(failures, &mut rng);
+            let pause = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            if pause.is_none() {
+                return Ok(());
+            }
+            match stop.run_until_cancelled(self.check_store()).await {
+                Some(Ok(Some(reason))) => tracing::debug!(%reason, "the database still cannot be checked"),
+                Some(Ok(None)) | None => return Ok(()),
+                Some(Err(error)) => {
+                    stop.cancel();
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config::{EventPolicy, PoisonPolicy, RelayConfig};
+use crate::failure::describe;
 use crate::publisher::{FailureClass, PublishError};
 use crate::retry::Backoff;
 use crate::store::{FetchedRow, Verdict};
@@ -75,18 +76,6 @@ fn policy_of<'a>(row: &FetchedRow, config: &'a RelayConfig) -> &'a EventPolicy {
         Ok(message) => config.policy_of(&message.event_type),
         Err(_) => &config.policy,
     }
-}
-
-/// The error with its causes, for a column that people read.
-pub(super) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Decides how much may be sent while the broker is in trouble.

@@ -457,7 +457,7 @@ pub enum StoreError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The store cannot work until somebody acts: a table is missing, or the server is too old.
+    /// The store cannot work until somebody acts: a table is missing, the server is too old, or it refuses the login.
     #[error("{context}")]
     Setup {
         /// What is wrong and how to repair it.

@@ -81,7 +81,12 @@ impl<M> Attempt<'_, M> {
             .as_ref()
             .map(|message| message.event_id.as_uuid())
             .ok();
-        tracing::warn!(consumer = self.consumer.name, event_id = ?event_id, ?retry_after, %error, "database in trouble, tried again");
+        let consumer = self.consumer.name;
+        if self.consumer.vitals.database_failed() {
+            tracing::warn!(consumer, event_id = ?event_id, %error, "database in trouble, tried again");
+        } else {
+            tracing::debug!(consumer, event_id = ?event_id, ?retry_after, %error, "database still in trouble");
+        }
         Handling::Later { retry_after }
     }
 
@@ -96,7 +101,12 @@ impl<M> Attempt<'_, M> {
                 Ok(value) => return Ok(value),
                 Err(error) => describe(&error),
             };
-            tracing::warn!(consumer = self.consumer.name, %error, "a failure cannot be written down, tried again");
+            let consumer = self.consumer.name;
+            if self.consumer.vitals.database_failed() {
+                tracing::warn!(consumer, %error, "a failure cannot be written down, tried again");
+            } else {
+                tracing::debug!(consumer, %error, "a failure still cannot be written down");
+            }
             let delay = tokio::time::sleep(TROUBLE.delay(tries, &mut fastrand::Rng::new()));
             if self.stop.soft.run_until_cancelled(delay).await.is_none() {
                 return Err(Handling::Returned);

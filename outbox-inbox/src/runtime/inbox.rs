@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use outbox_core::{CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, Subscriber, SubscriberError};
-use outbox_sea_orm::{OutboxConfig, TableNames};
+use outbox_sea_orm::{ConnectError, OutboxConfig, TableNames};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,8 @@ pub struct Inbox<S> {
     pub(super) state: StateMap,
     pub(super) router: Option<Router>,
     pub(super) consumers: Option<Vec<String>>,
+    /// Handlers and consumers without which it does not start.
+    pub(super) expected: Vec<String>,
     pub(super) config: InboxConfig,
     pub(super) outbox: OutboxConfig,
     pub(super) names: TableNames,
@@ -69,6 +71,9 @@ pub enum InboxError {
     /// Handlers, state or configuration do not fit together.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The database refuses user, password or database name. It will do so until somebody acts.
+    #[error(transparent)]
+    Connect(ConnectError),
     /// The tables cannot be read.
     #[error(
         "inbox tables are missing or cannot be read; run the migration (`outbox::migrate(&db)`, `outbox_inbox::migrate(&db)`, or the SQL in docs/sql), and check \
@@ -109,6 +114,7 @@ impl<S: Subscriber> Inbox<S> {
             state: StateMap::new(),
             router: None,
             consumers: None,
+            expected: Vec::new(),
             health: InboxHealthCheck::new(config.stuck_after),
             config,
             outbox: OutboxConfig::default(),
@@ -138,6 +144,17 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn with_consumers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.consumers = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Names handlers without which the inbox does not start: by crate (`my_handlers`), module, function (`my_handlers::mail::send_receipt`) or consumer.
+    /// A second call adds names.
+    ///
+    /// The linker drops a crate that nothing names, and its handlers are missing without a word while the others run. A program that takes handlers from
+    /// several crates lists them here and links them with [`link_handlers!`](crate::link_handlers). Default: nothing is expected.
+    #[must_use]
+    pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.expected.extend(names.into_iter().map(Into::into));
         self
     }
 

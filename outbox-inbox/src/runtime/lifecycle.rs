@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::{Catalogue, DedupStoreError, Subscriber, SubscriberError};
+use outbox_core::{Catalogue, DedupStoreError, Subscriber, SubscriberError, shutdown};
+use outbox_sea_orm::{ConnectError, connect_error, why_no_connection};
 use sea_orm::{ConnectionTrait as _, DbErr};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
@@ -72,7 +73,9 @@ impl<S: Subscriber> Inbox<S> {
         self.check_surroundings(&router, stop).await?;
         telemetry::describe();
         let tasks = TaskTracker::new();
-        let mut broken = self.start(&consumers, stop, &tasks, drain).await?;
+        let mut broken = self
+            .start(router.handlers(), &consumers, stop, &tasks, drain)
+            .await?;
         if let Some(every) = self.config.purge_every {
             tasks.spawn(self.purge(
                 every,
@@ -96,6 +99,7 @@ impl<S: Subscriber> Inbox<S> {
     /// Starts the consumers. What is returned tells of those that cannot go on.
     async fn start(
         &self,
+        handlers: &[Registration],
         consumers: &[Arc<Consumer>],
         stop: &Stop,
         tasks: &TaskTracker,
@@ -114,9 +118,13 @@ impl<S: Subscriber> Inbox<S> {
                 idle.clone().map(|idle| (idle, index)),
             ));
         }
+        let names = |consumer: &str| -> Vec<&str> {
+            let handlers = handlers.iter().filter(|handler| handler.consumer == consumer);
+            handlers.map(|handler| handler.handler).collect()
+        };
         let (broken, breaks) = mpsc::unbounded_channel();
         for (dispatcher, consumer) in dispatchers.into_iter().zip(consumers) {
-            tracing::info!(consumer = consumer.name, "consumer started");
+            tracing::info!(consumer = consumer.name, handlers = ?names(consumer.name), "consumer started");
             let (consumer, soft, broken) = (consumer.clone(), stop.soft.clone(), broken.clone());
             tasks.spawn(run_consumer(dispatcher, consumer, soft, broken));
         }
@@ -140,8 +148,16 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Waits for what runs, and cancels it if that takes too long.
     async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
-        if timeout(self.config.shutdown_timeout, tasks.wait()).await.is_ok() {
-            return;
+        let (limit, hurry) = (self.config.shutdown_timeout, shutdown::hurry());
+        tokio::select! {
+            biased;
+            () = tasks.wait() => return,
+            () = hurry.cancelled() => {
+                tracing::warn!("handlers that run are cancelled and rolled back, because a second signal came");
+            }
+            () = tokio::time::sleep(limit) => {
+                tracing::warn!(?limit, "handlers that run are cancelled and rolled back, because the time for a shutdown is over");
+            }
         }
         stop.hard.cancel();
         if timeout(ROLLBACK_GRACE, tasks.wait()).await.is_err() {
@@ -156,7 +172,7 @@ impl<S: Subscriber> Inbox<S> {
     fn check(&self) -> Result<Router, InboxError> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
-        let mut problems = Vec::new();
+        let mut problems = router.missing(&self.expected);
         if let Some(wanted) = &self.consumers {
             let available = router.consumers();
             for name in wanted.iter().filter(|name| !available.contains(&name.as_str())) {
@@ -226,20 +242,36 @@ impl<S: Subscriber> Inbox<S> {
         let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let mut failures = 0;
         let database = loop {
-            let Some(inspected) = stop.soft.run_until_cancelled(self.inspect(&sql, router)).await else {
+            let inspect = async {
+                tokio::select! {
+                    biased;
+                    inspected = self.inspect(&sql, router) => inspected,
+                    // The pool itself tries for 30 s, and then does not say why.
+                    why = why_no_connection(&self.db) => Err(why),
+                }
+            };
+            let Some(inspected) = stop.soft.run_until_cancelled(inspect).await else {
                 return Ok(None);
             };
-            match inspected {
+            match inspected.map_err(|error| connect_error(&self.db, error)) {
                 Ok((database, problems)) => {
                     StartError::unless_empty(problems)?;
+                    if failures > 0 {
+                        tracing::info!("the database answers");
+                    }
                     break database;
                 }
-                Err(error) if trouble(&error) == Trouble::Statement => return Err(InboxError::Tables(error)),
+                Err(refused @ ConnectError::Refused { .. }) => return Err(InboxError::Connect(refused)),
+                Err(ConnectError::Failed { source, .. }) if trouble(&source) == Trouble::Statement => {
+                    return Err(InboxError::Tables(source));
+                }
                 Err(error) => {
                     failures += 1;
                     let pause = TROUBLE.delay(failures, &mut fastrand::Rng::new());
                     let error = describe(&error);
-                    tracing::warn!(error, ?pause, "database cannot be reached, inbox waits");
+                    if failures == 1 {
+                        tracing::warn!(error, "database cannot be reached, inbox waits");
+                    }
                     self.health
                         .cannot_start(&format!("the database cannot be reached: {error}"));
                     if stop

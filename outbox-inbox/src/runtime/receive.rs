@@ -140,17 +140,26 @@ impl<S: Subscriber> Dispatcher<S> {
         self.failures += 1;
         let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
         let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
-        self.consumer.vitals.trouble(&text);
+        let is_new = self.consumer.vitals.trouble(&text);
+        if self.failures > 1 {
+            tracing::debug!(consumer, error = %text, ?pause, "the trouble goes on");
+        }
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
         match error {
             SubscriberError::Configuration { .. } => {
-                tracing::error!(consumer, error = %text, ?pause, "consumer cannot be set up, tried again");
+                if is_new {
+                    tracing::error!(consumer, error = %text, "consumer cannot be set up, tried again");
+                }
             }
             SubscriberError::Gone { .. } => {
-                tracing::warn!(consumer, error = %text, ?pause, "subscription is over, subscribes again");
+                if self.failures == 1 {
+                    tracing::warn!(consumer, error = %text, "subscription is over, subscribes again");
+                }
             }
             _ => {
-                tracing::warn!(consumer, error = %text, ?pause, "broker trouble, consumer pauses");
+                if self.failures == 1 {
+                    tracing::warn!(consumer, error = %text, "broker trouble, consumer pauses");
+                }
                 if let Deliveries::Open(subscription) = deliveries {
                     self.deliveries = Deliveries::Paused(until, Some(subscription));
                 }

@@ -19,7 +19,7 @@ use super::dispatch::Dispatcher;
 use super::fail::CORRECTIONS_MAX;
 use super::job::{ANSWERS_MAX, Ended, InFlight, Origin};
 use super::lanes::LaneKey;
-use super::routed::Handling;
+use super::routed::{Handling, Route};
 use crate::handler::describe;
 use crate::telemetry::{self, Returned};
 
@@ -43,6 +43,7 @@ impl<S: Subscriber> Dispatcher<S> {
             Deliveries::Paused(tokio::time::Instant::now(), None),
         );
         let mut rest = self.rest();
+        self.tell_what_runs(&rest);
         let mut subscription = None;
         {
             // Deliveries on their way back come first: they may stand before those that are here.
@@ -104,6 +105,31 @@ impl<S: Subscriber> Dispatcher<S> {
             .map(|(local_id, origin)| (*local_id, self.lane_of(&self.consumer.routed(origin.incoming()))))
             .collect();
         Rest { unstarted, running }
+    }
+
+    /// A stop may take as long as the handlers that run. Whoever waits for it should know for which.
+    fn tell_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
+        let (consumer, messages) = (self.consumer.name, rest.running.len());
+        if messages == 0 {
+            return;
+        }
+        let origins = rest.running.keys().filter_map(|id| self.unanswered.get(id));
+        let mut handlers: Vec<_> = origins
+            .filter_map(|origin| match self.consumer.routed(origin.incoming()).route {
+                Route::Handler { handler, .. } => Some(handler.handler),
+                _ => None,
+            })
+            .collect();
+        handlers.sort_unstable();
+        handlers.dedup();
+        let at_most = self.consumer.shared.config.shutdown_timeout;
+        tracing::info!(
+            consumer,
+            ?handlers,
+            messages,
+            ?at_most,
+            "consumer stops: waits for the handlers that run"
+        );
     }
 
     fn take_in(&mut self, fetched: Vec<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {

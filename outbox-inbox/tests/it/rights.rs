@@ -2,6 +2,7 @@
 
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Problem, Router, Tx, idempotent_handler};
+use outbox_sea_orm::ConnectError;
 use sea_orm::DatabaseConnection;
 
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick};
@@ -133,5 +134,38 @@ async fn missing_tables_of_the_outbox_are_refused() {
         let inbox = test.inbox(&MemoryBroker::new(), Router::new().handler::<count>());
         inbox.drain().await.unwrap();
         test.db.close_by_ref().await.unwrap();
+    }
+}
+
+/// Waiting changes no password, and a migration neither. As the relay does.
+#[tokio::test]
+async fn a_refused_login_ends_the_inbox_at_its_start() {
+    for backend in [Backend::Postgres, Backend::MariaDb] {
+        let Some(test) = TestDb::open(backend, "refused_login").await else {
+            continue;
+        };
+        let db = test
+            .connect_with(|options| {
+                options.connect_lazy(true);
+                options.map_sqlx_postgres_opts(|options| options.username("stranger").password("hunter2"));
+                options.map_sqlx_mysql_opts(|options| options.username("stranger").password("hunter2"));
+            })
+            .await;
+        let inbox = Inbox::new(db, MemoryBroker::new().subscriber())
+            .with_router(Router::new().handler::<count>())
+            .with_config(quick());
+        let error = inbox.drain().await.unwrap_err();
+        assert!(
+            matches!(&error, InboxError::Connect(ConnectError::Refused { .. })),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("user `stranger`")
+                && text.contains("refuses the login")
+                && !text.contains("migration"),
+            "{text}"
+        );
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
 }

@@ -340,6 +340,45 @@ async fn an_unknown_consumer_is_refused() {
     );
 }
 
+/// The linker drops a crate that nothing names; the handlers of the others run all the same.
+#[tokio::test]
+async fn a_handler_crate_that_is_not_linked_beside_linked_ones_is_found_at_the_start() {
+    let error = start(|inbox| inbox.expect_handlers(["books", "mail_handlers", "book"])).await;
+    let InboxError::Start(error) = error else {
+        panic!("{error}")
+    };
+    let text = error.to_string();
+    assert!(
+        matches!(
+            error.problems(),
+            [Problem::NotLinked { .. }, Problem::NotLinked { .. }]
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("no handler of `mail_handlers` is linked") && text.contains("link_handlers!"),
+        "{text}"
+    );
+    assert!(
+        text.contains("support::book`"),
+        "the linked ones are listed: {text}"
+    );
+}
+
+#[tokio::test]
+async fn expected_handlers_that_are_linked_change_nothing() {
+    let path = <book as Handler>::REGISTRATION.handler;
+    let (module, _) = path.rsplit_once("::").unwrap();
+    let krate = path.split("::").next().unwrap();
+    let test = TestDb::open(Backend::SqliteMemory, "expected").await.unwrap();
+    let inbox = test
+        .inbox(&MemoryBroker::new(), Router::new().handler::<book>())
+        .with_state(Script::ok())
+        .expect_handlers(["books", path])
+        .expect_handlers([module, krate]);
+    assert_eq!(inbox.drain().await.unwrap().handled, 0);
+}
+
 #[tokio::test]
 async fn a_handler_timeout_beyond_ack_wait_is_refused() {
     let config = InboxConfig::default().handler_timeout(Duration::from_secs(60));

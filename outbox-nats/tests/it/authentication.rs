@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
-use outbox_nats::{connect, connect_options, connect_with_events};
+use outbox_nats::{EventStream, connect, connect_options, connect_with_events};
 
 use crate::environment::{Nats, PLACED, SOON, consumer, message};
 use crate::private_server::PrivateServer;
@@ -93,6 +93,40 @@ async fn a_server_that_is_not_there_is_reported_at_once() {
         .await
         .unwrap();
     assert_eq!(refused.unwrap_err().kind(), ConnectErrorKind::Io);
+}
+
+/// As the pool of `outbox_sea_orm::connect` does: what passes is waited for, refused credentials are not.
+#[tokio::test]
+async fn a_program_that_starts_before_nats_waits_for_it() {
+    let Some(mut server) = PrivateServer::start(&["--user", "relay", "--pass", "secret"]).await else {
+        return;
+    };
+    server.kill();
+    let address = |login: &str| format!("nats://{login}@{}", server.address());
+    let (right, wrong) = (address("relay:secret"), address("relay:wrong-secret"));
+    let stream = EventStream::new("WAITED_FOR");
+    let waiting = [right.clone(), wrong.clone()].map(|address| {
+        let stream = stream.clone();
+        tokio::spawn(async move { stream.connect(address).await })
+    });
+    // Both meet a closed port first.
+    for _ in 0..3 {
+        let refused = connect(right.clone(), connect_options()).await.unwrap_err();
+        assert_eq!(refused.kind(), ConnectErrorKind::Io);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+    server.restart().await;
+    let [right, wrong] = waiting.map(|waiting| tokio::time::timeout(SOON, waiting));
+    right.await.unwrap().unwrap().unwrap();
+    let error = wrong.await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ConnectErrorKind::AuthorizationViolation);
+    let text = error.to_string();
+    assert!(
+        text.contains(&server.address()) && text.contains("of user `relay`"),
+        "{text}"
+    );
+    assert!(!format!("{text} {error:?}").contains("secret"), "{error:?}");
 }
 
 fn denying(folder: &std::path::Path, permissions: &str) -> String {

@@ -47,6 +47,7 @@ use self::admin::Decision;
 use self::fetch::Bounds;
 use self::fitting::Fitting;
 use self::session::{Isolation, Session};
+use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -147,7 +148,18 @@ impl SqlStore {
         T: Send + 'static,
         F: Future<Output = Result<T, DbErr>> + Send + 'static,
     {
-        self.call(work).await.map_err(failed(context))
+        self.call(work).await.map_err(|error| self.failed(context, error))
+    }
+
+    /// Names the server if it is out of reach or refuses the login.
+    fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
+        match connect_error(&self.db, error) {
+            ConnectError::Failed { source, .. } => failed(context)(source),
+            error => StoreError::Database {
+                context,
+                source: Box::new(error),
+            },
+        }
     }
 
     /// As [`Self::run`], for work that says itself what failed. Boxed, because otherwise the nested types of callers' futures reach the
@@ -169,7 +181,8 @@ impl SqlStore {
 
 impl OutboxStore for SqlStore {
     async fn preflight(&self) -> Result<Vec<String>, StoreError> {
-        self.call(|db, dialect| async move { preflight::preflight(&db, &dialect).await })
+        let pool = self.db.clone();
+        self.call(|db, dialect| async move { preflight::preflight(&pool, &db, &dialect).await })
             .await
     }
 

@@ -1,10 +1,11 @@
 //! Checks the database before the first message. Changes nothing; each answer says what to do.
 
-use outbox_core::StoreError;
-use sea_orm::{DbBackend, DbErr, RuntimeErr, Statement};
+use outbox_core::{StoreError, describe};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr, Statement};
 
 use super::session::Session;
 use super::{failed, tables};
+use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
@@ -30,13 +31,19 @@ impl Server {
     }
 }
 
-pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+pub(super) async fn preflight(
+    pool: &DatabaseConnection,
+    db: &Session,
+    dialect: &Dialect,
+) -> Result<Vec<String>, StoreError> {
     let version = match dialect.backend {
         DbBackend::Postgres => "SELECT current_setting('server_version')",
         DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
         _ => "SELECT sqlite_version()",
     };
-    let version = text(db, version).await.map_err(unavailable)?;
+    let version = text(db, version)
+        .await
+        .map_err(|error| unavailable(pool, error))?;
     check_version(dialect.backend, &version)?;
     tables::check(db, dialect).await?;
     match dialect.backend {
@@ -48,11 +55,17 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     }
 }
 
-/// What the first statement's error means. A missing driver is not an outage: nobody would wait for its end.
-fn unavailable(error: DbErr) -> StoreError {
-    match error {
-        DbErr::Conn(RuntimeErr::Internal(text)) => setup(text),
-        error => failed(CONTEXT)(error),
+/// What the first statement's error means. A missing driver and a refused login are no outages: nobody would wait for their end.
+fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
+    if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
+        return setup(text);
+    }
+    match connect_error(pool, error) {
+        refused @ ConnectError::Refused { .. } => setup(describe(&refused)),
+        error => StoreError::Database {
+            context: CONTEXT,
+            source: Box::new(error),
+        },
     }
 }
 
@@ -192,7 +205,10 @@ mod tests {
 
     #[test]
     fn a_build_without_the_driver_is_not_an_outage() {
-        let error = unavailable(crate::store::no_driver(DbBackend::Postgres));
+        let error = unavailable(
+            &DatabaseConnection::default(),
+            crate::store::no_driver(DbBackend::Postgres),
+        );
         assert!(matches!(&error, StoreError::Setup { .. }), "{error:?}");
         assert!(error.to_string().contains("enable its feature"), "{error}");
     }

@@ -32,6 +32,7 @@ use tokio::sync::{Mutex, OnceCell, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{no_driver, refuses_to_write};
+use crate::connect::why_no_connection;
 use crate::detached::detached;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
@@ -298,7 +299,12 @@ impl Session {
     async fn open<'a>(&self, slot: &'a mut Option<Connection>) -> Result<&'a mut Connection, DbErr> {
         let connection = match slot {
             Some(connection) => connection,
-            None => slot.insert(acquire(&self.pool).await?),
+            None => slot.insert(tokio::select! {
+                biased;
+                acquired = acquire(&self.pool) => acquired?,
+                // The pool itself tries for 30 s, and then does not say why.
+                why = why_no_connection(&self.pool) => return Err(why),
+            }),
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
             // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.

@@ -12,6 +12,7 @@ mod support;
 mod aggregate;
 mod bytes;
 mod commit;
+mod connecting;
 mod damaged;
 mod days;
 mod insert;

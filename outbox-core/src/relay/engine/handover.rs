@@ -9,9 +9,9 @@ use std::error::Error;
 use tokio::time::{Instant, timeout};
 
 use super::{Engine, Mode};
+use crate::describe;
 use crate::health::{Activity, Trouble};
 use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::relay::policy;
 use crate::store::{OutboxStore, StoreError, within};
 
 /// Why a probe failed.
@@ -102,11 +102,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
             Ok(()) => {}
             Err(unfit) => {
-                let (what, error): (_, &dyn Error) = match &unfit {
+                let (what, error): (_, &(dyn Error + 'static)) = match &unfit {
                     Unfit::Store(error) => ("database", error),
                     Unfit::Publisher(error) => ("broker", error),
                 };
-                let reason = policy::describe(error);
+                let reason = describe(error);
                 tracing::debug!(what, %reason, "a probe failed");
                 self.relay.health.update(|vitals| {
                     let trouble = match unfit {

@@ -29,6 +29,7 @@ use recorded::Untold;
 use super::config::RelayConfig;
 use super::fitness::Checkup;
 use super::in_flight::{InFlight, Queued};
+use super::outage::Outage;
 use super::ownership::{Ownership, Upkeep};
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
@@ -37,6 +38,7 @@ use super::row_size::RowSize;
 use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
+use crate::shutdown::hurry;
 use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, within};
 use crate::{telemetry, wake};
 
@@ -75,6 +77,8 @@ pub(super) struct Engine<'a, S, P> {
     poller: Poller,
     row_size: RowSize,
     breaker: Breaker,
+    broker_outage: Outage,
+    pub(super) store_outage: Outage,
     checkup: Checkup,
     /// All partitions go to others, once no publish is on its way any more.
     hands_over: bool,
@@ -163,6 +167,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             poller: Poller::new(config),
             row_size: RowSize::default(),
             breaker: Breaker::new(config.backoff),
+            broker_outage: Outage::default(),
+            store_outage: Outage::default(),
             checkup: Checkup::new(config.lease_ttl, config.store_timeout),
             hands_over: false,
             purge: Purge::new(config, &mut rng),
@@ -195,6 +201,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let mut outcome = Ok(());
         let mut publishing = FuturesUnordered::new();
         let mut commits = wake::Listener::new();
+        let hurry = hurry();
         loop {
             self.turn();
             if self.is_over(publishing.is_empty()) {
@@ -213,7 +220,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             let step = tokio::select! {
                 biased;
                 () = shutdown.cancelled(), if self.stopping.is_none() => {
-                    self.stop();
+                    self.stop(publishing.len());
+                    Ok(())
+                }
+                () = hurry.cancelled(), if self.waits_long() => {
+                    self.stop_at_once();
                     Ok(())
                 }
                 settle = done(&mut self.settling) => self.settle_done(settle),
@@ -258,7 +269,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 // The first failure says why. A later one, while the run stops, must not prolong that.
                 outcome = outcome.and(Err(error));
                 if self.stopping.is_none() {
-                    self.stop();
+                    self.stop(publishing.len());
                 }
             }
         }
@@ -309,9 +320,31 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
-    fn stop(&mut self) {
-        let now = Instant::now();
-        let confirm = now + self.config.shutdown_timeout;
+    fn stop(&mut self, unconfirmed: usize) {
+        let at_most = self.config.shutdown_timeout;
+        if unconfirmed > 0 {
+            tracing::info!(
+                unconfirmed,
+                ?at_most,
+                "relay stops: waits for the broker's confirmations"
+            );
+        }
+        let confirm = Instant::now() + at_most;
+        self.stopping = Some(Stopping {
+            confirm,
+            end: confirm + SETTLE_GRACE,
+        });
+    }
+
+    /// Whether a shutdown still waits for confirmations.
+    fn waits_long(&self) -> bool {
+        self.stopping
+            .is_some_and(|stopping| stopping.confirm > Instant::now())
+    }
+
+    /// Waits for no further confirmation. What is confirmed is still settled.
+    fn stop_at_once(&mut self) {
+        let confirm = Instant::now();
         self.stopping = Some(Stopping {
             confirm,
             end: confirm + SETTLE_GRACE,

@@ -1,6 +1,5 @@
 //! Applies the result of each finished activity to the relay's state.
 
-use std::error::Error;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -10,6 +9,7 @@ use crate::health::{Activity, Answers, Trouble};
 use crate::publisher::Publisher;
 use crate::relay::config::Retention;
 use crate::relay::in_flight::Queued;
+use crate::relay::outage::tell_outage;
 use crate::relay::ownership::Upkeep;
 use crate::relay::policy::{self, Outcome};
 use crate::relay::poller::Query;
@@ -18,7 +18,7 @@ use crate::relay::{DeadMessage, RelayError};
 use crate::store::{
     Backlog, FetchedRow, OutboxStore, Purged, Relays, Settlement, StoreError, Verdict, within,
 };
-use crate::{FailureClass, telemetry};
+use crate::{FailureClass, describe, telemetry};
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn fetch_done(&mut self, fetch: FetchDone) -> Result<(), RelayError> {
@@ -94,6 +94,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Ok(receipt) => {
                 self.breaker.confirmed();
                 self.checkup.proved();
+                if let Some(took) = self.broker_outage.ended() {
+                    tracing::info!(?took, "the broker confirms again");
+                }
                 telemetry::published(
                     receipt.duplicate,
                     sent_at.elapsed(),
@@ -111,7 +114,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         telemetry::failed(error.class());
         self.report.failed += 1;
-        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = &error as &dyn Error, "message was not taken");
+        tracing::debug!(row_id = row.row_id, aggregate = %row.aggregate, error = %describe(&error), "message was not taken");
         let alive = self.breaker.is_alive_since(sent_at);
         let outcome = policy::judge(&error, row, alive, self.config, &mut self.rng);
         let pause = match error.class() {
@@ -119,9 +122,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             FailureClass::Permanent => None,
             _ => self.breaker.refused(row.failures > 0, &mut self.rng),
         };
-        let reason = policy::describe(&error);
+        let reason = describe(&error);
         if let Some(pause) = pause {
-            tracing::warn!(%reason, ?pause, "broker trouble, relay pauses");
+            let is_news = self.broker_outage.failed(false);
+            tell_outage!(is_news, %reason, ?pause, "broker trouble, relay pauses");
         }
         if !matches!(
             error.class(),
@@ -264,7 +268,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn release_done(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
         if let Err(error) = released {
             tracing::warn!(
-                error = &error as &dyn Error,
+                error = %describe(&error),
                 "leases could not be released; they run out"
             );
         }
@@ -279,7 +283,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
             Err(error) => {
                 tracing::warn!(
-                    error = &error as &dyn Error,
+                    error = %describe(&error),
                     "published messages could not be purged"
                 );
             }
@@ -296,7 +300,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     .health
                     .update(|vitals| vitals.halted = backlog.halted_aggregates);
             }
-            Err(error) => tracing::warn!(error = &error as &dyn Error, "the backlog could not be counted"),
+            Err(error) => tracing::warn!(error = %describe(&error), "the backlog could not be counted"),
         }
         Ok(())
     }
@@ -349,7 +353,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         match left {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(
-                error = &error as &dyn Error,
+                error = %describe(&error),
                 "leases could not be released; they run out"
             ),
             Err(_) => tracing::warn!("leases could not be released in time; they run out"),
@@ -375,8 +379,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.end_trial();
         }
         let pause = self.config.backoff.delay(failures, &mut self.rng);
-        let reason = policy::describe(&error);
-        tracing::warn!(activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
+        let reason = describe(&error);
+        let needs_somebody = !matches!(error, StoreError::Database { .. } | StoreError::Silent { .. });
+        let is_news = self.store_outage.failed(needs_somebody);
+        tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
         telemetry::store_failed(activity);
         self.relay
             .health
@@ -387,6 +393,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     pub(super) fn store_answered(&mut self, activity: Activity) {
         self.store_failures[activity as usize] = 0;
         self.store_failing_since[activity as usize] = None;
+        if self.store_failing_since.iter().all(Option::is_none)
+            && let Some(took) = self.store_outage.ended()
+        {
+            tracing::info!(?took, "the outbox store answers again");
+        }
         self.relay.health.update(|vitals| {
             vitals.store[activity as usize] = Answers {
                 last: Some(Instant::now()),

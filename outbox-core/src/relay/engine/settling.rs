@@ -7,9 +7,10 @@
 use tokio::time::Instant;
 
 use super::{Engine, Mode, SETTLE_LINGER, SettleDone};
+use crate::describe;
 use crate::health::Activity;
 use crate::publisher::Publisher;
-use crate::relay::{RelayError, policy};
+use crate::relay::RelayError;
 use crate::store::{OutboxStore, StoreError, within};
 use crate::telemetry;
 
@@ -111,7 +112,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.refusals = self.refusals.saturating_add(1);
         }
         if let Some(alone) = alone {
-            let reason = policy::describe(&error);
+            let reason = describe(&error);
             tracing::error!(
                 row_id = alone.row_id,
                 %reason,

@@ -1,7 +1,11 @@
 //! Errors that a relay reports at its start.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use outbox_core::{
-    EventPolicy, FailureClass, Message, PublishError, Publisher, Receipt, RelayError, Retention,
+    Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Lease, Message, OutboxStore, OwnerId,
+    PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError, Relays, Retention, Settlement,
+    StoreError, WaitingRequest,
 };
 
 use super::*;
@@ -58,5 +62,81 @@ impl Publisher for NotSetUp {
 
     async fn preflight(&self) -> Result<Vec<String>, PublishError> {
         Err(PublishError::new(self.0, "no stream"))
+    }
+}
+
+/// It would wait for ever otherwise, and say why only once.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay() {
+    let store = ComesUp(MemoryStore::new(), AtomicU32::new(0));
+    let relay = Relay::new(store, MemoryBroker::new().publisher()).with_config(quick());
+    let ended = tokio::time::timeout(Duration::from_secs(600), relay.run(CancellationToken::new())).await;
+    let error = ended.expect("it ends").unwrap_err();
+    assert!(
+        matches!(&error, RelayError::Store(StoreError::Setup { context }) if context == "no tables"),
+        "{error:?}"
+    );
+}
+
+/// A database that is away at first, and without tables when it comes.
+struct ComesUp(MemoryStore, AtomicU32);
+
+impl ComesUp {
+    fn away<T>(&self) -> Result<T, StoreError> {
+        Err(StoreError::Database {
+            context: "the database is away",
+            source: "connection refused".into(),
+        })
+    }
+}
+
+impl OutboxStore for ComesUp {
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        match self.1.fetch_add(1, Ordering::Relaxed) {
+            0..3 => self.away(),
+            _ => Err(StoreError::Setup {
+                context: "no tables".to_owned(),
+            }),
+        }
+    }
+
+    async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
+        self.away()
+    }
+
+    async fn leave(&self, _: OwnerId) -> Result<(), StoreError> {
+        self.away()
+    }
+
+    async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.away()
+    }
+
+    async fn purge(&self, _: PurgeRequest) -> Result<Purged, StoreError> {
+        self.away()
+    }
+
+    async fn acquire(&self, _: OwnerId, _: Duration, _: u16) -> Result<Vec<Lease>, StoreError> {
+        self.away()
+    }
+
+    async fn renew(&self, _: OwnerId, _: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
+        self.away()
+    }
+
+    async fn release(&self, _: OwnerId, _: &[Lease]) -> Result<(), StoreError> {
+        self.away()
+    }
+
+    async fn fetch(&self, _: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        self.away()
+    }
+
+    async fn settle(&self, _: &[Lease], _: &[Settlement]) -> Result<usize, StoreError> {
+        self.away()
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.0.backlog().await
     }
 }

@@ -37,6 +37,8 @@ struct Vitals {
     is_subscribed: bool,
     away: Option<Away>,
     last_effect: Option<Instant>,
+    /// It failed under a message, and no message has taken effect since.
+    database_failing: bool,
     jobs: usize,
     /// The last time that a job or a handler began or ended.
     active_at: Instant,
@@ -74,6 +76,7 @@ impl ConsumerVitals {
                     reason: "it is not subscribed yet".to_owned(),
                 }),
                 last_effect: None,
+                database_failing: false,
                 jobs: 0,
                 active_at: now,
                 handlers: BTreeMap::new(),
@@ -115,15 +118,27 @@ impl ConsumerVitals {
         }
     }
 
-    /// The broker does not do what it is asked for.
-    pub(in crate::runtime) fn trouble(&self, reason: &str) {
-        self.lock().note_away(reason);
+    /// The broker does not do what it is asked for. Returns whether that is news.
+    pub(in crate::runtime) fn trouble(&self, reason: &str) -> bool {
+        let mut vitals = self.lock();
+        let is_known = vitals.away().is_some_and(|away| away.reason == reason);
+        vitals.note_away(reason);
+        !is_known
+    }
+
+    /// The database failed under a message. Returns whether that is news: one outage fails under many messages, again and again.
+    pub(in crate::runtime) fn database_failed(&self) -> bool {
+        !std::mem::replace(&mut self.lock().database_failing, true)
     }
 
     /// The broker can forget a message.
     pub(in crate::runtime) fn ended(&self, handling: Handling) {
         if handling == Handling::Handled {
-            self.lock().last_effect = Some(Instant::now());
+            let mut vitals = self.lock();
+            vitals.last_effect = Some(Instant::now());
+            if std::mem::take(&mut vitals.database_failing) {
+                tracing::info!(consumer = self.name, "the database answers again");
+            }
         }
     }
 

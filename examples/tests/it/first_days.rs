@@ -1,0 +1,272 @@
+//! The first days of a service: its servers start after it, its password is wrong, and people end it.
+//!
+//! Method: example 16 runs as a process, on a database of its own. What it waits for is a port that nobody listens on yet.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use outbox_core::testing::backend_url;
+use rustix::process::{Pid, Signal, kill_process};
+use sea_orm::{
+    ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait as _,
+};
+use tempfile::TempDir;
+
+use crate::examples::example;
+
+/// A free port of the loopback interface.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A database of its own, because the example makes a schema with a fixed name.
+struct OwnDatabase {
+    url: String,
+    admin: DatabaseConnection,
+    name: String,
+}
+
+impl OwnDatabase {
+    async fn create() -> Option<Self> {
+        let url = backend_url("OUTBOX_TEST_POSTGRES_URL")?;
+        let admin = Database::connect(&url).await.unwrap();
+        let name = format!("first_days_{}", uuid::Uuid::now_v7().simple());
+        admin
+            .execute_unprepared(&format!("CREATE DATABASE {name}"))
+            .await
+            .unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        Some(Self {
+            url: format!("{server}/{name}"),
+            admin,
+            name,
+        })
+    }
+
+    /// Host and port of the server.
+    fn server(&self) -> String {
+        let (_, rest) = self.url.rsplit_once('@').unwrap();
+        rest.split('/').next().unwrap().to_owned()
+    }
+
+    /// The address of the database behind another port.
+    fn behind(&self, port: u16) -> String {
+        self.url.replace(&self.server(), &format!("127.0.0.1:{port}"))
+    }
+
+    async fn drop(self) {
+        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        self.admin.execute_unprepared(&sql).await.unwrap();
+    }
+}
+
+/// Passes connections on, as if a server began to listen.
+async fn forward(port: u16, server: String) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+}
+
+/// A nats-server of its own, which ends with the value.
+struct OwnNats {
+    process: Child,
+    _store: TempDir,
+}
+
+impl OwnNats {
+    fn start(binary: &str, port: u16) -> Self {
+        let store = TempDir::new().unwrap();
+        let process = Command::new(binary)
+            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .arg(store.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            process,
+            _store: store,
+        }
+    }
+}
+
+impl Drop for OwnNats {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Example 16 as a process, and what it says.
+struct Service {
+    process: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    log: String,
+}
+
+impl Service {
+    fn start(database: &str, nats: &str) -> Self {
+        let mut process = example("16_postgres_jetstream")
+            .envs([("DATABASE_URL", database), ("NATS_URL", nats), ("NO_COLOR", "1")])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdout: BufReader::new(process.stdout.take().unwrap()),
+            stderr: BufReader::new(process.stderr.take().unwrap()),
+            process,
+            log: String::new(),
+        }
+    }
+
+    /// Reads the log until a line holds all these texts, and returns the line.
+    fn says(&mut self, texts: &[&str]) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.stderr.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended without {texts:?}:\n{}", self.log);
+            self.log.push_str(&line);
+            if texts.iter().all(|text| line.contains(text)) {
+                return line;
+            }
+        }
+    }
+
+    fn prints(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Waits for its end. Returns whether it succeeded, and all it has said.
+    fn end(mut self) -> (bool, String) {
+        self.stderr.read_to_string(&mut self.log).unwrap();
+        (
+            self.process.wait().unwrap().success(),
+            std::mem::take(&mut self.log),
+        )
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+    }
+}
+
+/// Takes the lock that the handler waits for.
+async fn lock_stock(db: &DatabaseConnection) -> DatabaseTransaction {
+    let tx = db.begin().await.unwrap();
+    tx.execute_unprepared("SELECT * FROM example_16.stock FOR UPDATE")
+        .await
+        .unwrap();
+    tx
+}
+
+async fn count(db: &impl sea_orm::ConnectionTrait, sql: &str) -> i64 {
+    let statement = sea_orm::Statement::from_string(sea_orm::DbBackend::Postgres, sql);
+    let row = db.query_one_raw(statement).await.unwrap().unwrap();
+    row.try_get_by_index(0).unwrap()
+}
+
+/// The program starts first, then the database, then NATS: the event arrives. Then its handler hangs, and somebody presses Ctrl-C, twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends_it_at_once() {
+    let (Some(binary), Some(own)) = (
+        backend_url("OUTBOX_TEST_NATS_OLD_BIN"),
+        OwnDatabase::create().await,
+    ) else {
+        return;
+    };
+    let (database_port, nats_port) = (free_port(), free_port());
+    let mut service = Service::start(
+        &own.behind(database_port),
+        &format!("nats://127.0.0.1:{nats_port}"),
+    );
+
+    service.says(&["waiting for the database", &database_port.to_string(), "refused"]);
+    forward(database_port, own.server()).await;
+    service.says(&["the database answers"]);
+    service.says(&["waiting for nats", &nats_port.to_string(), "refused"]);
+    let db = Database::connect(&own.url).await.unwrap();
+    let lock = lock_stock(&db).await;
+    let nats = OwnNats::start(&binary, nats_port);
+    assert_eq!(service.prints(), "saved order 1\n");
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))";
+    while count(&lock, waiting).await == 0 {
+        tokio::task::yield_now().await;
+    }
+
+    service.signal(Signal::INT);
+    service.says(&["waits for the handlers that run", "reserve_stock", "10s"]);
+    service.signal(Signal::INT);
+    service.says(&["ending at once"]);
+    service.says(&["cancelled and rolled back", "second signal"]);
+    let (succeeded, log) = service.end();
+    assert!(succeeded, "{log}");
+    assert!(!log.contains("time for a shutdown is over"), "{log}");
+    lock.rollback().await.unwrap();
+    let units = "SELECT units::bigint FROM example_16.stock";
+    assert_eq!(count(&db, units).await, 39, "rolled back");
+    assert_eq!(
+        count(
+            &db,
+            "SELECT count(*) FROM example_16.inbox_messages WHERE status = 1"
+        )
+        .await,
+        0
+    );
+    for what in ["waiting for the database", "waiting for nats"] {
+        assert_eq!(log.matches(what).count(), 1, "said once: {log}");
+    }
+
+    // The next process does what is left.
+    let mut service = Service::start(&own.url, &format!("nats://127.0.0.1:{nats_port}"));
+    assert_eq!(service.prints(), "saved order 1\n");
+    assert!(service.prints().starts_with("reserved 2 chai"), "{}", service.log);
+    service.signal(Signal::TERM);
+    assert!(service.end().0);
+    drop(nats);
+    db.close().await.unwrap();
+    own.drop().await;
+}
+
+/// Waiting changes no login. The text is for people, has the server and the user, and no password.
+#[test]
+fn a_refused_login_ends_a_program_with_a_text_for_people() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    let (_, server) = url.rsplit_once('@').unwrap();
+    let stranger = format!("postgres://nobody_knows_me:hunter2@{server}");
+    let (succeeded, log) = Service::start(&stranger, "nats://127.0.0.1:1").end();
+    assert!(!succeeded);
+    let host = server.split('/').next().unwrap();
+    assert!(
+        log.contains(&format!(
+            "Error: PostgreSQL server {host} (user `nobody_knows_me`"
+        )) && log.contains("refuses the login; correct user, password"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("hunter2") && !log.contains("PgDatabaseError"),
+        "{log}"
+    );
+    let reason = "role \"nobody_knows_me\" does not exist";
+    assert_eq!(log.matches(reason).count(), 1, "each cause once: {log}");
+}

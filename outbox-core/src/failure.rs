@@ -1,0 +1,106 @@
+//! Errors as people read them: the text and each cause, once.
+//!
+//! Drivers repeat the text of their cause in their own, up to four times, so printing every cause shows one sentence again and again.
+
+use std::error::Error;
+use std::fmt;
+
+/// An error with its causes in one line, from the outside to the inside. A cause whose text stands there already is left out.
+///
+/// ```
+/// let cause = std::io::Error::other("disk full");
+/// assert_eq!(outbox_core::describe(&cause), "disk full");
+/// ```
+#[must_use]
+pub fn describe(error: &(dyn Error + 'static)) -> String {
+    levels(error).join(": ")
+}
+
+/// The texts of an error and its causes, without those that an earlier one contains.
+fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut levels = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !levels.iter().any(|level| level.contains(&text)) {
+            levels.push(text);
+        }
+        cause = error.source();
+    }
+    levels
+}
+
+/// Any error, printed for people: the error type of a `main`.
+///
+/// Rust prints the error of a `main` by `Debug`, which shows types and fields. The `Debug` of this type is the text of the error, and below it each of
+/// its causes, once. `?` turns every error into it, also a text and an `anyhow::Error`.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), outbox_core::RelayError> { Ok(()) }
+/// #[tokio::main]
+/// async fn main() -> Result<(), outbox_core::Failure> {
+///     let url = std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL, for example to postgres://127.0.0.1/shop")?;
+///     # let _ = url;
+///     run().await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// It is no `std::error::Error` itself, as `anyhow::Error` is none: it is where an error ends.
+pub struct Failure(Box<dyn Error + Send + Sync>);
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&levels(&*self.0).join("\n  because: "))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&levels(&*self.0).join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("Query Error: {0}")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("error returned from database: {0}")]
+    struct Inner(#[source] std::io::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("leases could not be renewed")]
+    struct Ours(#[source] Outer);
+
+    fn error() -> Ours {
+        Ours(Outer(Inner(std::io::Error::other("no such table"))))
+    }
+
+    #[test]
+    fn a_cause_is_printed_once() {
+        let line = "leases could not be renewed: Query Error: error returned from database: no such table";
+        assert_eq!(describe(&error()), line);
+    }
+
+    #[test]
+    fn the_error_of_a_main_is_a_text_for_people() {
+        let failure = Failure::from(error());
+        let printed = "leases could not be renewed\n  because: Query Error: error returned from database: no such table";
+        assert_eq!(format!("{failure:?}"), printed);
+        assert_eq!(
+            format!("{:?}", Failure::from("set DATABASE_URL")),
+            "set DATABASE_URL"
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! Programs that start before their database, and logins that a server refuses.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Relay, RelayError, StoreError};
+use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
+
+use crate::support::{Backend, TestDb};
+
+const SOON: Duration = Duration::from_secs(60);
+
+const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
+
+/// The address with another user and password.
+fn as_stranger(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (_, server) = rest.rsplit_once('@').unwrap();
+    format!("{scheme}://stranger:hunter2@{server}")
+}
+
+fn server_of(url: &str) -> &str {
+    let (_, server) = url.rsplit_once('@').unwrap();
+    server.split('/').next().unwrap()
+}
+
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, work).await.expect("no waiting")
+}
+
+#[tokio::test]
+async fn a_refused_login_is_reported_at_once_with_server_and_user_and_without_the_password() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "refused_login").await else {
+            continue;
+        };
+        let error = soon(connect(as_stranger(test.url()))).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains(server_of(test.url()))
+                && text.contains("user `stranger`")
+                && text.contains("correct user"),
+            "{text}"
+        );
+        assert!(!format!("{error:?} {text}").contains("hunter2"), "{error:?}");
+    }
+}
+
+/// As the inbox does.
+#[tokio::test]
+async fn a_relay_whose_login_is_refused_does_not_start() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "refused_relay").await else {
+            continue;
+        };
+        let mut options = ConnectOptions::new(as_stranger(test.url()));
+        options.connect_lazy(true);
+        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let relay = Relay::new(store, MemoryBroker::new().publisher());
+        let error = soon(relay.run(CancellationToken::new())).await.unwrap_err();
+        let RelayError::Store(StoreError::Setup { context }) = &error else {
+            panic!("{error:?}")
+        };
+        assert!(
+            context.contains("user `stranger`") && context.contains("refuses the login"),
+            "{context}"
+        );
+        assert!(!context.contains("hunter2"), "{context}");
+    }
+}
+
+/// A pool alone would try for 30 s, and then say that it has timed out.
+#[tokio::test]
+async fn a_database_that_is_away_is_named_with_the_reason() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "away").await else {
+            continue;
+        };
+        let port = free_port();
+        let url = test
+            .url()
+            .replace(server_of(test.url()), &format!("127.0.0.1:{port}"));
+        let mut options = ConnectOptions::new(url);
+        options.connect_lazy(true);
+        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let error = outbox_core::OutboxStore::backlog(&store).await.unwrap_err();
+        let text = outbox_core::describe(&error);
+        assert!(
+            text.contains(&format!("127.0.0.1:{port}")) && text.contains("refused"),
+            "{text}"
+        );
+        assert_eq!(text.matches("refused").count(), 1, "each cause once: {text}");
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Passes connections on, as if a server began to listen.
+async fn forward(port: u16, server: String) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_starts_before_its_database_publishes_when_it_comes() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "starts_first").await else {
+            continue;
+        };
+        test.record([Probe::noted("a", 1)]).await.unwrap();
+        let port = free_port();
+        let mut options = ConnectOptions::new(
+            test.url()
+                .replace(server_of(test.url()), &format!("127.0.0.1:{port}")),
+        );
+        options.connect_lazy(true);
+        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let broker = MemoryBroker::new();
+        let relay = Relay::new(store.with_names(&test.names).unwrap(), broker.publisher());
+        let health = relay.health();
+        let shutdown = CancellationToken::new();
+        let run = tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move { relay.run(shutdown).await }
+        });
+        soon(async {
+            while !health.now().to_string().contains("out of reach") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        forward(port, server_of(test.url()).to_owned()).await;
+        soon(async {
+            while broker.messages().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        shutdown.cancel();
+        assert_eq!(run.await.unwrap().unwrap().published, 1);
+    }
+}
+
+/// Where a test's log goes.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A relay polls, so each of its statements would be a line of the log.
+#[tokio::test]
+async fn statements_are_not_logged_at_level_info() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "statements").await else {
+            continue;
+        };
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_writer(move || writer.clone());
+        let _here = tracing::subscriber::set_default(subscriber.finish());
+        let (quiet, loud) = (
+            connect(test.url()).await.unwrap(),
+            Database::connect(test.url()).await.unwrap(),
+        );
+        quiet.execute_unprepared("SELECT 4711").await.unwrap();
+        loud.execute_unprepared("SELECT 4712").await.unwrap();
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(log.contains("4712") && !log.contains("4711"), "{log}");
+    }
+}
+
+/// Whoever reads "run the migration" in an outage looks in the wrong place.
+#[tokio::test]
+async fn a_writer_in_an_outage_reads_of_an_outage() {
+    for backend in SERVERS {
+        let Some(test) = TestDb::open(backend, "writer_away").await else {
+            continue;
+        };
+        let url = test
+            .url()
+            .replace(server_of(test.url()), &format!("127.0.0.1:{}", free_port()));
+        let mut options = ConnectOptions::new(url);
+        options
+            .connect_lazy(true)
+            .acquire_timeout(Duration::from_millis(50));
+        let away = Database::connect(options).await.unwrap();
+        let error = away.execute_unprepared("SELECT 1").await.unwrap_err();
+        let text = SaveError::Database(error).to_string();
+        assert!(
+            text.contains("out of reach") && !text.contains("migration"),
+            "{text}"
+        );
+    }
+}
