@@ -82,6 +82,7 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod wake;
 
+mod metrics_table;
 mod setters;
 
 #[cfg(feature = "testing")]

@@ -26,54 +26,41 @@ use crate::message::Message;
 use crate::publisher::FailureClass;
 use crate::store::{Backlog, Relays};
 
-/// A metric of the relay.
+/// A metric of the relay or the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// Its name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
     pub name: &'static str,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// Its label, if it has one, and the values.
-    pub label: Option<(&'static str, &'static str)>,
-    /// The meaning, in one line.
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// The meaning, in one phrase, with the values of a label that is not `consumer` or `event_type`.
     pub description: &'static str,
 }
 
-macro_rules! metrics {
-    ($($constant:ident = $name:literal, $kind:literal, $label:expr, $description:literal;)*) => {
-        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "only the facade names them"))] const $constant: &str = $name;)*
-
-        /// All metrics, with their units and labels.
-        ///
-        /// | name | kind | meaning |
-        /// |---|---|---|
-        $(#[doc = concat!("| `", $name, "` | ", $kind, " | ", $description, " |")])*
-        pub const METRICS: &[Metric] = &[$(Metric { name: $name, kind: $kind, label: $label, description: $description },)*];
-    };
-}
-
-metrics! {
-    PENDING = "outbox_pending", "gauge", None, "messages not yet published, waiting ones included; counted to one million";
-    WAITING = "outbox_waiting", "gauge", None, "of those, messages that wait for their aggregate or their time";
-    OLDEST = "outbox_oldest_pending_age_seconds", "gauge", None, "age of the oldest pending message that does not wait; 0 if there is none";
-    DEAD_LETTERS = "outbox_dead_letters", "gauge", None, "dead letters";
-    HALTED = "outbox_halted_aggregates", "gauge", None, "aggregates that wait until an operator acts";
-    BLOCKED = "outbox_blocked_aggregates", "gauge", None, "aggregates that are blocked: halted, delayed or backing off";
-    LEASES = "outbox_leases_owned", "gauge", None, "partitions that this relay owns, of 64";
-    RELAYS = "outbox_relays_alive", "gauge", None, "relays that are alive, this one included";
-    AILING = "outbox_relays_ailing", "gauge", None, "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
-    PUBLISHED = "outbox_published_total", "counter", None, "messages confirmed by the broker";
-    DUPLICATES = "outbox_duplicates_total", "counter", None, "of those, messages that the broker had from an earlier attempt";
-    FAILURES = "outbox_publish_failures_total", "counter", Some(("class", "unknown, transient, backpressure, configuration, permanent, unclassified")), "publishes that failed, by label `class`";
-    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", None, "dead letters since the start";
-    LEASES_LOST = "outbox_leases_lost_total", "counter", None, "leases that were lost although they were relied on";
-    WAKEUPS = "outbox_found_total", "counter", Some(("by", "wake, poll")), "fetches that found messages, by label `by`: `poll` grows instead of `wake` when wake-ups fail";
-    STORE_FAILURES = "outbox_store_failures_total", "counter", Some(("activity", "fetching, fetching waiting messages, settling, keeping leases")), "calls of the database that failed or were not answered in time, by label `activity`";
-    PUBLISH = "outbox_publish_seconds", "histogram", None, "from sending a message to its confirmation";
-    LATENCY = "outbox_commit_to_stream_seconds", "histogram", None, "from recording a message to its confirmation";
-    FETCH = "outbox_fetch_seconds", "histogram", None, "one fetch";
-    SETTLE = "outbox_settle_seconds", "histogram", None, "one settlement";
-    PURGED = "outbox_purged_total", "counter", None, "published messages deleted after their retention";
+crate::__metrics! {
+    PENDING = "outbox_pending", "gauge", [], "messages not yet published, waiting ones included; counted to one million";
+    WAITING = "outbox_waiting", "gauge", [], "of those, messages that wait for their aggregate or their time";
+    OLDEST = "outbox_oldest_pending_age_seconds", "gauge", [], "age of the oldest pending message that does not wait; 0 if there is none";
+    DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";
+    HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that wait until an operator acts";
+    BLOCKED = "outbox_blocked_aggregates", "gauge", [], "aggregates that are blocked: halted, delayed or backing off";
+    LEASES = "outbox_leases_owned", "gauge", [], "partitions that this relay owns, of 64";
+    RELAYS = "outbox_relays_alive", "gauge", [], "relays that are alive, this one included";
+    AILING = "outbox_relays_ailing", "gauge", [], "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
+    PUBLISHED = "outbox_published_total", "counter", [], "messages confirmed by the broker";
+    DUPLICATES = "outbox_duplicates_total", "counter", [], "of those, messages that the broker had from an earlier attempt";
+    FAILURES = "outbox_publish_failures_total", "counter", ["class"], "publishes that failed; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent` or `unclassified`";
+    DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start";
+    LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost although they were relied on";
+    WAKEUPS = "outbox_found_total", "counter", ["by"], "fetches that found messages; by `wake`, or `poll`, which grows instead when wake-ups fail";
+    STORE_FAILURES = "outbox_store_failures_total", "counter", ["activity"], "calls of the database that failed or were not answered in time; activity `fetching`, `fetching waiting messages`, `settling` or `keeping leases`";
+    PUBLISH = "outbox_publish_seconds", "histogram", [], "from sending a message to its confirmation";
+    LATENCY = "outbox_commit_to_stream_seconds", "histogram", [], "from recording a message to its confirmation";
+    FETCH = "outbox_fetch_seconds", "histogram", [], "one fetch";
+    SETTLE = "outbox_settle_seconds", "histogram", [], "one settlement";
+    PURGED = "outbox_purged_total", "counter", [], "published messages deleted after their retention";
 }
 
 /// Links a span to the trace context of a `traceparent` and `tracestate` header.
@@ -120,28 +107,13 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 mod facade {
     use super::{
         AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
-        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, METRICS, OLDEST, PENDING, PUBLISH,
-        PUBLISHED, PURGED, RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, OLDEST, PENDING, PUBLISH, PUBLISHED,
+        PURGED, RELAYS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
     fn gauge(name: &'static str, value: u64) {
         metrics::gauge!(name).set(value as f64);
-    }
-
-    pub(crate) fn describe() {
-        for metric in METRICS {
-            let unit = if metric.name.ends_with("_seconds") {
-                metrics::Unit::Seconds
-            } else {
-                metrics::Unit::Count
-            };
-            match metric.kind {
-                "gauge" => metrics::describe_gauge!(metric.name, unit, metric.description),
-                "counter" => metrics::describe_counter!(metric.name, unit, metric.description),
-                _ => metrics::describe_histogram!(metric.name, unit, metric.description),
-            }
-        }
     }
 
     pub(crate) fn backlog(backlog: &Backlog) {
@@ -205,7 +177,6 @@ mod facade {
 mod facade {
     use super::{Activity, Backlog, Duration, FailureClass, Relays};
 
-    pub(crate) fn describe() {}
     pub(crate) fn backlog(_: &Backlog) {}
     pub(crate) fn leases(_: usize, _: Relays) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}

@@ -14,37 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::Message;
-pub use outbox_core::telemetry::link_spans;
+pub use outbox_core::telemetry::{Metric, link_spans};
 use time::OffsetDateTime;
 
-/// A metric of the inbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metric {
-    /// Name. A histogram in seconds ends in `_seconds`, a counter in `_total`.
-    pub name: &'static str,
-    /// `counter`, `gauge` or `histogram`.
-    pub kind: &'static str,
-    /// Names of its labels.
-    pub labels: &'static [&'static str],
-    /// Meaning, in one phrase.
-    pub description: &'static str,
-}
-
-macro_rules! metrics {
-    ($($constant:ident = $name:literal, $kind:literal, [$($label:literal),*], $description:literal;)*) => {
-        $(#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "only the facade names them"))] const $constant: &str = $name;)*
-
-        /// All metrics, with their units and labels.
-        ///
-        /// | name | kind | labels | meaning |
-        /// |---|---|---|---|
-        $(#[doc = concat!("| `", $name, "` | ", $kind, " | " $(, "`", $label, "` ")*, "| ", $description, " |")])*
-        pub const METRICS: &[Metric] =
-            &[$(Metric { name: $name, kind: $kind, labels: &[$($label),*], description: $description },)*];
-    };
-}
-
-metrics! {
+outbox_core::__metrics! {
     RECEIVED = "inbox_received_total", "counter", ["consumer"], "deliveries received, repeated ones included";
     HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
     DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or dead-lettered before";
@@ -149,8 +122,8 @@ pub(crate) fn lag(message: &Message) -> Duration {
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        BLOCKED, DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG, METRICS,
-        POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
+        BLOCKED, DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG, POSTPONED,
+        RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -160,22 +133,6 @@ mod facade {
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
     fn gauge(name: &'static str, consumer: &'static str, value: usize) {
         metrics::gauge!(name, "consumer" => consumer).set(value as f64);
-    }
-
-    /// Describes all metrics to the recorder. Called at the start of an inbox.
-    pub(crate) fn describe() {
-        for metric in METRICS {
-            let unit = if metric.name.ends_with("_seconds") {
-                metrics::Unit::Seconds
-            } else {
-                metrics::Unit::Count
-            };
-            match metric.kind {
-                "gauge" => metrics::describe_gauge!(metric.name, unit, metric.description),
-                "counter" => metrics::describe_counter!(metric.name, unit, metric.description),
-                _ => metrics::describe_histogram!(metric.name, unit, metric.description),
-            }
-        }
     }
 
     /// A delivery arrived.
@@ -249,7 +206,6 @@ mod facade {
 mod facade {
     use super::{Duration, Ran, Returned};
 
-    pub(crate) fn describe() {}
     pub(crate) fn received(_: &'static str) {}
     pub(crate) fn handled(_: &'static str, _: &str, _: Duration) {}
     pub(crate) fn duplicate(_: &'static str, _: &str) {}

@@ -162,32 +162,15 @@ impl Harness {
         self
     }
 
-    /// Replaces the configuration. Default: [`InboxConfig::default`].
-    #[must_use]
-    pub fn with_config(mut self, config: InboxConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
-    #[must_use]
-    pub fn with_outbox(mut self, config: OutboxConfig) -> Self {
-        self.outbox = config;
-        self
-    }
-
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Sets how older versions of events become those that the handler knows. Default: not at all.
-    #[must_use]
-    pub fn with_upcasters(mut self, upcasters: Upcasters) -> Self {
-        self.upcasters = upcasters;
-        self
+    outbox_core::__setters! {
+        /// Replaces the configuration. Default: [`InboxConfig::default`].
+        fn with_config(config: InboxConfig);
+        /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
+        fn with_outbox(outbox: OutboxConfig);
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
+        /// Sets how older versions of events become those that the handler knows. Default: not at all.
+        fn with_upcasters(upcasters: Upcasters);
     }
 
     /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated. Only they need it.

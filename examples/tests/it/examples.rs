@@ -250,11 +250,11 @@ fn example_17_own_transaction() {
     check("17_own_transaction", &[]);
 }
 
-fn request(address: &str, what: &str, headers: &str) -> String {
+fn request(address: &str, request_line: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(
         connection,
-        "{what} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
+        "{request_line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
     )
     .unwrap();
     let mut answer = String::new();

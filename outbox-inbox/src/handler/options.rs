@@ -1,6 +1,6 @@
-//! How a handler wants to be run: the keys of `#[idempotent_handler(…)]` as plain data.
+//! The options of a handler: the keys of `#[idempotent_handler(…)]` as plain data.
 //!
-//! Invariant: everything is known at compile time and can be checked before the first message. Not here: what the runtime does with it
+//! Invariant: every option is known at compile time and can be checked before the first message. Not here: what the options do
 //! ([`crate::dedup`], [`crate::runtime`]).
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::error::HandlerError;
 /// | strategy | choose it when | costs | remembers |
 /// |---|---|---|---|
 /// | [`MessageId`](Self::MessageId) | in doubt | a row per message, one insert and one look-up in the handler's transaction | for [`InboxConfig::retention`](crate::InboxConfig::retention) |
-/// | [`Sequence`](Self::Sequence) | aggregates live long or streams are replayed from their beginning | one upsert; a row per aggregate | for ever |
-/// | [`Natural`](Self::Natural) | doing it twice is the same as doing it once (`SET status = 'paid'`, upserts) | nothing | nothing |
+/// | [`Sequence`](Self::Sequence) | aggregates live long or streams are replayed from their beginning | a row per aggregate and source, and one per event that was delivered again | for ever |
+/// | [`Natural`](Self::Natural) | doing it twice is the same as doing it once (`SET status = 'paid'`, upserts) | nothing, but a row per failed event | nothing |
 /// | [`Key`](Self::Key) | different events mean the same thing to do (two producers, one order number) | as `MessageId` | as `MessageId` |
 /// | [`Constraint`](Self::Constraint) | the handler's own table has a unique key already | nothing on the good path | as long as the handler's row |
 /// | [`External`](Self::External) | the effect lives outside the service's database | two calls of the store | as long as the store keeps it |
@@ -26,21 +26,22 @@ pub enum Strategy {
     /// A row per (consumer, event), inserted first, in the handler's transaction.
     #[default]
     MessageId,
-    /// One row per (consumer, aggregate) with the last sequence that took effect. What is older has no effect, what is too early waits.
+    /// One row per (consumer, aggregate, source) with the last sequence that took effect. An older message has no effect, and a message that is too early waits.
     ///
     /// Only for sequenced events. The consumer is sent every event of the aggregate type, because a number that it never sees would
     /// look like one that is late.
     Sequence {
-        /// How long a message waits while none of those before it takes effect; one that fails and is tried again is waited for however long it
-        /// takes. Then the gap is reported, and the message takes effect; one of the missing messages that arrives later becomes a dead letter. Above [`ack_wait`](crate::InboxConfig::ack_wait), or zero; `None`: twice `ack_wait`.
+        /// How long a message waits for missing messages before it, while none of them takes effect. After that, the gap is reported and the message takes
+        /// effect. A missing message that arrives later becomes a dead letter. A message that fails and is tried again is not missing: the messages behind it
+        /// wait however long it takes. More than [`ack_wait`](crate::InboxConfig::ack_wait), or zero. Default (`None`): twice `ack_wait`.
         ///
         /// Zero means *newest wins*: gaps are normal, nothing waits, and the consumer is sent its own event types only. A message takes effect if its number
-        /// is above the last one, and is dropped as stale otherwise, without a trace among the dead letters. With several processes that
-        /// happens in normal operation: of two messages that come side by side, the older one is dropped if the newer one is first. Right for handlers that
-        /// replace a state by a newer one, wrong for those that add up.
+        /// is above the last one. Otherwise it is dropped as stale, and no dead letter records it. With several processes that happens in normal operation: of
+        /// two messages that arrive at the same time, the older one is dropped if the newer one is first. Choose it for handlers that replace a state by a newer
+        /// one, never for handlers that add up.
         gap: Option<Duration>,
     },
-    /// The handler can run any number of times. No bookkeeping, except of failures.
+    /// The handler can run any number of times. Only failures are recorded.
     Natural,
     /// As `MessageId`, with a business key of the event instead of its id: per consumer, the first event with a key takes effect.
     Key(KeyOf),
@@ -56,7 +57,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Whether a row of its own per message is kept, which can hold a result.
+    /// Whether the strategy keeps a row per message, which can hold a result.
     pub(crate) fn keeps_rows(self) -> bool {
         matches!(self, Self::MessageId | Self::Key(_))
     }
@@ -72,7 +73,7 @@ pub enum OnDuplicate {
     /// It is acknowledged.
     #[default]
     Skip,
-    /// It is acknowledged, and the stored result is handed to [`Inbox::on_handled`](crate::Inbox::on_handled), as after the first time.
+    /// It is acknowledged, and the stored result is given to [`Inbox::on_handled`](crate::Inbox::on_handled), as after the first time.
     Result,
     /// It is acknowledged, and the follow-up events of the first time are published again: the same events, as new messages.
     Reemit,

@@ -1,6 +1,6 @@
-//! How a handler becomes known: as plain data, so that the runtime can check all of them before it runs one.
+//! Registrations: the static facts about each handler, so that the runtime can check all handlers before it runs one.
 //!
-//! Invariant: a registration names its consumer and its source position, so that every complaint about it can name them too. Not here:
+//! Invariant: a registration names its consumer and its place in the source, so that every error about it can name them too. Not here:
 //! which handlers run ([`crate::router`]).
 
 use std::any::TypeId;
@@ -77,11 +77,11 @@ pub struct Registration {
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// What its arguments need from the application, in order; `None` for those that need nothing.
+    /// The state that its arguments need from the application, in order; `None` for an argument that needs none.
     pub requires: &'static [Option<Requirement>],
-    /// What follows from its arguments and its return type.
+    /// The properties that follow from its arguments and its return type.
     pub shape: Shape,
-    /// How it wants to be run.
+    /// The keys of the attribute.
     pub options: HandlerOptions,
     /// Extracts the arguments and calls the function.
     pub invoke: Invoke,
@@ -90,7 +90,7 @@ pub struct Registration {
 /// Extracts the arguments of a handler and calls it.
 pub type Invoke = for<'a> fn(HandlerContext<'a>) -> BoxFuture<'a, Result<Effect, HandlerError>>;
 
-/// What follows from a handler's signature.
+/// The properties that follow from a handler's signature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
     /// It takes `Vec<Event<T>>`.
@@ -111,10 +111,8 @@ impl Registration {
         (self.consumer, self.handler, self.file, self.line)
             == (other.consumer, other.handler, other.file, other.line)
     }
-}
 
-impl Registration {
-    /// Whether it takes an [`Outbox`](crate::Outbox) or returns events. One that records through its [`Tx`](crate::Tx) does not show it.
+    /// Whether the handler takes an [`Outbox`](crate::Outbox) or returns events. Its signature does not show whether it records through its [`Tx`](crate::Tx).
     pub(crate) fn records(&self) -> bool {
         let takes_outbox = |requirement: &Requirement| (requirement.id)() == TypeId::of::<RecordsEvents>();
         self.shape.emits || self.requires.iter().flatten().any(takes_outbox)

@@ -12,6 +12,7 @@ use sea_orm::DatabaseTransaction;
 use tokio::time::Instant;
 
 use super::consumer::{Consumer, Stop};
+use super::ready::Ready;
 use super::routed::{Handling, RoutedMessage};
 use super::run::{ERROR, RunOutcome, outcome_of};
 use crate::dedup::constraint;
@@ -46,12 +47,11 @@ impl Consumer {
     pub(super) async fn run_without_transaction(
         &self,
         routed: &RoutedMessage,
-        input: &Arc<Message>,
-        handler: &Registration,
+        ready: &Ready<'_>,
         stop: &Stop,
     ) -> RunOutcome {
-        let call = self.call(handler, routed.memory.counted.unwrap_or(1), stop);
-        match call.outside(std::slice::from_ref(input)).await {
+        let call = self.call(ready.handler, routed.memory.counted.unwrap_or(1), stop);
+        match call.outside(std::slice::from_ref(&ready.input)).await {
             Ok(effect) => RunOutcome::Handled {
                 result: effect.result,
             },

@@ -255,7 +255,7 @@ impl<S: Subscriber> Dispatcher<S> {
         if let Handling::Early { came_to, .. } = handling
             && self.consumer.keeps_sequences()
         {
-            self.predecessors.await_those_of(&lane.key, came_to, now);
+            self.predecessors.watch(&lane.key, came_to, now);
             is_moving = came_to.is_some();
         }
         let back = std::iter::once(in_flight).chain(lane.rest).collect();
@@ -263,20 +263,21 @@ impl<S: Subscriber> Dispatcher<S> {
         self.lanes.set_moving(&lane.key, is_moving, now);
     }
 
-    /// After a number took effect: until when the next one in the lane does not claim its turn, because other processes have those between them.
+    /// The time before which the first message of a lane must not claim its turn after the sequence `done` took effect, because other processes have the messages
+    /// between them.
     fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
-        // Nothing took effect that tells where the aggregate is.
+        // With `done` 0, nothing took effect that tells where the aggregate is.
         let next = self
             .lanes
             .first_order_key(key)
             .filter(|_| is_numbered && done > 0)?;
-        self.predecessors.await_between(key, done, next, now)
+        self.predecessors.watch_gap(key, done, next, now)
     }
 
     fn poll_predecessors(&mut self) {
-        if let Some(look) = self.predecessors.look(self.consumer.clone()) {
-            self.tasks.spawn(look);
+        if let Some(poll) = self.predecessors.poll(self.consumer.clone()) {
+            self.tasks.spawn(poll);
         }
     }
 
@@ -293,7 +294,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .buffer_bytes
             .saturating_sub(self.bytes);
         self.tasks
-            .spawn(self.retries.look(self.consumer.clone(), known, room));
+            .spawn(self.retries.poll(self.consumer.clone(), known, room));
     }
 
     /// Dead letters wait in the lane of their aggregate like any other message.

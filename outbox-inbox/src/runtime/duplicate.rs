@@ -23,11 +23,11 @@ use crate::hook::Handled;
 impl Attempt<'_> {
     /// Asks the strategy whether the message may run now, and leaves no trace. `None`: it may, or the strategy cannot tell.
     pub(super) async fn ask(&self, ready: &Ready<'_>) -> Option<RunOutcome> {
-        let (consumer, claimant) = (self.consumer, &ready.claimant);
-        if matches!(claimant.strategy, Strategy::External) {
-            return consumer.ask_store(ready.handler, claimant).await;
+        let consumer = self.consumer;
+        if matches!(ready.claimant.strategy, Strategy::External) {
+            return consumer.ask_store(ready).await;
         }
-        if !claimant.can_tell() {
+        if !ready.claimant.can_tell() {
             return None;
         }
         let _turn = consumer.shared.database.turn().await;
@@ -35,7 +35,7 @@ impl Attempt<'_> {
             Ok(tx) => tx,
             Err(error) => return Some(RunOutcome::NotStarted(describe(&error))),
         };
-        let claim = consumer.claim(&tx, self.routed, ready.handler, claimant).await;
+        let claim = consumer.claim(&tx, self.routed, ready).await;
         roll_back(tx).await;
         claim.filter(|claim| !matches!(claim, RunOutcome::CountFirst))
     }

@@ -3,32 +3,27 @@
 //! Invariant: the store is told of an effect after it has happened, for as long as the claim lasts. A crash between the effect and its record lets it happen
 //! again. Not here: the store ([`outbox_core::DedupStore`]).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{DedupKey, DedupStoreError, Message, StoreClaim};
+use outbox_core::{DedupKey, DedupStoreError, StoreClaim};
 use tokio::time::Instant;
 
 use super::attempt::TROUBLE;
 use super::consumer::{Consumer, Stop};
+use super::ready::Ready;
 use super::routed::RoutedMessage;
 use super::run::{RunOutcome, runs_in_transaction};
-use crate::dedup::claim::Claimant;
-use crate::handler::{Registration, describe};
+use crate::handler::describe;
 
 /// Added to the handler's timeout for the time that its transaction takes beside it.
 const LEASE_MARGIN: Duration = Duration::from_secs(10);
 
 impl Consumer {
     /// Asks the store whether a message may run now, and leaves no trace. `None`: it may.
-    pub(super) async fn ask_store(
-        &self,
-        handler: &Registration,
-        claimant: &Claimant<'_>,
-    ) -> Option<RunOutcome> {
+    pub(super) async fn ask_store(&self, ready: &Ready<'_>) -> Option<RunOutcome> {
         let store = self.shared.store.as_ref()?;
-        let key = DedupKey::new(self.name, claimant.message.event_id);
-        let lease = self.timeout(Some(handler)) + LEASE_MARGIN;
+        let key = DedupKey::new(self.name, ready.claimant.message.event_id);
+        let lease = self.timeout(Some(ready.handler)) + LEASE_MARGIN;
         let answer = match store.claim(&key, lease).await {
             // Counting may take longer than the lease has to spare, so the run claims anew. A crash before the release, or one that is lost: the next
             // claim waits for the end of the lease.
@@ -44,17 +39,16 @@ impl Consumer {
     pub(super) async fn run_externally(
         &self,
         routed: &RoutedMessage,
-        input: &Arc<Message>,
-        handler: &Registration,
-        claimant: &Claimant<'_>,
+        ready: &Ready<'_>,
         stop: &Stop,
     ) -> RunOutcome {
         let Some(store) = &self.shared.store else {
             // Checked at the start.
             return RunOutcome::NotStarted("there is no deduplication store".to_owned());
         };
-        let key = DedupKey::new(self.name, claimant.message.event_id);
-        let lease = self.timeout(Some(handler)) + LEASE_MARGIN;
+        let event_id = ready.claimant.message.event_id;
+        let key = DedupKey::new(self.name, event_id);
+        let lease = self.timeout(Some(ready.handler)) + LEASE_MARGIN;
         let claimed = Instant::now();
         // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
         let token = match store.claim(&key, lease).await {
@@ -63,11 +57,10 @@ impl Consumer {
             Ok(StoreClaim::InProgress) => return RunOutcome::runs_elsewhere(lease / 4),
             Err(error) => return RunOutcome::NotStarted(describe(&error)),
         };
-        let outcome = if runs_in_transaction(routed, handler) {
-            self.run_in_transaction(routed, input, handler, claimant, stop)
-                .await
+        let outcome = if runs_in_transaction(routed, ready.handler) {
+            self.run_in_transaction(routed, ready, stop).await
         } else {
-            self.run_without_transaction(routed, input, handler, stop).await
+            self.run_without_transaction(routed, ready, stop).await
         };
         let closed = match outcome {
             RunOutcome::Handled { .. } | RunOutcome::Duplicate => {
@@ -76,7 +69,6 @@ impl Consumer {
             }
             _ => store.release(&key, token).await.map(|()| true),
         };
-        let event_id = claimant.message.event_id;
         match closed {
             Ok(true) => {}
             Ok(false) => tracing::error!(

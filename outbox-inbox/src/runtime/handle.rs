@@ -104,17 +104,10 @@ impl Attempt<'_> {
         {
             return outcome;
         }
-        let Ready {
-            handler,
-            input,
-            claimant,
-        } = match ready {
-            Ok(ready) => ready,
-            Err(error) => return outcome_of(error),
-        };
-        self.consumer
-            .run(self.routed, input, handler, claimant, self.stop)
-            .await
+        match ready {
+            Ok(ready) => self.consumer.run(self.routed, ready, self.stop).await,
+            Err(error) => outcome_of(error),
+        }
     }
 
     /// Counts the attempt, after the strategy was asked. `Some`: the handler must not run.

@@ -166,26 +166,14 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
-    #[must_use]
-    pub fn with_outbox(mut self, config: OutboxConfig) -> Self {
-        self.outbox = config;
-        self
-    }
-
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Sets how older versions of events become those that the handlers know. Default: not at all; see
-    /// [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
-    #[must_use]
-    pub fn with_upcasters(mut self, upcasters: Upcasters) -> Self {
-        self.upcasters = upcasters;
-        self
+    outbox_core::__setters! {
+        /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
+        fn with_outbox(outbox: OutboxConfig);
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
+        /// Sets how older versions of events become those that the handlers know. Default: not at all; see
+        /// [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
+        fn with_upcasters(upcasters: Upcasters);
     }
 
     /// Puts code around every run of a handler. May be called several times; the first one given is the outermost.

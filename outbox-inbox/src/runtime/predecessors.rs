@@ -1,9 +1,9 @@
-//! Finds out when messages that wait for those before them in their aggregate may run, where another process handles those (strategy `sequence`).
+//! Watches the aggregates whose next message another process handles, and lets the lanes that wait for those messages go on (strategy `sequence`).
 //!
-//! One statement looks at the sequences of many aggregates, every few milliseconds while something moves. Without it each message would begin a
-//! transaction again and again, and an aggregate whose messages are spread over processes would go on at the pace of those polls. Invariant: a look only ends
-//! a wait, and the claim decides; a look that fails costs time. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap is waited for
-//! ([`super::sequencing`]).
+//! One statement reads the last sequences of many aggregates, every few milliseconds while they rise. Without it, each waiting message would begin a
+//! transaction again and again, and an aggregate whose messages are spread over processes would advance at the pace of those transactions. Invariant: a poll
+//! only ends a wait. The claim decides whether the message runs, so a poll that fails costs time and nothing else. Not here: the sequences
+//! ([`crate::dedup::sequence`]), and how long a gap is waited for ([`super::sequencing`]).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -17,28 +17,29 @@ use super::consumer::Consumer;
 use super::lanes::{LaneKey, Lanes, Queued};
 use crate::handler::describe;
 
-/// Pause between two looks while something moves. It doubles with each look in vain.
-const LOOK_MIN: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_millis(250);
-/// Most aggregates in one look.
+/// Pause between two polls while a sequence rises. It doubles after each poll that ends no wait.
+const POLL_MIN: Duration = Duration::from_millis(5);
+/// Longest pause between two polls.
+const POLL_MAX: Duration = Duration::from_millis(250);
+/// Maximum number of aggregates in one poll.
 const LANES_MAX: usize = 128;
-/// An aggregate moves in other processes as long as its last number rises at least this often.
+/// An aggregate moves in other processes as long as its last sequence rises at least this often.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lanes, with the last number that their aggregate has come to.
-type Found = Vec<(Arc<LaneKey>, u64)>;
+/// Lanes, with the last sequence of their aggregate that took effect.
+type LastSequences = Vec<(Arc<LaneKey>, u64)>;
 
-/// What the looks have shown of an aggregate that a lane waits for.
+/// What the polls have shown of an aggregate that is watched.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// `None`: not looked at yet.
+    /// `None`: not polled yet.
     last: Option<u64>,
-    /// When `last` was seen to rise. `None`: it has not.
+    /// When `last` was last seen to rise. `None`: never.
     rose_at: Option<Instant>,
 }
 
 impl Progress {
-    /// Whether the aggregate moves, after a look that found the number `last`.
+    /// Whether the aggregate moves, after a poll that found the sequence `last`.
     fn moves(&mut self, last: u64, now: Instant) -> bool {
         if self.last.replace(last).is_some_and(|before| before < last) {
             self.rose_at = Some(now);
@@ -47,54 +48,57 @@ impl Progress {
     }
 }
 
-/// The lanes that wait.
+/// The lanes whose first message waits for its predecessors in other processes.
 #[derive(Debug)]
 pub(super) struct Predecessors {
-    /// Those that were looked at stand at the end.
+    /// In the order in which they are polled. Lanes that are no longer watched may linger.
     lanes: VecDeque<Arc<LaneKey>>,
-    known: HashMap<Arc<LaneKey>, Progress>,
+    watched: HashMap<Arc<LaneKey>, Progress>,
     pause: Duration,
-    /// `None` while a look is under way, or nothing waits.
+    /// `None` while a poll is under way, or nothing waits.
     next_poll: Option<Instant>,
-    is_looking: bool,
-    found: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
+    is_polling: bool,
+    found: (
+        mpsc::UnboundedSender<LastSequences>,
+        mpsc::UnboundedReceiver<LastSequences>,
+    ),
 }
 
 impl Default for Predecessors {
     fn default() -> Self {
         Self {
             lanes: VecDeque::new(),
-            known: HashMap::new(),
-            pause: LOOK_MIN,
+            watched: HashMap::new(),
+            pause: POLL_MIN,
             next_poll: None,
-            is_looking: false,
+            is_polling: false,
             found: mpsc::unbounded_channel(),
         }
     }
 }
 
 impl Predecessors {
-    /// The first message of a lane waits for others. `came_to`: the number that the aggregate has just come to, if it moves.
-    pub(super) fn await_those_of(&mut self, key: &Arc<LaneKey>, came_to: Option<u64>, now: Instant) {
-        if let Entry::Vacant(entry) = self.known.entry(key.clone()) {
+    /// Watches the aggregate of a lane whose first message waits for its predecessors. `last`: the last sequence of the aggregate, if it has just risen.
+    pub(super) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
+        if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
             entry.insert(Progress {
-                last: came_to,
-                rose_at: came_to.map(|_| now),
+                last,
+                rose_at: last.map(|_| now),
             });
-            // It may stand there still.
+            // The lane may still be in the list from an earlier wait.
             self.lanes.retain(|other| !Arc::ptr_eq(other, key));
             self.lanes.push_back(key.clone());
-            self.pause = LOOK_MIN;
-            if !self.is_looking {
-                let soon = now + LOOK_MIN;
+            self.pause = POLL_MIN;
+            if !self.is_polling {
+                let soon = now + POLL_MIN;
                 self.next_poll = Some(self.next_poll.map_or(soon, |next| next.min(soon)));
             }
         }
     }
 
-    /// After the number `done` of a lane's aggregate took effect: `next` is the number that stands first in the lane now. If it comes too early, because other
-    /// processes have those between them, it does not claim its turn before the time that is returned.
-    pub(super) fn await_between(
+    /// Watches the aggregate of a lane if there is a gap between the sequence `done`, which just took effect, and `next`, the first one in the lane now: other
+    /// processes have the messages between them. The message with `next` must not claim its turn before the returned time.
+    pub(super) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
         done: u64,
@@ -102,55 +106,56 @@ impl Predecessors {
         now: Instant,
     ) -> Option<Instant> {
         (next > done + 1).then(|| {
-            self.await_those_of(key, Some(done), now);
-            now + LOOK_MAX
+            self.watch(key, Some(done), now);
+            now + POLL_MAX
         })
     }
 
-    /// A lane has run, so it waits for others no longer.
+    /// A lane has run, so it no longer waits.
     pub(super) fn forget(&mut self, key: &Arc<LaneKey>) {
-        self.known.remove(key);
+        self.watched.remove(key);
     }
 
     pub(super) fn next_poll(&self) -> Option<Instant> {
         self.next_poll
     }
 
-    /// What a look has found. Cancel-safe.
-    pub(super) async fn found(&mut self) -> Option<Found> {
+    /// The result of a poll. Cancel-safe.
+    pub(super) async fn found(&mut self) -> Option<LastSequences> {
         self.found.1.recv().await
     }
 
-    /// A look at how far the aggregates have come that something waits for. It is to run beside the loop, and ends in [`Self::found`]. `None`: nothing waits.
-    pub(super) fn look(
+    /// Reads the last sequences of the aggregates that are watched. The future is to run in a task of its own, and its result arrives in [`Self::found`].
+    /// `None`: nothing waits.
+    pub(super) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.next_poll = None;
-        let known = &self.known;
-        self.lanes.retain(|key| known.contains_key(key));
+        let watched = &self.watched;
+        self.lanes.retain(|key| watched.contains_key(key));
         if self.lanes.is_empty() {
             return None;
         }
-        self.is_looking = true;
+        self.is_polling = true;
         let count = self.lanes.len().min(LANES_MAX);
         let lanes: Vec<_> = self.lanes.iter().take(count).cloned().collect();
         self.lanes.rotate_left(count);
         let found = self.found.0.clone();
         Some(async move {
             // Nobody listens after the end of the loop.
-            let _ = found.send(come_to(&consumer, lanes).await);
+            let _ = found.send(last_sequences(&consumer, lanes).await);
         })
     }
 
-    /// Lets those lanes go on whose turn has come, and plans the next look.
+    /// Lets the lanes go on whose turn has come, and plans the next poll.
     pub(super) fn accept<T: Queued>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
         let now = Instant::now();
         let mut over = HashSet::new();
         let mut moved = false;
         for (key, last) in found {
-            let Some(progress) = self.known.get_mut(key) else {
-                // It ran meanwhile. If it is blocked now, it is for another reason.
+            let Some(progress) = self.watched.get_mut(key) else {
+                // The lane ran meanwhile. If it is blocked now, it is for another reason.
                 continue;
             };
             match lanes.blocked_order_key(key) {
@@ -162,24 +167,24 @@ impl Predecessors {
                     over.insert(key.clone());
                     moved = true;
                 }
-                // It runs, or has gone.
+                // The lane runs, or is gone.
                 None => drop(over.insert(key.clone())),
             }
         }
         self.lanes.retain(|key| !over.contains(key));
-        self.known.retain(|key, _| !over.contains(key));
-        self.is_looking = false;
+        self.watched.retain(|key, _| !over.contains(key));
+        self.is_polling = false;
         self.pause = if moved {
-            LOOK_MIN
+            POLL_MIN
         } else {
-            (2 * self.pause).min(LOOK_MAX)
+            (2 * self.pause).min(POLL_MAX)
         };
         self.next_poll = (!self.lanes.is_empty()).then(|| now + self.pause);
     }
 }
 
-/// How far the aggregates of lanes have come.
-async fn come_to(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> Found {
+/// The last sequences of the aggregates of these lanes. If they cannot be read, zero for each, which ends no wait.
+async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),
         _ => None,
@@ -192,17 +197,17 @@ async fn come_to(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> Found {
             Default::default()
         }
     };
-    let come_to = |key: &Arc<LaneKey>| {
+    let last_of = |key: &Arc<LaneKey>| {
         let last = match &**key {
             LaneKey::Aggregate(aggregate, Some(source)) => {
                 sequences.get(&(aggregate.clone(), &**source)).copied()
             }
             _ => None,
         };
-        // Nobody has begun.
+        // No message of the aggregate took effect yet.
         (key.clone(), last.unwrap_or(0))
     };
-    lanes.iter().map(come_to).collect()
+    lanes.iter().map(last_of).collect()
 }
 
 #[cfg(test)]
@@ -210,10 +215,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aggregate_moves_as_long_as_its_last_number_rises() {
+    fn an_aggregate_moves_as_long_as_its_last_sequence_rises() {
         let (start, mut progress) = (Instant::now(), Progress::default());
         let at = |millis| start + Duration::from_millis(millis);
-        // The first look has nothing to compare with.
+        // The first poll has nothing to compare with.
         assert!(!progress.moves(5, at(0)));
         assert!(!progress.moves(5, at(10)));
         assert!(progress.moves(6, at(20)));

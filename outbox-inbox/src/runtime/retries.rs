@@ -1,4 +1,4 @@
-//! Looks for dead letters that an operator wants to be tried again.
+//! Finds the dead letters that an operator wants to be tried again.
 //!
 //! Not here: their place in the lanes ([`super::dispatch`]), how one is taken for this process, and what becomes of it ([`crate::dead_letter::retry`]).
 
@@ -14,12 +14,12 @@ use super::consumer::Consumer;
 use crate::dead_letter::{StoredDeadLetter, retry};
 use crate::handler::describe;
 
-/// How often a consumer looks for dead letters that are to be tried again.
+/// How often a consumer reads the dead letters that are to be tried again.
 const EVERY: Duration = Duration::from_secs(5);
-/// Most of them at a time.
+/// Maximum number of dead letters per poll.
 const MAX: u32 = 100;
 
-/// When to look. The first time is at once, so that a process that starts takes up what was marked while none ran.
+/// When to poll. The first poll is at once, so that a process that starts takes up the dead letters that were marked while none ran.
 pub(super) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,14 +41,14 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// What a look has found. Cancel-safe.
+    /// The dead letters that a poll has found. Cancel-safe.
     pub(super) async fn found(&mut self) -> Option<Vec<StoredDeadLetter>> {
         self.found.recv().await
     }
 
-    /// A look for dead letters that are not `known`, as far as there is `room` for them, in bytes. It is to run beside the loop, and ends in
-    /// [`Self::found`] if there are any.
-    pub(super) fn look(
+    /// Reads the due dead letters that are not `known`, up to `room` bytes. The future is to run in a task of its own, and the result arrives in
+    /// [`Self::found`] if it is not empty.
+    pub(super) fn poll(
         &self,
         consumer: Arc<Consumer>,
         known: HashSet<Uuid>,

@@ -4,13 +4,12 @@
 //! locks. It must run in tasks that nobody aborts, because a dropped `begin` poisons the pool. Not here: the consequences of an outcome, see
 //! [`super::handle`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::Message;
 use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::consumer::{Consumer, Stop};
+use super::ready::Ready;
 use super::routed::{Handling, RoutedMessage};
 use crate::database::{Trouble, roll_back, trouble, trouble_in};
 use crate::dead_letter::StoredDeadLetter;
@@ -68,35 +67,29 @@ impl RunOutcome {
 }
 
 impl Consumer {
-    /// Begins, claims, runs the handler, commits.
-    pub(super) async fn run(
-        &self,
-        routed: &RoutedMessage,
-        input: &Arc<Message>,
-        handler: &Registration,
-        claimant: &Claimant<'_>,
-        stop: &Stop,
-    ) -> RunOutcome {
-        match handler.options.strategy {
-            Strategy::External => self.run_externally(routed, input, handler, claimant, stop).await,
-            Strategy::Natural if !runs_in_transaction(routed, handler) => {
-                self.run_without_transaction(routed, input, handler, stop).await
+    /// Runs the handler as its strategy demands.
+    pub(super) async fn run(&self, routed: &RoutedMessage, ready: &Ready<'_>, stop: &Stop) -> RunOutcome {
+        match ready.handler.options.strategy {
+            Strategy::External => self.run_externally(routed, ready, stop).await,
+            Strategy::Natural if !runs_in_transaction(routed, ready.handler) => {
+                self.run_without_transaction(routed, ready, stop).await
             }
-            _ => {
-                self.run_in_transaction(routed, input, handler, claimant, stop)
-                    .await
-            }
+            _ => self.run_in_transaction(routed, ready, stop).await,
         }
     }
 
+    /// Begins, claims, runs the handler, commits.
     pub(super) async fn run_in_transaction(
         &self,
         routed: &RoutedMessage,
-        input: &Arc<Message>,
-        handler: &Registration,
-        claimant: &Claimant<'_>,
+        ready: &Ready<'_>,
         stop: &Stop,
     ) -> RunOutcome {
+        let Ready {
+            handler,
+            input,
+            claimant,
+        } = ready;
         // A crash here has done nothing: the message is delivered again.
         let _turn = self.shared.database.turn().await;
         let tx = match self.shared.database.begin().await {
@@ -104,7 +97,7 @@ impl Consumer {
             Err(error) => return RunOutcome::NotStarted(describe(&error)),
         };
         // From here to the commit a crash rolls back row, effects and follow-up events together.
-        match self.claim(&tx, routed, handler, claimant).await {
+        match self.claim(&tx, routed, ready).await {
             None => {}
             Some(outcome) => {
                 roll_back(tx).await;
@@ -140,11 +133,10 @@ impl Consumer {
         &self,
         tx: &DatabaseTransaction,
         routed: &RoutedMessage,
-        handler: &Registration,
-        claimant: &Claimant<'_>,
+        ready: &Ready<'_>,
     ) -> Option<RunOutcome> {
+        let (gaps, claimant) = (self.gaps(routed, Some(ready.handler)), &ready.claimant);
         if let Some(letter) = &routed.letter {
-            let gaps = self.gaps(routed, Some(handler));
             return self.claim_letter(tx, letter, claimant, gaps).await;
         }
         let counted = routed.memory.counted.is_some();
@@ -153,9 +145,7 @@ impl Consumer {
             if routed.memory.count_first {
                 self.shared.database.limit_lock_wait(tx, LOCK_WAIT).await?;
             }
-            let claim = claimant
-                .claim(tx, counted, self.gaps(routed, Some(handler)))
-                .await?;
+            let claim = claimant.claim(tx, counted, gaps).await?;
             if routed.memory.count_first {
                 self.shared.database.reset_lock_wait(tx).await?;
             }

@@ -1,7 +1,7 @@
-//! Which message may be sent next.
+//! Decides which message may be sent next.
 //!
-//! Invariant: of one lane at most one message is out, and the next one only follows when it succeeded or was dead-lettered without halting. A lane is
-//! an aggregate, or a single message that asked for no order.
+//! Invariant: at most one message of a lane is out. The next one follows only after that one was published, or became a dead letter that does not halt its
+//! aggregate. A lane is an aggregate, or a single unsequenced message.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -108,7 +108,7 @@ impl Lanes {
         None
     }
 
-    /// The message that was out is done: the next one of its lane may follow.
+    /// The message that was out is done, so the next one of its lane may follow.
     pub(super) fn proceed(&mut self, key: Key) {
         if let Entry::Occupied(mut lane) = self.lanes.entry(key) {
             if lane.get().queue.is_empty() {
@@ -120,7 +120,7 @@ impl Lanes {
         }
     }
 
-    /// The message that was out is to be sent again, before anything else of its lane.
+    /// The message that was out is to be sent again, before any other of its lane.
     pub(super) fn put_back(&mut self, row: Queued) {
         let key = row.key;
         if let Some(lane) = self.lanes.get_mut(&key) {
@@ -132,13 +132,13 @@ impl Lanes {
         }
     }
 
-    /// Nothing of the lane may follow: takes what is queued in it.
+    /// Removes a lane and returns the messages that are queued in it. None of them may go out.
     pub(super) fn close(&mut self, key: Key) -> Vec<FetchedRow> {
         let queue = self.lanes.remove(&key).map(|lane| lane.queue).unwrap_or_default();
         self.removed(queue)
     }
 
-    /// Takes what is queued of a partition; what is out stays out.
+    /// Removes and returns the queued messages of a partition. Messages that are out stay out.
     pub(super) fn take_partition(&mut self, partition: u16) -> Vec<FetchedRow> {
         let mut taken = Vec::new();
         self.lanes.retain(|_, lane| {
@@ -172,7 +172,7 @@ impl Lanes {
         (lane.queue.len() > min).then_some(*key)
     }
 
-    /// Takes the newest messages of a lane, all but `keep`.
+    /// Removes and returns the newest messages of a lane, all but the first `keep`.
     pub(super) fn shorten(&mut self, key: Key, keep: usize) -> Vec<FetchedRow> {
         let rest = self
             .lanes
@@ -197,7 +197,7 @@ impl Lanes {
         !self.ready.is_empty()
     }
 
-    /// Messages that are not out.
+    /// Number of messages that are not out.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
@@ -212,7 +212,7 @@ impl Lanes {
         })
     }
 
-    /// Bytes of their payloads.
+    /// Bytes of the payloads of messages that are not out.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,9 +1,15 @@
-//! Messages in flight: fetched and not settled yet, with their lanes and the verdicts on them.
+//! Messages in flight: fetched and not settled yet, with their lanes and the verdicts on them. A message is *out* from [`InFlight::next`] until the engine
+//! says what became of it.
 //!
-//! Invariants: a row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So
-//! every row that is queued in a lane or out is in flight. A lane that a verdict closed stays closed until every fetch is over that could have missed how the
-//! verdict ended, settled or dropped: rows of the lane that such a fetch returns must wait as well. Which message is next is decided in [`lanes`], how long a
-//! verdict lives in [`verdicts`], what becomes of one that the store does not take in [`refused`]. Not here: calls of the store, see `engine`.
+//! Invariants:
+//!
+//! - A row is in flight from the fetch that returned it until the store took its verdict, until it is given back, or until everything is forgotten. So every
+//!   row that is queued in a lane or out is in flight.
+//! - A lane that a verdict closed stays closed until every fetch has ended that could have missed the end of that verdict, settled or dropped. Rows of the lane
+//!   that such a fetch returns must wait as well.
+//!
+//! [`lanes`] decides which message is next, [`verdicts`] how long a verdict lives, [`refused`] what becomes of a verdict that the store does not take. Not here:
+//! calls of the store, see `engine`.
 
 mod lanes;
 mod refused;
@@ -48,23 +54,23 @@ pub(super) struct Alone {
     pub(super) again: bool,
 }
 
-/// A lane that is closed.
+/// Why a lane is closed.
 #[derive(Debug, Default)]
 struct Closed {
-    /// Verdicts that close it and that the store did not take yet.
+    /// Number of verdicts that close the lane and that the store did not take yet.
     verdicts: usize,
-    /// The last fetch that may have missed how they ended.
+    /// The last fetch that may have missed the end of one of them.
     last_fetch: u64,
 }
 
 impl Closed {
-    /// Whether it is closed for what this fetch returned.
+    /// Whether the lane is closed for the rows that this fetch returned.
     fn is_for(&self, fetch: u64) -> bool {
         self.verdicts > 0 || self.last_fetch >= fetch
     }
 }
 
-/// What fetches return.
+/// The results of fetches.
 impl InFlight {
     /// A fetch begins; returns its number and the rows that it is to leave out.
     pub(super) fn begin_fetch(&mut self) -> (u64, Vec<i64>) {
@@ -76,8 +82,8 @@ impl InFlight {
         (fetch, rows)
     }
 
-    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, it waits. Returns false if that cannot be recorded, because the store refuses
-    /// the verdict that closed the lane: then the row stays as it is.
+    /// Takes a row that a fetch returned as due. If its lane was closed meanwhile, the row waits. Returns false if the wait cannot be recorded, because the store
+    /// refuses the verdict that closed the lane: then the row stays as it is in the store.
     pub(super) fn accept(&mut self, fetch: u64, row: FetchedRow) -> bool {
         // Most of the time no lane is closed, and the key need not be computed.
         let is_closed = || {
@@ -94,8 +100,8 @@ impl InFlight {
         true
     }
 
-    /// Sets aside what a fetch said has to wait. It is not in flight: a fetch that left it out would take its successors for due. Returns how many of them, without
-    /// those that the store refuses to set aside.
+    /// Sets aside the messages that a fetch reported as having to wait. They are not in flight: a fetch that left them out would take their successors for due.
+    /// Returns the number of messages set aside, without those that the store refuses to set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
         waits.retain(|settlement| !self.refused.leaves(settlement.row_id));
         let count = waits.len();
@@ -108,22 +114,22 @@ impl InFlight {
         count
     }
 
-    /// Whether something is being set aside; until it is, a scan would only meet it again.
+    /// Whether messages are being set aside. Until the store has recorded that, a scan would only meet them again.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.verdicts.is_setting_aside()
     }
 }
 
-/// What becomes of messages. Each verb but [`next`](Self::next) ends that the message is out.
+/// Messages that go out and come back. After each of these methods but [`next`](Self::next) the message is no longer out.
 impl InFlight {
-    /// The next message that may go out. Its lane waits until it is known what became of it.
+    /// The next message that may go out. Its lane waits until the message is no longer out.
     pub(super) fn next(&mut self) -> Option<Queued> {
         let next = self.lanes.next()?;
         self.check_out(&next);
         Some(next)
     }
 
-    /// The broker confirmed it, `is_duplicate` if it had it from an earlier attempt.
+    /// The broker confirmed the message. `is_duplicate`: the broker had it from an earlier attempt.
     pub(super) fn published(&mut self, out: Queued, keep: bool, is_duplicate: bool) {
         self.check_out(&out);
         self.verdicts.give(Given {
@@ -133,13 +139,13 @@ impl InFlight {
         self.lanes.proceed(out.key);
     }
 
-    /// It is to be sent again, before anything else of its lane.
+    /// The message is to be sent again, before any other of its lane.
     pub(super) fn retry(&mut self, out: Queued) {
         self.check_out(&out);
         self.lanes.put_back(out);
     }
 
-    /// It goes back to the store without a verdict, and what is behind it as well.
+    /// The message and those behind it in its lane go back to the store without a verdict.
     pub(super) fn give_back(&mut self, out: Queued) {
         self.check_out(&out);
         self.rows.remove(&out.row.row_id);
@@ -148,12 +154,12 @@ impl InFlight {
         }
     }
 
-    /// The verdict makes it wait, and what is behind it with it.
+    /// The verdict makes the message wait, and those behind it in its lane as well.
     pub(super) fn block(&mut self, out: Queued, verdict: Verdict) {
         self.close(out, verdict, None);
     }
 
-    /// The verdict makes it a dead letter, which is `told` once it is recorded. If it halts its aggregate, what is behind it waits.
+    /// The verdict makes the message a dead letter. The application is `told` of it once it is recorded. If it halts its aggregate, the messages behind it wait.
     pub(super) fn dead_letter(&mut self, out: Queued, verdict: Verdict, told: DeadMessage) {
         if told.halts {
             self.close(out, verdict, Some(told));
@@ -184,7 +190,8 @@ impl InFlight {
         });
     }
 
-    /// If more than `max` messages are queued in a lane, all but `keep` of the longest go on from the store, behind those that stay. Returns whether that is so.
+    /// If more than `max` messages are queued in a lane, all but the first `keep` of the longest lane go back to the store, to be fetched again behind those that
+    /// stay. Returns whether any did.
     pub(super) fn shorten(&mut self, max: usize, keep: usize) -> bool {
         let Some(key) = self.lanes.longest(max) else {
             return false;
@@ -203,7 +210,8 @@ impl InFlight {
         true
     }
 
-    /// The lane stays closed until it is settled: a settlement may have taken the verdict that closed the lane, and not yet this one.
+    /// Makes a row wait behind the one that closed its lane. The lane stays closed until this verdict is settled too: a settlement may have taken the verdict
+    /// that closed the lane, and not yet this one.
     fn give_waiting(&mut self, key: Key, row: &FetchedRow) {
         self.closed.entry(key).or_default().verdicts += 1;
         self.verdicts.give(Given {
@@ -222,7 +230,7 @@ impl InFlight {
     }
 }
 
-/// What goes back to the store.
+/// Messages that go back to the store without a verdict.
 impl InFlight {
     /// Queued messages of this partition go back without a verdict, and so do messages whose verdicts the store refuses. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
@@ -237,7 +245,8 @@ impl InFlight {
         }
     }
 
-    /// Everything without a verdict goes back; the leases of these partitions are lost, and the verdicts under them with them. Nothing is out any more.
+    /// All messages without a verdict go back, those that are out as well. The leases of the `lost` partitions are lost, and the verdicts that were given under
+    /// them.
     pub(super) fn forget(&mut self, lost: &[u16]) {
         self.lanes = Lanes::default();
         let is_lost = |given: &Given| !given.is_published() && lost.contains(&given.settlement.partition);
@@ -246,14 +255,14 @@ impl InFlight {
         for given in dropped {
             self.end(&given);
         }
-        // What is only set aside is not in flight; if a verdict closed its lane, that is not forgotten.
+        // A message that is only set aside is not in flight. That a verdict closed its lane is not forgotten.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
         self.rows = kept.map(|given| given.settlement.row_id).collect();
         self.rows.extend(self.refused.row_ids());
     }
 
-    /// Everything goes back, verdicts and all: the partitions are handed over, and whoever takes them sends again what is not settled. Nothing is out any more.
+    /// All messages go back, and all verdicts are dropped: the partitions are handed over, and their next relay publishes again what is not settled.
     pub(super) fn let_go(&mut self) {
         *self = Self {
             fetches: self.fetches,
@@ -280,7 +289,7 @@ impl InFlight {
         settled
     }
 
-    /// The store may not have taken the verdicts that were on their way: confirmations, and those whose leases are still `owned`, go first next time.
+    /// The store may not have taken the verdicts that were on their way. Confirmations, and verdicts whose leases are still `owned`, go first next time.
     pub(super) fn not_settled(&mut self, owned: &[Lease]) {
         let is_retry = self.verdicts.is_retry();
         for given in self.verdicts.not_settled(owned) {
@@ -289,15 +298,16 @@ impl InFlight {
         self.go_on_retrying(is_retry);
     }
 
-    /// After a retry that showed nothing, the next one follows at once.
+    /// A retry whose outcome is unknown is followed by the next one at once.
     fn go_on_retrying(&mut self, was_retry: bool) {
         if was_retry {
             self.refused.set_retry_at(Instant::now());
         }
     }
 
-    /// The store refused one of the verdicts that were on their way, and recorded none. The next settlement has fewer. If it was alone, it is kept apart and
-    /// tried again after `pause` of a number of tries; or it only goes last, if `nothing_is_taken`. Returns it if it was alone.
+    /// The store refused one of the verdicts that were on their way, and recorded none. The next settlement has fewer. A verdict that was refused alone is kept
+    /// apart and tried again after `pause` of the number of tries, or only goes last if `nothing_is_taken`. Returns which verdict was refused alone and is still
+    /// valid.
     pub(super) fn refused(
         &mut self,
         owned: &[Lease],
@@ -356,18 +366,19 @@ impl InFlight {
         self.refused.retry_at()
     }
 
-    /// A verdict that the store has refused goes to it once more, with these leases. There may be none.
+    /// A verdict that the store has refused goes to it once more, with these leases. `None`: there is no such verdict.
     pub(super) fn begin_retry(&mut self, leases: Vec<Lease>) -> Option<Vec<Settlement>> {
         let given = self.refused.next()?;
         Some(self.verdicts.begin_retry(given, leases))
     }
 
-    /// Messages whose verdicts the store refuses.
+    /// Number of messages whose verdicts the store refuses.
     pub(super) fn refused_count(&self) -> usize {
         self.refused.count()
     }
 
-    /// A verdict is settled or dropped. A message that was only set aside was not in flight for it; if it is now, a fetch has returned it as due since.
+    /// A verdict is settled or dropped, so its message is no longer in flight. One that was only set aside was not in flight: if its row is now, a fetch has
+    /// returned it as due since.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
             self.rows.remove(&given.settlement.row_id);
@@ -378,7 +389,7 @@ impl InFlight {
         }
     }
 
-    /// Verdicts to be settled.
+    /// Number of verdicts that wait to be settled.
     pub(super) fn unsettled(&self) -> usize {
         self.verdicts.unsettled()
     }
@@ -388,15 +399,15 @@ impl InFlight {
         self.verdicts.since()
     }
 
-    /// Verdicts that the store did not take yet, those on their way included, without those that it refuses.
+    /// Number of verdicts that the store did not take yet, those on their way included, without those that it refuses.
     pub(super) fn not_taken(&self) -> usize {
         self.verdicts.not_taken_count()
     }
 }
 
-/// How much there is.
+/// Counts.
 impl InFlight {
-    /// Whether there is nothing but what the store refuses.
+    /// Whether nothing is in flight but messages whose verdicts the store refuses.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.len() == self.refused.kept() && self.verdicts.unsettled() == 0
     }
@@ -407,17 +418,17 @@ impl InFlight {
         self.lanes.has_out(partition) || verdicts.any(|given| given.settlement.partition == partition)
     }
 
-    /// Whether something may go out now.
+    /// Whether a message may go out now.
     pub(super) fn is_ready(&self) -> bool {
         self.lanes.is_ready()
     }
 
-    /// Messages that were not sent.
+    /// Number of messages that are queued.
     pub(super) fn queued(&self) -> usize {
         self.lanes.queued()
     }
 
-    /// Bytes of their payloads.
+    /// Bytes of the payloads of queued messages.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.bytes()
     }

@@ -1,8 +1,8 @@
-//! Verdicts that the store refuses for their own sake, while it takes others.
+//! Verdicts that the store refuses, while it takes others.
 //!
-//! Invariants: none of them keeps another verdict from being settled, nor a partition from being given back. A lane that such a verdict closes stays closed. A
-//! message that the store refuses to set aside is left to it, as pending, and is not set aside again before the next try. Not here: how the verdict is found
-//! among others, see [`verdicts`](super::verdicts).
+//! Invariants: no refused verdict keeps another verdict from being settled, nor a partition from being given back. A lane that a refused verdict closes stays
+//! closed. A message that the store refuses to set aside stays pending in the store, and is not set aside again before the next try. Not here: how the refused
+//! verdict is found among others, see [`verdicts`](super::verdicts).
 
 use std::collections::{HashSet, VecDeque};
 use std::mem;
@@ -19,9 +19,9 @@ pub(super) struct Refused {
     left: HashSet<i64>,
     /// Messages that it refused to set aside before, and that may be set aside again.
     left_before: HashSet<i64>,
-    /// When the one that has waited for longest is tried again.
+    /// When the verdict that was refused first is tried again.
     retry_at: Option<Instant>,
-    /// Tries since one was taken.
+    /// Number of tries since the store took one of them.
     tries: u32,
 }
 
@@ -36,18 +36,18 @@ impl Refused {
         self.left_before.remove(&row_id)
     }
 
-    /// The message is due after all.
+    /// A fetch has returned the message as due, so it need not be set aside.
     pub(super) fn is_due(&mut self, row_id: i64) {
         self.left.remove(&row_id);
         self.left_before.remove(&row_id);
     }
 
-    /// Whether it is left as pending.
+    /// Whether the store refuses to set the message aside.
     pub(super) fn leaves(&self, row_id: i64) -> bool {
         self.left.contains(&row_id)
     }
 
-    /// Whether one of them closes this lane.
+    /// Whether a refused verdict closes this lane.
     pub(super) fn closes(&self, key: Key) -> bool {
         self.verdicts.iter().any(|given| given.closes == Some(key))
     }
@@ -56,17 +56,17 @@ impl Refused {
         self.verdicts.iter().map(|given| given.settlement.row_id)
     }
 
-    /// Verdicts that are kept.
+    /// Number of verdicts that are kept.
     pub(super) fn kept(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// How many there are.
+    /// Number of messages concerned: of kept verdicts, and those that cannot be set aside.
     pub(super) fn count(&self) -> usize {
         self.verdicts.len() + self.left.len()
     }
 
-    /// One more try; returns which.
+    /// Counts one more try, and returns the number of tries.
     pub(super) fn count_try(&mut self) -> u32 {
         self.tries = self.tries.saturating_add(1);
         self.tries
@@ -80,19 +80,19 @@ impl Refused {
         self.retry_at = Some(at);
     }
 
-    /// The one to try again. What was left may be set aside again.
+    /// Removes and returns the verdict to try again. Messages that could not be set aside may be set aside again.
     pub(super) fn next(&mut self) -> Option<Given> {
         self.left_before.extend(self.left.drain());
         self.retry_at = None;
         self.verdicts.pop_front()
     }
 
-    /// One of them was taken, so the others may be taken as well.
+    /// Removes and returns all verdicts: the store took one of them, so it may take the others as well.
     pub(super) fn take_all(&mut self) -> VecDeque<Given> {
         mem::take(self).verdicts
     }
 
-    /// Takes those for which this holds.
+    /// Removes and returns the verdicts for which `is_taken` holds. Messages that could not be set aside may be set aside again.
     pub(super) fn take_if(&mut self, is_taken: impl Fn(&Given) -> bool) -> Vec<Given> {
         self.left.clear();
         self.left_before.clear();

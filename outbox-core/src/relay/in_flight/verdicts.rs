@@ -1,8 +1,8 @@
-//! Verdicts until the store has taken them.
+//! Verdicts, until the store has taken them.
 //!
-//! Invariant: a verdict that the store did not take stays and goes first, for as long as the lease lasts under which it was given. After that, others may have
-//! decided otherwise. That the broker confirmed a message is a fact, which outlives the lease. If the store refuses one verdict for its own sake, that one is
-//! found by settling half as many each time, and the others are settled.
+//! Invariant: a verdict that the store did not take is kept and goes first, for as long as the lease lasts under which it was given. After that, another relay
+//! may have decided otherwise. A confirmation of the broker is a fact, and outlives the lease. If the store refuses a single verdict, each settlement has half
+//! as many verdicts as the one before, until the refused one is found and the others are settled.
 
 use std::mem;
 
@@ -17,11 +17,11 @@ pub(super) struct Verdicts {
     unsettled: Vec<Given>,
     /// When the oldest of them was given.
     since: Option<Instant>,
-    /// On their way to the store.
+    /// The verdicts on their way to the store.
     settling: Settling,
-    /// How many of both set aside a message that a fetch said has to wait.
+    /// Number of verdicts, of both kinds, that set aside a message which a fetch reported as having to wait.
     set_aside: usize,
-    /// How many go to the store at once, while it is sought which of them the store refuses.
+    /// Maximum number of verdicts in the next settlement, while the one that the store refuses is being found.
     at_once: Option<usize>,
 }
 
@@ -31,11 +31,11 @@ pub(in crate::relay) struct Given {
     pub(in crate::relay) settlement: Settlement,
     /// The lane that it closes.
     pub(super) closes: Option<Key>,
-    /// To be told then.
+    /// The dead letter that the application is told of then.
     pub(in crate::relay) dead: Option<DeadMessage>,
-    /// It was published, and the broker had it from an earlier attempt.
+    /// The message was published, and the broker had it from an earlier attempt.
     pub(in crate::relay) is_duplicate: bool,
-    /// It sets aside a message that a fetch said has to wait.
+    /// It sets aside a message that a fetch reported as having to wait.
     pub(super) is_set_aside: bool,
     /// The lane of a message that waits behind another.
     pub(super) waits_in: Option<Key>,
@@ -46,7 +46,7 @@ pub(in crate::relay) struct Given {
 pub(in crate::relay) struct Settling {
     pub(in crate::relay) verdicts: Vec<Given>,
     pub(in crate::relay) leases: Vec<Lease>,
-    /// The store has refused it before.
+    /// The settlement is a single verdict that the store has refused before.
     pub(super) is_retry: bool,
 }
 
@@ -81,7 +81,7 @@ impl Given {
         })
     }
 
-    /// Whether it says that the broker confirmed the message.
+    /// Whether the broker confirmed the message.
     pub(in crate::relay) fn is_published(&self) -> bool {
         matches!(self.settlement.verdict, Verdict::Published { .. })
     }
@@ -94,17 +94,17 @@ impl Verdicts {
         self.unsettled.push(given);
     }
 
-    /// Whether what is on its way was refused before.
+    /// Whether the verdict on its way was refused before.
     pub(super) fn is_retry(&self) -> bool {
         self.settling.is_retry
     }
 
-    /// Whether something is being set aside.
+    /// Whether messages are being set aside.
     pub(super) fn is_setting_aside(&self) -> bool {
         self.set_aside > 0
     }
 
-    /// How many are to be settled.
+    /// Number of verdicts that wait to be settled.
     pub(super) fn unsettled(&self) -> usize {
         self.unsettled.len()
     }
@@ -119,12 +119,12 @@ impl Verdicts {
         self.unsettled.iter().chain(&self.settling.verdicts)
     }
 
-    /// How many these are.
+    /// The number of [`Self::not_taken`].
     pub(super) fn not_taken_count(&self) -> usize {
         self.unsettled.len() + self.settling.verdicts.len()
     }
 
-    /// All go to the store, with these leases, or the first ones while it is sought which of them the store refuses.
+    /// All verdicts go to the store, with these leases; only the first ones while the one that the store refuses is being found.
     pub(super) fn begin_settle(&mut self, leases: Vec<Lease>) -> Vec<Settlement> {
         let at_once = self.at_once.map_or(usize::MAX, |at_once| at_once.max(1));
         let rest = self.unsettled.split_off(at_once.min(self.unsettled.len()));
@@ -152,7 +152,7 @@ impl Verdicts {
     pub(super) fn settled(&mut self) -> Settling {
         let settled = mem::take(&mut self.settling);
         self.ended(&settled.verdicts);
-        // The one that the store refuses is among the others.
+        // The verdict that the store refuses is among the others.
         if !settled.is_retry {
             let more = self.at_once.map(|at_once| at_once.saturating_mul(2));
             self.at_once = more.filter(|at_once| *at_once < self.unsettled.len());
@@ -160,8 +160,8 @@ impl Verdicts {
         settled
     }
 
-    /// The store refused one of the verdicts that were on their way. If it can only be one, returns it, and the next settlement has one as well: those that are
-    /// refused often stand side by side.
+    /// The store refused one of the verdicts that were on their way. If only one was on its way, returns it, and the next settlement has one as well, because
+    /// refused verdicts often follow each other.
     pub(super) fn refused(&mut self) -> Option<Settling> {
         let sent = self.settling.verdicts.len();
         if !self.settling.is_retry {
@@ -175,7 +175,7 @@ impl Verdicts {
         Some(alone)
     }
 
-    /// Goes last from now on.
+    /// Puts a verdict behind all others.
     pub(super) fn put_last(&mut self, given: Given) {
         self.set_aside += usize::from(given.is_set_aside);
         self.unsettled.push(given);

@@ -21,7 +21,7 @@ pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
 /// Longest wait for an overdue item, in time spent receiving. Another process may have received the item.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time between two checks of an overdue item.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const CHECK_AGAIN: Duration = Duration::from_millis(250);
 
 /// An item that was returned to the broker.
 #[derive(Debug, Clone)]
@@ -109,15 +109,15 @@ impl Awaited {
 
     /// The time of the next check whether the item is still awaited. `None`: it is no longer awaited, because another process may have received it.
     /// `away`: the number of items that were returned to the broker and are awaited.
-    pub(super) fn look_at(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
+    pub(super) fn next_check(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
         let Some(left) = self.left.get() else {
-            return Some(now + LOOK_AGAIN);
+            return Some(now + CHECK_AGAIN);
         };
         let due = *left + self.absence + self.absence / 2;
         if due > now {
             return Some(due);
         }
         let overdue = *self.overdue.get_or_insert_with(|| reception.overdue(away));
-        (!reception.is_over(overdue)).then(|| now + LOOK_AGAIN)
+        (!reception.is_over(overdue)).then(|| now + CHECK_AGAIN)
     }
 }

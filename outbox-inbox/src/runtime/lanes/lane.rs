@@ -77,7 +77,7 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see [`Awaited::look_at`].
+    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see [`Awaited::next_check`].
     pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
@@ -85,9 +85,9 @@ impl<T: Queued> Lane<T> {
         let Some(front) = self.queue.front() else {
             let mut last = None;
             self.awaited.retain(|_, awaited| {
-                let look_at = awaited.look_at(now, reception, away);
-                last = last.max(look_at);
-                look_at.is_some()
+                let next_check = awaited.next_check(now, reception, away);
+                last = last.max(next_check);
+                next_check.is_some()
             });
             return last.map_or(Due::Nowhere, Due::Awaiting);
         };
@@ -95,9 +95,9 @@ impl<T: Queued> Lane<T> {
         while let Some(mut first) = self.awaited.first_entry()
             && *first.key() < front.order_key()
         {
-            if let Some(look_at) = first.get_mut().look_at(now, reception, away) {
+            if let Some(next_check) = first.get_mut().next_check(now, reception, away) {
                 if first.get().precedes {
-                    blocked = blocked.max(Some(look_at));
+                    blocked = blocked.max(Some(next_check));
                 }
                 break;
             }
