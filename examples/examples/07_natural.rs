@@ -100,7 +100,7 @@ async fn main() -> Result<(), outbox::Failure> {
     print(&db).await
 }
 
-async fn print(db: &DatabaseConnection) -> anyhow::Result<()> {
+async fn print(db: &DatabaseConnection) -> Result<(), outbox::Failure> {
     let prices = price::Entity::find().order_by_asc(price::Column::Product);
     for price in prices.all(db).await? {
         println!(
