@@ -73,6 +73,8 @@ pub enum Outcome {
     Duplicate,
     /// The handler failed; it would run again after its delay.
     Failed,
+    /// The handler asked to be run again after this time ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
+    Deferred(Duration),
     /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
     Later,
     /// It was dead-lettered.
@@ -293,6 +295,7 @@ impl Harness {
             Handling::Duplicate => Outcome::Duplicate,
             Handling::DeadLettered => Outcome::DeadLettered,
             Handling::Skipped => Outcome::Skipped,
+            Handling::Deferred { retry_after } => Outcome::Deferred(retry_after),
             // Nothing is sent back without a broker that others could have asked.
             Handling::Later { .. } | Handling::Early { .. } | Handling::SentBack { .. } => Outcome::Later,
             // Nothing is returned without a shutdown.

@@ -244,7 +244,12 @@ impl<S: Subscriber> Dispatcher<S> {
         };
         self.consumer.shared.tally.count(handling);
         let retry_after = handling.retry_after();
-        if self.consumer.order == Order::None || handling == Handling::Returned {
+        // A dead letter that went back would be found again by the next look.
+        let waits = matches!(
+            (&in_flight.origin, handling),
+            (Origin::DeadLetter(_), Handling::Deferred { .. })
+        );
+        if self.consumer.order == Order::None && !waits || handling == Handling::Returned {
             // Nothing waits for it.
             self.lanes.finish(&lane.key, Vec::new(), None, now);
             let back = std::iter::once(in_flight).chain(lane.rest).collect();

@@ -21,6 +21,7 @@ mod layers;
 mod lost_acks;
 mod migration;
 mod names;
+mod not_yet;
 mod numbering;
 mod operators;
 mod order;
