@@ -58,6 +58,7 @@ metrics! {
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
     BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
+    LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
 }
@@ -154,7 +155,7 @@ pub(crate) fn lag(message: &Message) -> Duration {
 mod facade {
     use super::{
         BLOCKED, DEAD_LETTERS, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG,
-        METRICS, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
+        LIMITED, METRICS, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -252,6 +253,11 @@ mod facade {
         gauge(IN_FLIGHT, consumer, in_flight);
         gauge(BLOCKED, consumer, blocked);
     }
+
+    /// Sets the number of jobs that wait for the limits of their handlers.
+    pub(crate) fn limited(consumer: &'static str, waiting: usize) {
+        gauge(LIMITED, consumer, waiting);
+    }
 }
 
 #[cfg(not(feature = "metrics"))]
@@ -272,6 +278,7 @@ mod facade {
     pub(crate) fn gap(_: &'static str, _: &str) {}
     pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
+    pub(crate) fn limited(_: &'static str, _: usize) {}
 }
 
 pub(crate) use facade::*;
@@ -316,6 +323,7 @@ mod tests {
                 ran("books", "order.placed", outcome, Duration::from_millis(20));
             }
             in_memory("books", 7, 2);
+            limited("books", 4);
         });
         let mut seen = Vec::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
@@ -351,6 +359,7 @@ mod tests {
             ("inbox_handler_seconds books order.placed stopped", 0.02),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
+            ("inbox_limited books", 4.0),
             ("inbox_postponed_total books order.placed", 1.0),
             ("inbox_received_total books", 1.0),
             ("inbox_retries_total books order.placed", 1.0),

@@ -5,6 +5,7 @@
 //! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
 //! [`Inbox::run`](crate::Inbox::run).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -266,6 +267,9 @@ impl Harness {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            starts: HashMap::new(),
+            // One message at a time.
+            limits: Vec::new(),
             upcasters: self.upcasters.clone(),
             middleware: Vec::new(),
             store: self.store.clone(),

@@ -366,6 +366,7 @@ mod tests {
             siblings: Vec::new(),
             in_flight_max: 10,
             prefetch: 1,
+            start_at: outbox_core::StartAt::Beginning,
         };
         let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
         let origin = Origin::broker(subscription.next().await.unwrap());

@@ -157,6 +157,15 @@ impl<S: Subscriber> Inbox<S> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
         let mut problems = Vec::new();
+        for name in self.starts.keys() {
+            let available = router.consumers();
+            if !available.contains(&name.as_str()) {
+                problems.push(Problem::UnknownConsumer {
+                    name: name.clone(),
+                    available,
+                });
+            }
+        }
         if let Some(wanted) = &self.consumers {
             let available = router.consumers();
             for name in wanted.iter().filter(|name| !available.contains(&name.as_str())) {
@@ -175,6 +184,10 @@ impl<S: Subscriber> Inbox<S> {
         problems.extend(preflight::settings(handlers, &self.config, self.store.is_some()));
         problems.extend(self.upcasters.problems(handlers));
         problems.extend(self.config.problems());
+        problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
+            let wrong = limits.problem()?;
+            Some(Problem::Config(format!("limits of handler {handler}: {wrong}")))
+        }));
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
             Problem::Config(format!(
@@ -263,6 +276,8 @@ impl<S: Subscriber> Inbox<S> {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            starts: self.starts.clone(),
+            limits: self.limits.clone(),
             upcasters: self.upcasters.clone(),
             middleware: self.middleware.clone(),
             store: self.store.clone(),

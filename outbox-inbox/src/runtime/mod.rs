@@ -29,6 +29,7 @@ mod job;
 mod lanes;
 mod letter;
 mod lifecycle;
+mod limits;
 mod predecessors;
 mod ready;
 mod receive;

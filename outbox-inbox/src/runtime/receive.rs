@@ -114,7 +114,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return;
         };
-        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0;
+        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0 && self.limits.waiting() == 0;
         // The loop must tell the broker of what is in memory meanwhile. Without an answer it asks again.
         let Ok(backlog) = timeout(QUESTION_MAX, subscription.backlog()).await else {
             return;
