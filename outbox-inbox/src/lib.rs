@@ -119,6 +119,7 @@ mod dedup;
 mod hook;
 mod layer;
 mod panics;
+mod pauses;
 #[cfg(feature = "redis")]
 mod redis;
 mod retention;
@@ -153,6 +154,7 @@ pub use layer::{Middleware, Next};
 pub use migration::migrate;
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+pub use pauses::{PausedConsumer, PausedConsumers};
 pub use retention::{PurgedInbox, purge};
 pub use router::Router;
 pub use runtime::{

@@ -58,6 +58,7 @@ metrics! {
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
     BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
+    PAUSED = "inbox_paused", "gauge", ["consumer"], "1 while somebody has paused the consumer, otherwise 0";
     LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
@@ -155,7 +156,7 @@ pub(crate) fn lag(message: &Message) -> Duration {
 mod facade {
     use super::{
         BLOCKED, DEAD_LETTERS, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG,
-        LIMITED, METRICS, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
+        LIMITED, METRICS, PAUSED, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -254,6 +255,11 @@ mod facade {
         gauge(BLOCKED, consumer, blocked);
     }
 
+    /// Sets whether the consumer is paused.
+    pub(crate) fn paused(consumer: &'static str, is_paused: bool) {
+        gauge(PAUSED, consumer, usize::from(is_paused));
+    }
+
     /// Sets the number of jobs that wait for the limits of their handlers.
     pub(crate) fn limited(consumer: &'static str, waiting: usize) {
         gauge(LIMITED, consumer, waiting);
@@ -279,6 +285,7 @@ mod facade {
     pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
     pub(crate) fn limited(_: &'static str, _: usize) {}
+    pub(crate) fn paused(_: &'static str, _: bool) {}
 }
 
 pub(crate) use facade::*;
@@ -324,6 +331,7 @@ mod tests {
             }
             in_memory("books", 7, 2);
             limited("books", 4);
+            paused("books", true);
         });
         let mut seen = Vec::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
@@ -360,6 +368,7 @@ mod tests {
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
             ("inbox_limited books", 4.0),
+            ("inbox_paused books", 1.0),
             ("inbox_postponed_total books order.placed", 1.0),
             ("inbox_received_total books", 1.0),
             ("inbox_retries_total books order.placed", 1.0),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use outbox_core::codec;
 use outbox_core::{Catalogue, ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message, StartAt};
 use outbox_sea_orm::OutboxConfig;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -114,6 +115,8 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
+    /// Whether somebody has paused it.
+    pub(super) paused: watch::Sender<bool>,
     pub(super) unknown_met: Mutex<Met>,
     /// The broker could not say where aggregates begin, and is not asked before this time.
     ask_again_at: Mutex<Option<Instant>>,
@@ -139,6 +142,7 @@ impl Consumer {
             sequenced: false,
             whole_aggregates: false,
             numbered: false,
+            paused: watch::Sender::new(false),
             unknown_met: Mutex::default(),
             ask_again_at: Mutex::default(),
         };

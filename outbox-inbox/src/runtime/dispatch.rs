@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::Subscriber;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
@@ -37,6 +37,9 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
     pub(super) deliveries: Deliveries<S>,
+    /// Whether the consumer is paused, as it was told last.
+    pub(super) is_paused: bool,
+    pub(super) paused: watch::Receiver<bool>,
     pub(super) failures: u32,
     /// Time spent waiting for deliveries that `lanes` has not been told of.
     waited: Duration,
@@ -90,6 +93,7 @@ impl<S: Subscriber> Dispatcher<S> {
             Some(subscription) => Deliveries::Open(subscription),
             None => Deliveries::Paused(Instant::now() + TROUBLE.min, None),
         };
+        let paused = consumer.paused.subscribe();
         let limits = Limits::new(consumer.limits(), consumer.in_flight_max());
         Self {
             subscriber,
@@ -97,6 +101,8 @@ impl<S: Subscriber> Dispatcher<S> {
             stop,
             tasks,
             deliveries,
+            is_paused: false,
+            paused,
             failures: 0,
             waited: Duration::ZERO,
             heard_at: Instant::now(),
@@ -126,6 +132,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut progress = every(self.consumer.progress_interval());
         let mut watch = every(SILENCE_MAX);
         let mut retries = retries::times();
+        self.follow_pause();
         loop {
             self.consumer.vitals.turned();
             self.lanes.received_for(std::mem::take(&mut self.waited));
@@ -137,13 +144,14 @@ impl<S: Subscriber> Dispatcher<S> {
                 Some(ended) = self.ended.recv() => self.job_ended(ended),
                 _ = progress.tick() => self.tell_progress(),
                 _ = watch.tick() => self.watch(has_room).await,
-                _ = retries.tick(), if has_room => self.poll_retries(),
+                Ok(()) = self.paused.changed() => self.follow_pause(),
+                _ = retries.tick(), if has_room && !self.is_paused => self.poll_retries(),
                 Some(found) = self.retries.found() => self.accept_retries(found),
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
-                () = until(self.limits.due()), if self.has_slot() => {}
+                () = until(self.limits.due()), if self.has_slot() && !self.is_paused => {}
                 () = until(self.predecessors.next_poll()) => self.poll_predecessors(),
                 Some(found) = self.predecessors.found() => self.predecessors.accept(&found, &mut self.lanes),
-                received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
+                received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room || self.is_paused => self.received(received).await,
             }
         }
         self.shut_down(progress).await;
@@ -151,7 +159,8 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// Starts jobs as long as there are slots and messages that may run.
     fn start_jobs(&mut self) {
-        while self.has_slot()
+        while !self.is_paused
+            && self.has_slot()
             && let Some((from, taken)) = self.next_job()
         {
             self.start_job(from, taken);

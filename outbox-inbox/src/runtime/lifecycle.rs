@@ -19,6 +19,7 @@ use super::dispatch::Dispatcher;
 use super::forget::may_forget;
 use super::idle::Idle;
 use super::inbox::{Inbox, InboxError};
+use super::pauses;
 use super::report::{InboxReport, Tally};
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
@@ -71,6 +72,9 @@ impl<S: Subscriber> Inbox<S> {
             .collect();
         self.check_surroundings(&router, stop).await?;
         telemetry::describe();
+        if !pauses::first_look(&shared, &consumers, &stop.soft).await {
+            return Ok(InboxReport::default());
+        }
         let tasks = TaskTracker::new();
         let mut broken = self.start(&consumers, stop, &tasks, drain).await?;
         if let Some(every) = self.config.purge_every {
@@ -81,6 +85,11 @@ impl<S: Subscriber> Inbox<S> {
                 stop.soft.clone(),
             ));
         }
+        tasks.spawn(pauses::follow(
+            shared.clone(),
+            consumers.clone(),
+            stop.soft.clone(),
+        ));
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);
 

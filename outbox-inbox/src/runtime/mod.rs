@@ -30,6 +30,7 @@ mod lanes;
 mod letter;
 mod lifecycle;
 mod limits;
+mod pauses;
 mod predecessors;
 mod ready;
 mod receive;

@@ -28,6 +28,7 @@ mod operators;
 mod order;
 mod panics;
 mod panics_elsewhere;
+mod pausing;
 mod retried_dead_letters;
 mod rights;
 mod runtime;
