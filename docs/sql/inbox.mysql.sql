@@ -96,7 +96,17 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     KEY inbox_requests_expires_at (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- Consumers that somebody has paused. Their processes look here once a second.
+CREATE TABLE IF NOT EXISTS inbox_pauses (
+    consumer  VARBINARY(64) NOT NULL,
+    reason    TEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'for people',
+    paused_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (consumer)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

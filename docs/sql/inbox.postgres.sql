@@ -98,7 +98,17 @@ CREATE TABLE inbox_requests (
 -- Rows that may be deleted.
 CREATE INDEX inbox_requests_expires_at ON inbox_requests (expires_at);
 
+-- Consumers that somebody has paused. Their processes look here once a second.
+CREATE TABLE inbox_pauses (
+    consumer  text COLLATE "C" NOT NULL,
+    reason    text NOT NULL,                   -- for people
+    paused_at timestamptz NOT NULL,
+    CONSTRAINT inbox_pauses_pk PRIMARY KEY (consumer)
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

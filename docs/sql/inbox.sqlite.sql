@@ -98,7 +98,16 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
 -- Rows that may be deleted.
 CREATE INDEX IF NOT EXISTS inbox_requests_expires_at ON inbox_requests (expires_at);
 
+-- Consumers that somebody has paused. Their processes look here once a second.
+CREATE TABLE IF NOT EXISTS inbox_pauses (
+    consumer  TEXT NOT NULL PRIMARY KEY,
+    reason    TEXT NOT NULL,                   -- for people
+    paused_at INTEGER NOT NULL
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

@@ -109,7 +109,8 @@ pub use store::{
     StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
-    ConsumerSpec, Delivery, Incoming, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
+    Subscription,
 };
 
 /// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.

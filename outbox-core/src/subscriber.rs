@@ -8,6 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+use time::OffsetDateTime;
 
 use crate::event::EventDescriptor;
 use crate::message::Message;
@@ -19,7 +20,9 @@ use crate::message::Message;
 /// # Contract
 ///
 /// * **Durable.** A consumer is known by its name: a message that one process did not acknowledge goes to the next
-///   process. A new consumer starts at the beginning of the stream.
+///   process.
+/// * **Started once.** A new consumer starts where [`ConsumerSpec::start_at`] says. One that exists keeps its place,
+///   whatever a later subscription says.
 /// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
 ///   [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a wanted event type arrives. With `whole_aggregates`, so does every message of the
@@ -94,6 +97,23 @@ pub enum StreamPolicy {
     WorkQueue,
 }
 
+/// Where a new consumer starts in the stream.
+///
+/// It holds when the consumer's durable state is made on the broker, by the first subscription under its name. A consumer
+/// that exists keeps its place. One whose durable state was deleted starts like a new one: with [`Self::New`] it misses
+/// what was published in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StartAt {
+    /// At the oldest message that the stream still has.
+    #[default]
+    Beginning,
+    /// Behind the last message at the moment of the first subscription.
+    New,
+    /// At the first message that the broker stored at this time or later, by the broker's clock.
+    Time(OffsetDateTime),
+}
+
 /// The request of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
@@ -113,6 +133,8 @@ pub struct ConsumerSpec {
     pub in_flight_max: usize,
     /// Largest number of deliveries that one subscription fetches ahead of calls to [`Subscription::next`].
     pub prefetch: usize,
+    /// Where the consumer starts if it is new.
+    pub start_at: StartAt,
 }
 
 /// A running subscription.
@@ -176,8 +198,9 @@ pub trait Delivery: Send + Sync + 'static {
     fn is_asked_for(&self) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 
     /// Whether the stream holds an earlier message of the same aggregate, acknowledged or not, of an event type that the
-    /// subscription asked for or that is linked into the program. Without one, nothing of the aggregate can arrive
-    /// before this message any more: its beginning has left the stream.
+    /// subscription asked for or that is linked into the program. Messages before the place where the consumer started
+    /// ([`StartAt`]) do not count. Without one, nothing of the aggregate can arrive before this message any more: its
+    /// beginning has left the stream, or was left out.
     ///
     /// * **No wrong `false`.** If messages of the aggregate may be where the implementation does not look, such as on
     ///   fixed subjects, the answer is true.

@@ -119,6 +119,7 @@ mod dedup;
 mod hook;
 mod layer;
 mod panics;
+mod pauses;
 #[cfg(feature = "redis")]
 mod redis;
 mod retention;
@@ -144,14 +145,16 @@ pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
-    HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order, Outbox,
-    Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy, Tx,
+    HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
+    Outbox, Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy, Tx,
 };
 pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
+pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+pub use pauses::{PausedConsumer, PausedConsumers};
 pub use retention::{PurgedInbox, purge};
 pub use router::Router;
 pub use runtime::{

@@ -29,7 +29,12 @@ pub(crate) async fn problems(
 ) -> Result<Vec<Problem>, DbErr> {
     let mut problems = Vec::new();
     let sequenced = |handler: &Registration| matches!(handler.options.strategy, Strategy::Sequence { .. });
-    let mut of_inbox = vec![(sql.messages(), ALL), (sql.dead_letters(), ALL)];
+    let mut of_inbox = vec![
+        (sql.messages(), ALL),
+        (sql.dead_letters(), ALL),
+        // Operators write it.
+        (sql.pauses(), &["SELECT"][..]),
+    ];
     if handlers.iter().any(sequenced) {
         of_inbox.push((sql.sequences(), NUMBERS));
     }

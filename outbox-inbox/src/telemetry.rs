@@ -22,6 +22,7 @@ outbox_core::__metrics! {
     HANDLED = "inbox_handled_total", "counter", ["consumer", "event_type"], "messages that took effect";
     DUPLICATES = "inbox_duplicates_total", "counter", ["consumer", "event_type"], "deliveries of messages that had been handled or dead-lettered before";
     RETRIES = "inbox_retries_total", "counter", ["consumer", "event_type"], "failed attempts after which a message is tried again";
+    DEFERRED = "inbox_deferred_total", "counter", ["consumer", "event_type"], "runs after which the handler asked to be run again later (`HandlerError::retry_after`); they use no attempt";
     DEAD_LETTERS = "inbox_dead_letters_total", "counter", ["consumer", "event_type"], "dead letters; event type `unreadable`: no message of an outbox, `unknown_version`: no handler for its version";
     SKIPPED = "inbox_skipped_total", "counter", ["consumer", "event_type"], "messages acknowledged without a handler; event type `not_asked_for`: nobody has asked for it, `unreadable` and `unknown_version`: the configuration says so";
     SENT_BACK = "inbox_sent_back_total", "counter", ["consumer", "event_type"], "deliveries sent back because this process has no handler and another version of the program has asked for them";
@@ -30,7 +31,9 @@ outbox_core::__metrics! {
     GAPS = "inbox_gaps_total", "counter", ["consumer", "event_type"], "gaps in the numbers of an aggregate that were not waited for any longer (strategy `sequence`)";
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
     BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
-    HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt) or `stopped` (shutdown)";
+    PAUSED = "inbox_paused", "gauge", ["consumer"], "1 while somebody has paused the consumer, otherwise 0";
+    LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
+    HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
 }
 
@@ -49,6 +52,8 @@ pub(crate) enum Ran {
     Failed,
     /// A conflict or an outage of the database ended it.
     Interrupted,
+    /// The handler asked to be run again later.
+    Deferred,
     /// A shutdown cancelled it.
     Stopped,
 }
@@ -60,6 +65,7 @@ impl Ran {
             Self::Handled => "handled",
             Self::Failed => "failed",
             Self::Interrupted => "interrupted",
+            Self::Deferred => "deferred",
             Self::Stopped => "stopped",
         }
     }
@@ -122,8 +128,8 @@ pub(crate) fn lag(message: &Message) -> Duration {
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        BLOCKED, DEAD_LETTERS, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG, POSTPONED,
-        RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
+        BLOCKED, DEAD_LETTERS, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG,
+        LIMITED, PAUSED, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -155,6 +161,11 @@ mod facade {
     /// An attempt failed and will be followed by another.
     pub(crate) fn retried(consumer: &'static str, event_type: &str) {
         count(RETRIES, consumer, event_type);
+    }
+
+    /// A handler asked to be run again later.
+    pub(crate) fn deferred(consumer: &'static str, event_type: &str) {
+        count(DEFERRED, consumer, event_type);
     }
 
     /// A message was dead-lettered.
@@ -200,6 +211,16 @@ mod facade {
         gauge(IN_FLIGHT, consumer, in_flight);
         gauge(BLOCKED, consumer, blocked);
     }
+
+    /// Sets whether the consumer is paused.
+    pub(crate) fn paused(consumer: &'static str, is_paused: bool) {
+        gauge(PAUSED, consumer, usize::from(is_paused));
+    }
+
+    /// Sets the number of jobs that wait for the limits of their handlers.
+    pub(crate) fn limited(consumer: &'static str, waiting: usize) {
+        gauge(LIMITED, consumer, waiting);
+    }
 }
 
 #[cfg(not(feature = "metrics"))]
@@ -210,6 +231,7 @@ mod facade {
     pub(crate) fn handled(_: &'static str, _: &str, _: Duration) {}
     pub(crate) fn duplicate(_: &'static str, _: &str) {}
     pub(crate) fn retried(_: &'static str, _: &str) {}
+    pub(crate) fn deferred(_: &'static str, _: &str) {}
     pub(crate) fn dead_letter(_: &'static str, _: &str) {}
     pub(crate) fn skipped(_: &'static str, _: &str) {}
     pub(crate) fn sent_back(_: &'static str, _: &str) {}
@@ -218,6 +240,8 @@ mod facade {
     pub(crate) fn gap(_: &'static str, _: &str) {}
     pub(crate) fn ran(_: &'static str, _: &str, _: Ran, _: Duration) {}
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
+    pub(crate) fn limited(_: &'static str, _: usize) {}
+    pub(crate) fn paused(_: &'static str, _: bool) {}
 }
 
 pub(crate) use facade::*;
@@ -243,6 +267,7 @@ mod tests {
             handled("books", "order.placed", Duration::from_millis(1500));
             duplicate("books", "order.placed");
             retried("books", "order.placed");
+            deferred("books", "order.placed");
             dead_letter("books", UNREADABLE);
             dead_letter("books", UNKNOWN_VERSION);
             skipped("books", NOT_ASKED_FOR);
@@ -251,10 +276,18 @@ mod tests {
             returned("books", Returned::Shutdown, 3);
             returned("books", Returned::Room, 2);
             gap("books", "order.placed");
-            for outcome in [Ran::Handled, Ran::Failed, Ran::Interrupted, Ran::Stopped] {
+            for outcome in [
+                Ran::Handled,
+                Ran::Failed,
+                Ran::Interrupted,
+                Ran::Deferred,
+                Ran::Stopped,
+            ] {
                 ran("books", "order.placed", outcome, Duration::from_millis(20));
             }
             in_memory("books", 7, 2);
+            limited("books", 4);
+            paused("books", true);
         });
         let mut seen = Vec::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
@@ -279,15 +312,19 @@ mod tests {
             ("inbox_blocked books", 2.0),
             ("inbox_dead_letters_total books unknown_version", 1.0),
             ("inbox_dead_letters_total books unreadable", 1.0),
+            ("inbox_deferred_total books order.placed", 1.0),
             ("inbox_duplicates_total books order.placed", 1.0),
             ("inbox_gaps_total books order.placed", 1.0),
             ("inbox_handled_total books order.placed", 1.0),
+            ("inbox_handler_seconds books order.placed deferred", 0.02),
             ("inbox_handler_seconds books order.placed failed", 0.02),
             ("inbox_handler_seconds books order.placed handled", 0.02),
             ("inbox_handler_seconds books order.placed interrupted", 0.02),
             ("inbox_handler_seconds books order.placed stopped", 0.02),
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
+            ("inbox_limited books", 4.0),
+            ("inbox_paused books", 1.0),
             ("inbox_postponed_total books order.placed", 1.0),
             ("inbox_received_total books", 1.0),
             ("inbox_retries_total books order.placed", 1.0),

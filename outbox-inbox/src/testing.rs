@@ -5,6 +5,7 @@
 //! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
 //! [`Inbox::run`](crate::Inbox::run).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub enum Outcome {
     Duplicate,
     /// The handler failed; it would run again after its delay.
     Failed,
+    /// The handler asked to be run again after this time ([`HandlerError::retry_after`](crate::HandlerError::retry_after)).
+    Deferred(Duration),
     /// It could not run yet: it may be running elsewhere, messages before it are missing, or no handler knows its version yet.
     Later,
     /// It was dead-lettered.
@@ -247,6 +250,9 @@ impl Harness {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            starts: HashMap::new(),
+            // One message at a time.
+            limits: Vec::new(),
             upcasters: self.upcasters.clone(),
             middleware: Vec::new(),
             store: self.store.clone(),
@@ -276,6 +282,7 @@ impl Harness {
             Handling::Duplicate => Outcome::Duplicate,
             Handling::DeadLettered => Outcome::DeadLettered,
             Handling::Skipped => Outcome::Skipped,
+            Handling::Deferred { retry_after } => Outcome::Deferred(retry_after),
             // Nothing is sent back without a broker that others could have asked.
             Handling::Later { .. } | Handling::Early { .. } | Handling::SentBack { .. } => Outcome::Later,
             // Nothing is returned without a shutdown.

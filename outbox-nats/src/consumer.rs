@@ -13,12 +13,14 @@ use async_nats::jetstream::consumer::{
 };
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
-use outbox_core::{ConsumerSpec, SubscriberError};
+use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
+use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use crate::asked::{self, Asked};
 use crate::failure::{configuration, interrupted};
 use crate::filters::{filters_of_pull, with_filters};
+use crate::log;
 use crate::outcome::is_temporary;
 use crate::settings;
 use crate::stream::Provisioning;
@@ -56,6 +58,7 @@ impl Durable {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
                 self.may_write(&config, &[])?;
+                tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is made");
                 self.store(config).await?;
                 (is_fitted, has_settled) = (true, true);
                 sleep(OVERWRITTEN_AFTER).await;
@@ -219,10 +222,22 @@ impl Durable {
         pull::Config {
             durable_name: Some(self.spec.name.clone()),
             description: Some(self.asked_in(&pull::Config::default()).describe(None)),
-            deliver_policy: DeliverPolicy::All,
+            deliver_policy: self.start(),
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.spec.ack_wait,
             ..pull::Config::default()
+        }
+    }
+
+    /// The place where a new consumer starts. It is a number where it can be: predecessors are looked for from there on.
+    fn start(&self) -> DeliverPolicy {
+        match self.spec.start_at {
+            StartAt::New => DeliverPolicy::ByStartSequence {
+                start_sequence: self.stream.cached_info().state.last_sequence + 1,
+            },
+            // Checked before anything is sent.
+            StartAt::Time(time) => log::since(time).unwrap_or(DeliverPolicy::All),
+            _ => DeliverPolicy::All,
         }
     }
 
@@ -381,7 +396,8 @@ impl Durable {
         );
         let context = if changes.is_empty() {
             format!(
-                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver=all {settings} --defaults"
+                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver={} {settings} --defaults",
+                self.deliver_option()
             )
         } else {
             format!(
@@ -392,6 +408,18 @@ impl Durable {
         SubscriberError::Configuration {
             context,
             source: None,
+        }
+    }
+
+    /// The start, as the command line tool takes it.
+    fn deliver_option(&self) -> String {
+        match self.spec.start_at {
+            StartAt::New => "new".to_owned(),
+            StartAt::Time(time) => {
+                let ago = OffsetDateTime::now_utc() - time;
+                format!("{}s", ago.whole_seconds().max(0))
+            }
+            _ => "all".to_owned(),
         }
     }
 

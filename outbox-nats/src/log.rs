@@ -187,8 +187,8 @@ fn silent(stream: &str, what: &str) -> PublishError {
     )
 }
 
-/// The time at which reading starts. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
-fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
+/// The policy for everything that was stored at a time or later; `None` if the time is out of range. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
+pub(crate) fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
     let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
     let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });
     serde_json::from_value(policy).ok()

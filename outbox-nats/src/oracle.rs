@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::DeliverPolicy;
 use outbox_core::SubscriberError;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -73,7 +74,8 @@ impl Drop for Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(durable: Durable) -> Self {
+    /// `started_at`: where the consumer started when it was made.
+    pub(crate) fn new(durable: Durable, started_at: DeliverPolicy) -> Self {
         let (sender, reading) = watch::channel(Reading::default());
         Self {
             own: durable
@@ -83,7 +85,7 @@ impl Oracle {
                 .map(|event| event.event_type())
                 .collect(),
             consumer: durable.spec.name.clone(),
-            predecessors: Predecessors::new(&durable),
+            predecessors: Predecessors::new(&durable, started_at),
             reading,
             reader: tokio::spawn(read_on(durable, sender)),
         }

@@ -1,4 +1,4 @@
-//! Tells whether a stream holds earlier messages of an aggregate.
+//! Tells whether a stream holds earlier messages of an aggregate, from the place on where the consumer started.
 //!
 //! Invariant: it answers "no" only for a message on a default subject, of an aggregate type without fixed subjects, and after it has looked at the subjects of
 //! all event types that this program knows, in both modes. It asks for whole subjects: a server finds the first message of one at once, but looks for a
@@ -8,9 +8,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use futures_util::future::try_join_all;
 use outbox_core::{Catalogue, Incoming, SubscriberError};
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::consumer::Durable;
@@ -29,10 +32,14 @@ pub(crate) struct Predecessors {
     events: HashMap<&'static str, BTreeSet<&'static str>>,
     /// Aggregate types whose messages are on fixed subjects too, which do not name the aggregate.
     scattered: HashSet<&'static str>,
+    started_at: DeliverPolicy,
+    /// The stream sequence of the start, if that is a time.
+    started: OnceCell<u64>,
 }
 
 impl Predecessors {
-    pub(crate) fn new(durable: &Durable) -> Self {
+    /// `started_at`: where the consumer started when it was made.
+    pub(crate) fn new(durable: &Durable, started_at: DeliverPolicy) -> Self {
         let linked: Vec<_> = Catalogue::linked()
             .map(|all| all.iter().collect())
             .unwrap_or_default();
@@ -48,20 +55,23 @@ impl Predecessors {
             prefix: durable.prefix.clone(),
             events,
             scattered,
+            started_at,
+            started: OnceCell::new(),
         }
     }
 
-    /// One request for each event type of the aggregate, and one; all at once.
+    /// One request for each event type of the aggregate, and one; all at once. The first call for a consumer that started at a time also finds that place.
     pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
         let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
             return Ok(true);
         };
         let asked = async {
-            let first = try_join_all(subjects.iter().map(|subject| self.first_on(subject))).await?;
+            let from = self.start().await?;
+            let first = try_join_all(subjects.iter().map(|subject| self.first_on(subject, from))).await?;
             Ok(first
                 .into_iter()
                 .flatten()
-                .any(|first| first < incoming.stream_sequence))
+                .any(|first| first.sequence < incoming.stream_sequence))
         };
         timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| {
             Err(SubscriberError::Interrupted {
@@ -92,9 +102,38 @@ impl Predecessors {
         Some(subjects)
     }
 
-    async fn first_on(&self, subject: &str) -> Result<Option<u64>, SubscriberError> {
-        match self.stream.get_first_raw_message_by_subject(subject, 1).await {
-            Ok(first) => Ok(Some(first.sequence)),
+    /// The stream sequence at which the consumer started.
+    async fn start(&self) -> Result<u64, SubscriberError> {
+        match &self.started_at {
+            DeliverPolicy::ByStartSequence { start_sequence } => Ok(*start_sequence),
+            DeliverPolicy::ByStartTime { start_time } => {
+                let find = || self.first_that_is_not(|message| message.time < *start_time);
+                self.started.get_or_try_init(find).await.copied()
+            }
+            _ => Ok(1),
+        }
+    }
+
+    /// Finds the first message that is not `older`, by halves: times grow with stream sequences. At most one request for each doubling of the stream.
+    async fn first_that_is_not(
+        &self,
+        older: impl Fn(&StreamMessage) -> bool,
+    ) -> Result<u64, SubscriberError> {
+        let state = &self.stream.cached_info().state;
+        let (mut low, mut high) = (state.first_sequence.max(1), state.last_sequence + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.first_on(">", middle).await? {
+                Some(message) if older(&message) => low = message.sequence + 1,
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    async fn first_on(&self, subject: &str, from: u64) -> Result<Option<StreamMessage>, SubscriberError> {
+        match self.stream.get_first_raw_message_by_subject(subject, from).await {
+            Ok(first) => Ok(Some(first)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(interrupted(
                 "the first message of an aggregate cannot be read",

@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{DeliverPolicy, PriorityPolicy, pull};
-use outbox_core::ConsumerSpec;
+use outbox_core::{ConsumerSpec, StartAt};
 
+use crate::log;
 use crate::pull::EXPIRES;
 
 /// No limit of deliveries: beyond a limit the server would drop the message while its metrics look clean.
@@ -134,10 +135,11 @@ pub(crate) fn warnings(seen: &pull::Config, spec: &ConsumerSpec, replicas: usize
         ),
     );
     warn(
-        seen.deliver_policy != DeliverPolicy::All,
+        started_elsewhere(&seen.deliver_policy, spec.start_at),
         format!(
-            "deliver_policy is {:?}: messages before that place never come; for all of them use another consumer name",
-            seen.deliver_policy
+            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to start elsewhere use another \
+             consumer name",
+            seen.deliver_policy, spec.start_at
         ),
     );
     warn(
@@ -178,8 +180,20 @@ fn is_expiry_short(seen: &pull::Config) -> bool {
     !seen.max_expires.is_zero() && seen.max_expires < EXPIRES
 }
 
+/// Whether a consumer that exists started elsewhere than a new one would.
+fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
+    match start_at {
+        StartAt::Time(time) => log::since(time).as_ref() != Some(seen),
+        // A number if this library made it, and `New` if an operator did.
+        StartAt::New => !matches!(seen, DeliverPolicy::ByStartSequence { .. } | DeliverPolicy::New),
+        _ => *seen != DeliverPolicy::All,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use time::OffsetDateTime;
+
     use super::*;
 
     fn spec() -> ConsumerSpec {
@@ -191,6 +205,7 @@ mod tests {
             siblings: Vec::new(),
             in_flight_max: 8,
             prefetch: 8,
+            start_at: outbox_core::StartAt::Beginning,
         }
     }
 
@@ -263,6 +278,26 @@ mod tests {
         ] {
             let seen = warnings(&config, &spec(), 3);
             assert!(seen.len() == 1 && seen[0].contains(value), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_start_that_a_consumer_does_not_have_is_a_warning() {
+        let time = OffsetDateTime::UNIX_EPOCH;
+        let policies = [
+            (StartAt::Beginning, DeliverPolicy::All),
+            (StartAt::New, DeliverPolicy::ByStartSequence { start_sequence: 7 }),
+            (StartAt::Time(time), log::since(time).unwrap()),
+        ];
+        for (index, (start_at, _)) in policies.iter().enumerate() {
+            for (other, (_, policy)) in policies.iter().enumerate() {
+                let spec = ConsumerSpec {
+                    start_at: *start_at,
+                    ..spec()
+                };
+                let seen = warnings(&with(|config| config.deliver_policy = *policy), &spec, 3);
+                assert_eq!(seen.len(), usize::from(index != other), "{seen:?}");
+            }
         }
     }
 }

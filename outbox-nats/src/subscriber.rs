@@ -11,11 +11,12 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use outbox_core::{
-    ConsumerSpec, EventDescriptor, Message, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
+    ConsumerSpec, EventDescriptor, Message, StartAt, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
 };
 
 use crate::consumer::{self, Durable};
 use crate::failure::{configuration, interrupted};
+use crate::log;
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
@@ -63,7 +64,8 @@ impl SubscriberConfig {
 
 /// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
 ///
-/// **A new consumer** starts at the beginning of the stream. The server delivers a message again without end; attempts and dead letters belong to the inbox.
+/// **A new consumer** starts where its request says ([`StartAt`](outbox_core::StartAt)). One that exists keeps its place, and a warning in the log says if it started
+/// elsewhere than the request says. One that was deleted on the server is made anew when a process subscribes, and starts like a new one. The server delivers a message again without end; attempts and dead letters belong to the inbox.
 ///
 /// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
 /// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
@@ -213,13 +215,14 @@ impl Subscriber for JetStreamSubscriber {
         let consumer_handle = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
+        let started_at = consumer_handle.cached_info().config.deliver_policy;
         Ok(JetStreamSubscription::new(
             self.client.clone(),
             self.context.clone(),
             consumer_handle,
             consumer.prefetch,
             heartbeat,
-            Oracle::new(durable),
+            Oracle::new(durable, started_at),
         ))
     }
 
@@ -259,6 +262,8 @@ fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
         "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
     } else if consumer.events.is_empty() {
         "it wants no events; register at least one handler"
+    } else if matches!(consumer.start_at, StartAt::Time(time) if log::since(time).is_none()) {
+        "`start_at` must be in the years 0 to 9999"
     } else if consumer.ack_wait.is_zero() {
         "`ack_wait` must be above zero"
     } else if consumer.in_flight_max == 0 {
@@ -302,6 +307,7 @@ mod tests {
             siblings: Vec::new(),
             in_flight_max: 1,
             prefetch: 1,
+            start_at: outbox_core::StartAt::Beginning,
         }
     }
 

@@ -21,6 +21,7 @@ fn spec(name: &str) -> ConsumerSpec {
         siblings: Vec::new(),
         in_flight_max: 10,
         prefetch: 10,
+        start_at: outbox_core::StartAt::Beginning,
     }
 }
 

@@ -147,10 +147,10 @@ impl Claimant<'_> {
         self.sql.row(db, self.key()).await
     }
 
-    /// Records that the message failed and will be tried again.
-    pub(super) async fn note_failing(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
+    /// Records that the message will be tried again: later ones of its aggregate wait for it in all processes.
+    pub(crate) async fn note_failing<C: ConnectionTrait>(&self, db: &C) -> Result<(), DbErr> {
         match self.place() {
-            Some(place) => place.note_failing(tx).await,
+            Some(place) => place.note_failing(db).await,
             None => Ok(()),
         }
     }

@@ -63,6 +63,7 @@ pub(crate) struct InboxSql {
     messages: String,
     pub(super) dead_letters: String,
     pub(super) sequences: String,
+    pauses: String,
     keep_secs: i64,
 }
 
@@ -73,6 +74,7 @@ impl InboxSql {
             messages: names.table(backend, "inbox_messages"),
             dead_letters: names.table(backend, "inbox_dead_letters"),
             sequences: names.table(backend, "inbox_sequences"),
+            pauses: names.table(backend, "inbox_pauses"),
             keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
         }
     }
@@ -91,6 +93,10 @@ impl InboxSql {
 
     pub(crate) fn sequences(&self) -> &str {
         &self.sequences
+    }
+
+    pub(crate) fn pauses(&self) -> &str {
+        &self.pauses
     }
 
     /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
@@ -354,7 +360,7 @@ impl InboxSql {
     }
 
     /// Queries that return no rows and fail if a table is missing or may not be read.
-    pub(crate) fn probe(&self) -> [Statement; 2] {
+    pub(crate) fn probe(&self) -> [Statement; 3] {
         let probe = |table: &str, column: &str| {
             self.sql(format!("SELECT {column} FROM {table} WHERE 1 = 0"))
                 .statement()
@@ -362,6 +368,7 @@ impl InboxSql {
         [
             probe(&self.messages, "consumer, id, status"),
             probe(&self.dead_letters, "id, consumer, payload"),
+            probe(&self.pauses, "consumer"),
         ]
     }
 

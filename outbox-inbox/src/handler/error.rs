@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use super::values::without_values;
 
@@ -12,8 +13,8 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a handler failed. Everything it wrote through its transaction is rolled back.
 ///
-/// `?` turns any error into a retryable one; [`HandlerError::fatal`] makes the message a dead letter at once. So that `?` works on every error type this
-/// type does not implement [`Error`] itself; [`HandlerError::source`] has the cause.
+/// `?` turns any error into a retryable one; [`HandlerError::fatal`] makes the message a dead letter at once; [`HandlerError::retry_after`] says *not yet*. So that
+/// `?` works on every error type this type does not implement [`Error`] itself; [`HandlerError::source`] has the cause.
 ///
 /// ```
 /// use outbox_inbox::HandlerError;
@@ -31,15 +32,27 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 pub struct HandlerError {
     source: BoxError,
-    fatal: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Retry,
+    Fatal,
+    After(Duration),
 }
 
 impl HandlerError {
+    /// Shortest wait of [`Self::retry_after`].
+    pub const RETRY_AFTER_MIN: Duration = Duration::from_millis(10);
+    /// Longest wait of [`Self::retry_after`].
+    pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
     /// Trying again cannot help: the message becomes a dead letter at once.
     pub fn fatal(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
-            fatal: true,
+            kind: Kind::Fatal,
         }
     }
 
@@ -48,14 +61,60 @@ impl HandlerError {
     pub fn retry(source: impl Into<BoxError>) -> Self {
         Self {
             source: source.into(),
-            fatal: false,
+            kind: Kind::Retry,
+        }
+    }
+
+    /// Not yet: what the handler needs is not there, or another system asked to be left alone for a while (HTTP 429 and its `Retry-After`). The run is
+    /// rolled back, and the handler runs with the message again after about `wait`: 10 ms to 1 h, other values are cut to that range.
+    ///
+    /// It uses no attempt, so it never makes the message a dead letter, however often the handler says it: a handler that shall give up returns another
+    /// error. Meanwhile the message is in the way of others like one that failed: with the order `aggregate` its aggregate waits, with `strict` all do, and
+    /// with strategy `sequence` the aggregate waits in all processes. A message that comes again after a crash, or because another process takes over, may
+    /// come sooner.
+    ///
+    /// In a batch, a handler that is called once for each event keeps only that event waiting: the transaction is rolled back, and the others run again one
+    /// by one. A handler of `Vec<Event<T>>` cannot say which event it means: all of the call wait, and then run one by one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use outbox_inbox::HandlerError;
+    ///
+    /// let error = HandlerError::retry_after(Duration::from_secs(30)).because("the carrier answers 429");
+    /// assert_eq!(error.waits(), Some(Duration::from_secs(30)));
+    /// assert_eq!(error.to_string(), "the carrier answers 429");
+    /// ```
+    #[must_use]
+    pub fn retry_after(wait: Duration) -> Self {
+        let wait = wait.clamp(Self::RETRY_AFTER_MIN, Self::RETRY_AFTER_MAX);
+        Self {
+            source: format!("not yet, again after {wait:?}").into(),
+            kind: Kind::After(wait),
+        }
+    }
+
+    /// The same, with another cause, which the log names.
+    #[must_use]
+    pub fn because(self, source: impl Into<BoxError>) -> Self {
+        Self {
+            source: source.into(),
+            ..self
         }
     }
 
     /// Whether trying again is pointless.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        self.fatal
+        matches!(self.kind, Kind::Fatal)
+    }
+
+    /// How long the message waits, if the handler said so by [`Self::retry_after`].
+    #[must_use]
+    pub fn waits(&self) -> Option<Duration> {
+        match self.kind {
+            Kind::After(wait) => Some(wait),
+            Kind::Retry | Kind::Fatal => None,
+        }
     }
 
     /// The cause.
@@ -193,6 +252,19 @@ mod tests {
         let error = HandlerError::fatal("unknown product");
         assert!(error.is_fatal());
         assert_eq!(error.to_string(), "unknown product");
+    }
+
+    #[test]
+    fn a_wait_is_cut_to_its_range() {
+        for (asked, waits) in [
+            (Duration::ZERO, HandlerError::RETRY_AFTER_MIN),
+            (Duration::from_secs(60), Duration::from_secs(60)),
+            (Duration::MAX, HandlerError::RETRY_AFTER_MAX),
+        ] {
+            let error = HandlerError::retry_after(asked);
+            assert_eq!((error.waits(), error.is_fatal()), (Some(waits), false));
+        }
+        assert_eq!(HandlerError::retry("out of stock").waits(), None);
     }
 
     fn reason<T: serde::de::DeserializeOwned + fmt::Debug>(json: &str) -> String {

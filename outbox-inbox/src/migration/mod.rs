@@ -22,6 +22,18 @@ const DOWN: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/inbox.sqlite.down.sql"),
 };
 
+const PAUSES_UP: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/pauses.postgres.sql"),
+    mysql: include_str!("sql/pauses.mysql.sql"),
+    sqlite: include_str!("sql/pauses.sqlite.sql"),
+};
+
+const PAUSES_DOWN: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/pauses.postgres.down.sql"),
+    mysql: include_str!("sql/pauses.mysql.down.sql"),
+    sqlite: include_str!("sql/pauses.sqlite.down.sql"),
+};
+
 const TABLES: Migrations = Migrations {
     table: "inbox_migrations",
     all,
@@ -79,5 +91,6 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("inbox_0001_create_tables", UP, DOWN, names.clone());
-    vec![create]
+    let pauses = SqlMigration::new("inbox_0002_pauses", PAUSES_UP, PAUSES_DOWN, names.clone());
+    vec![create, pauses]
 }

@@ -1,7 +1,10 @@
 //! Handles several messages in one transaction.
 //!
 //! Invariant: all of them take effect, or none does and each is handled by itself. So one that fails costs the others a second run, and
-//! nobody an attempt. Not here: which messages stand together ([`super::dispatch`]), and what happens to each by itself ([`super::handle`]).
+//! nobody an attempt. A handler of several events that asks for another time is not asked about each of them: all wait. Not here: which messages stand together ([`super::dispatch`]), and what happens to each by itself ([`super::handle`]).
+
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use sea_orm::DatabaseTransaction;
 
@@ -23,6 +26,8 @@ struct Batch<'a> {
     handler: &'a Registration,
     call: Call<'a>,
     members: Vec<Ready<'a>>,
+    /// The time that the handler asked for, for all of them.
+    deferred: OnceLock<Duration>,
 }
 
 impl Consumer {
@@ -47,8 +52,12 @@ impl Consumer {
             handler,
             call: self.call(handler, 1, stop),
             members: members?,
+            deferred: OnceLock::new(),
         };
-        batch.handle().await
+        match batch.handle().await {
+            None => batch.wait().await,
+            handlings => handlings,
+        }
     }
 
     fn member<'a>(&'a self, routed: &'a RoutedMessage, handler: &'a Registration) -> Option<Ready<'a>> {
@@ -164,9 +173,29 @@ impl Batch<'_> {
                 Some(tx) => self.call.inside(tx, recorded, inputs).await,
                 None => self.call.outside(inputs).await,
             };
+            if let (true, Err(RunOutcome::Deferred { wait, error })) = (self.handler.shape.several, &effect) {
+                tracing::info!(
+                    consumer = self.consumer.name,
+                    messages = each,
+                    ?wait,
+                    error,
+                    "handler asked to be run again later"
+                );
+                let _ = self.deferred.set(*wait);
+            }
             effects.push(effect.ok()?);
         }
         Some(effects)
+    }
+
+    /// All wait, if the handler asked for another time. Nothing is counted for what runs together.
+    async fn wait(&self) -> Option<Vec<Handling>> {
+        let retry_after = *self.deferred.get()?;
+        for member in &self.members {
+            let noted = member.claimant.note_failing(self.consumer.shared.database.pool());
+            noted.await.ok()?;
+        }
+        Some(vec![Handling::Deferred { retry_after }; self.members.len()])
     }
 
     fn done(&self, mine: &[bool], effects: Vec<Effect>) -> Vec<Handling> {

@@ -147,6 +147,7 @@ impl Call<'_> {
             Ok(_) => Ran::Handled,
             Err(RunOutcome::Over(_)) => Ran::Stopped,
             Err(RunOutcome::Interrupted(_)) => Ran::Interrupted,
+            Err(RunOutcome::Deferred { .. }) => Ran::Deferred,
             Err(_) => Ran::Failed,
         };
         telemetry::ran(consumer.name, &messages[0].event_type, ran, started.elapsed());
@@ -157,6 +158,7 @@ impl Call<'_> {
 fn outcome_of_handler(handler: &Registration, error: &HandlerError) -> RunOutcome {
     if let Strategy::Constraint(names) = handler.options.strategy
         && !error.is_fatal()
+        && error.waits().is_none()
         && guard(ERROR, || constraint::violated(error.source(), names)).unwrap_or_default()
     {
         return RunOutcome::Duplicate;

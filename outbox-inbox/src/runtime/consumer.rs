@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outbox_core::codec;
-use outbox_core::{Catalogue, ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message};
+use outbox_core::{Catalogue, ConsumerSpec, DedupStore, EventDescriptor, Incoming, Message, StartAt};
 use outbox_sea_orm::OutboxConfig;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,7 @@ use crate::dead_letter::StoredDeadLetter;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::Claimant;
 use crate::dedup::sql::InboxSql;
-use crate::handler::{Order, Registration, StateMap, Strategy};
+use crate::handler::{HandlerLimits, Order, Registration, StateMap, Strategy};
 use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
@@ -34,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) state: StateMap,
     pub(crate) outbox: OutboxConfig,
     pub(crate) config: InboxConfig,
+    /// Where new consumers start.
+    pub(crate) starts: HashMap<String, StartAt>,
+    pub(crate) limits: Vec<(Registration, HandlerLimits)>,
     pub(crate) upcasters: Upcasters,
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) store: Option<Arc<dyn DedupStore>>,
@@ -111,6 +115,8 @@ pub(crate) struct Consumer {
     whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
+    /// Whether somebody has paused it.
+    pub(super) paused: watch::Sender<bool>,
     pub(super) unknown_met: Mutex<Met>,
     /// The broker could not say where aggregates begin, and is not asked before this time.
     ask_again_at: Mutex<Option<Instant>>,
@@ -136,6 +142,7 @@ impl Consumer {
             sequenced: false,
             whole_aggregates: false,
             numbered: false,
+            paused: watch::Sender::new(false),
             unknown_met: Mutex::default(),
             ask_again_at: Mutex::default(),
         };
@@ -197,7 +204,18 @@ impl Consumer {
                 _ => config.ack_pending_max,
             },
             prefetch: self.prefetch(),
+            start_at: self.shared.starts.get(self.name).copied().unwrap_or_default(),
         }
+    }
+
+    /// The limits of its handlers, by their names.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&'static str, HandlerLimits)> + '_ {
+        let own = self
+            .shared
+            .limits
+            .iter()
+            .filter(|(handler, _)| handler.consumer == self.name);
+        own.map(|(handler, limits)| (handler.handler, *limits))
     }
 
     /// The largest number of deliveries that wait in the driver.

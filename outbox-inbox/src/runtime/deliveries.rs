@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::{Subscriber, SubscriberError, Subscription};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Waits after trouble with the broker.
 pub(super) const TROUBLE: Backoff = Backoff {
@@ -40,6 +40,8 @@ pub(super) enum Deliveries<S: Subscriber> {
     Subscribing(Subscribing<S>),
     /// After trouble: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
+    /// The consumer is paused, and receives nothing until somebody resumes it.
+    Halted,
 }
 
 /// The next step of the deliveries.
@@ -68,7 +70,7 @@ impl<S: Subscriber> Deliveries<S> {
                 (Some(subscription), fetched)
             }
             // One that begins has not received anything yet.
-            Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
+            Self::Subscribing(_) | Self::Paused(_, None) | Self::Halted => (None, Vec::new()),
         }
     }
 
@@ -96,6 +98,11 @@ impl<S: Subscriber> Deliveries<S> {
                 sleep_until(*until).await;
                 Received::Resume(subscription.take())
             }
+            Self::Halted if with_pauses => {
+                sleep(IDLE_CHECK).await;
+                Received::Nothing
+            }
+            Self::Halted => std::future::pending().await,
         }
     }
 }

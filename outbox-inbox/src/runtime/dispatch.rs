@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::Subscriber;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
@@ -17,8 +17,9 @@ use tokio_util::task::TaskTracker;
 use super::consumer::{Consumer, Stop, batch_max};
 use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
-use super::job::{self, Ended, InFlight, Origin};
+use super::job::{self, Ended, InFlight, Origin, Taken};
 use super::lanes::{LaneKey, Lanes, Queue};
+use super::limits::{Admission, Limits};
 use super::predecessors::Predecessors;
 use super::retries::{self, Retries};
 use super::returning::Returning;
@@ -36,6 +37,9 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
     pub(super) deliveries: Deliveries<S>,
+    /// Whether the consumer is paused, as it was told last.
+    pub(super) is_paused: bool,
+    pub(super) paused: watch::Receiver<bool>,
     pub(super) failures: u32,
     /// Time spent waiting for deliveries that `lanes` has not been told of.
     waited: Duration,
@@ -50,6 +54,8 @@ pub(super) struct Dispatcher<S: Subscriber> {
     last_local_id: u64,
     pub(super) jobs: usize,
     pub(super) slots: Slots,
+    /// Jobs that wait for the limits of their handlers. Their lanes stand still, as if they ran.
+    pub(super) limits: Limits<(Queue, Taken<DeliveryOf<S>>)>,
     /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
     pub(super) mean: f64,
     pub(super) predecessors: Predecessors,
@@ -67,6 +73,8 @@ pub(super) struct JobEnded<D> {
     pub(super) lanes: Vec<Ended<D>>,
     messages: usize,
     took: Duration,
+    /// Its handler, if that has limits.
+    limited: Option<&'static str>,
 }
 
 impl<S: Subscriber> Dispatcher<S> {
@@ -85,12 +93,16 @@ impl<S: Subscriber> Dispatcher<S> {
             Some(subscription) => Deliveries::Open(subscription),
             None => Deliveries::Paused(Instant::now() + TROUBLE.min, None),
         };
+        let paused = consumer.paused.subscribe();
+        let limits = Limits::new(consumer.limits(), consumer.in_flight_max());
         Self {
             subscriber,
             consumer,
             stop,
             tasks,
             deliveries,
+            is_paused: false,
+            paused,
             failures: 0,
             waited: Duration::ZERO,
             heard_at: Instant::now(),
@@ -101,6 +113,7 @@ impl<S: Subscriber> Dispatcher<S> {
             bytes: 0,
             jobs: 0,
             slots: Slots::new(concurrency),
+            limits,
             mean: 0.0,
             predecessors: Predecessors::default(),
             ended,
@@ -119,6 +132,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let mut progress = every(self.consumer.progress_interval());
         let mut watch = every(SILENCE_MAX);
         let mut retries = retries::times();
+        self.follow_pause();
         loop {
             self.consumer.vitals.turned();
             self.lanes.received_for(std::mem::take(&mut self.waited));
@@ -130,12 +144,14 @@ impl<S: Subscriber> Dispatcher<S> {
                 Some(ended) = self.ended.recv() => self.job_ended(ended),
                 _ = progress.tick() => self.tell_progress(),
                 _ = watch.tick() => self.watch(has_room).await,
-                _ = retries.tick(), if has_room => self.poll_retries(),
+                Ok(()) = self.paused.changed() => self.follow_pause(),
+                _ = retries.tick(), if has_room && !self.is_paused => self.poll_retries(),
                 Some(found) = self.retries.found() => self.accept_retries(found),
                 () = until(self.lanes.next_release()) => self.lanes.release(Instant::now()),
+                () = until(self.limits.due()), if self.has_slot() && !self.is_paused => {}
                 () = until(self.predecessors.next_poll()) => self.poll_predecessors(),
                 Some(found) = self.predecessors.found() => self.predecessors.accept(&found, &mut self.lanes),
-                received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room => self.received(received).await,
+                received = self.deliveries.next(self.idle.is_some(), &mut self.waited), if has_room || self.is_paused => self.received(received).await,
             }
         }
         self.shut_down(progress).await;
@@ -143,54 +159,101 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// Starts jobs as long as there are slots and messages that may run.
     fn start_jobs(&mut self) {
-        while self.jobs < self.consumer.shared.config.concurrency {
+        while !self.is_paused
+            && self.has_slot()
+            && let Some((from, taken)) = self.next_job()
+        {
+            self.start_job(from, taken);
+        }
+    }
+
+    fn has_slot(&self) -> bool {
+        self.jobs < self.consumer.shared.config.concurrency
+    }
+
+    /// The next job that may begin: one that has waited for the limits of its handler, or one from the lanes.
+    fn next_job(&mut self) -> Option<(Queue, Taken<DeliveryOf<S>>)> {
+        let now = Instant::now();
+        if let Some(job) = self.limits.next(now) {
+            return Some(job);
+        }
+        loop {
             let from = self.next_queue();
-            let max = |in_flight: &InFlight<_>| {
-                in_flight
-                    .routed
-                    .batchable()
-                    .map_or(1, |handler| batch_max(handler))
-            };
-            let together = |first: &InFlight<_>, next: &InFlight<_>| match (
-                first.routed.batchable(),
-                next.routed.batchable(),
-            ) {
-                (Some(first), Some(next)) => Arc::ptr_eq(first, next),
-                _ => false,
-            };
-            let taken = self.lanes.take(from, max, together, Instant::now());
+            let taken = self.take(from, now);
             if taken.is_empty() {
                 // What stood there may belong elsewhere by now.
                 if self.next_queue() == from {
-                    break;
+                    return None;
                 }
                 continue;
             }
-            self.jobs += 1;
-            if from != Queue::Ready {
-                self.slots.suspect_begins();
-            }
-            let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
+            let Some(handler) = self.limited(&taken) else {
+                return Some((from, taken));
+            };
             let messages = taken.iter().map(|(_, items)| items.len()).sum();
-            // A task that nobody aborts, because it begins transactions.
-            self.tasks.spawn(async move {
-                let _begun = consumer.vitals.begin_job();
-                let started = Instant::now();
-                let copies = taken.clone();
-                let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
-                    Ok(lanes) => lanes,
-                    // Not logged: the subscriber may be what panics.
-                    Err(_) => job::lost(&consumer, copies),
-                };
-                // Nobody listens after the end of the loop.
-                let _ = end.send(JobEnded {
-                    from,
-                    lanes,
-                    messages,
-                    took: started.elapsed(),
-                });
-            });
+            match self.limits.admit(handler, (from, taken), messages, now) {
+                Admission::Begin(job) => return Some(job),
+                Admission::Waits => {}
+                Admission::Later((_, taken), until) => {
+                    for (key, items) in taken {
+                        self.lanes.finish(&key, items, Some(until), now);
+                    }
+                }
+            }
         }
+    }
+
+    /// The handler of a job, if it has limits.
+    fn limited(&self, taken: &Taken<DeliveryOf<S>>) -> Option<&'static str> {
+        let (_, items) = taken.first()?;
+        let handler = items.first()?.routed.handler()?.handler;
+        self.limits.is_limited(handler).then_some(handler)
+    }
+
+    fn take(&mut self, from: Queue, now: Instant) -> Taken<DeliveryOf<S>> {
+        let max = |in_flight: &InFlight<_>| {
+            in_flight
+                .routed
+                .batchable()
+                .map_or(1, |handler| batch_max(handler))
+        };
+        let together = |first: &InFlight<_>, next: &InFlight<_>| match (
+            first.routed.batchable(),
+            next.routed.batchable(),
+        ) {
+            (Some(first), Some(next)) => Arc::ptr_eq(first, next),
+            _ => false,
+        };
+        self.lanes.take(from, max, together, now)
+    }
+
+    fn start_job(&mut self, from: Queue, taken: Taken<DeliveryOf<S>>) {
+        self.jobs += 1;
+        if from != Queue::Ready {
+            self.slots.suspect_begins();
+        }
+        let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
+        let messages = taken.iter().map(|(_, items)| items.len()).sum();
+        let limited = self.limited(&taken);
+        // A task that nobody aborts, because it begins transactions.
+        self.tasks.spawn(async move {
+            let _begun = consumer.vitals.begin_job();
+            let started = Instant::now();
+            let copies = taken.clone();
+            let lanes = match guard_async("job", || job::run(&consumer, taken, &stop)).await {
+                Ok(lanes) => lanes,
+                // Not logged: the subscriber may be what panics.
+                Err(_) => job::lost(&consumer, copies),
+            };
+            // Nobody listens after the end of the loop.
+            let _ = end.send(JobEnded {
+                from,
+                lanes,
+                messages,
+                took: started.elapsed(),
+                limited,
+            });
+        });
     }
 
     /// Which queue has its turn. Suspects get their share, and their two queues take turns.
@@ -210,6 +273,9 @@ impl<S: Subscriber> Dispatcher<S> {
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
         self.show();
         self.jobs -= 1;
+        if let Some(handler) = ended.limited {
+            self.limits.ended(handler, ended.took);
+        }
         match ended.from {
             Queue::Ready => self.slots.other_ended(ended.took),
             Queue::Doubtful | Queue::Retries => self.slots.suspect_ended(ended.took),
@@ -244,7 +310,12 @@ impl<S: Subscriber> Dispatcher<S> {
         };
         self.consumer.shared.tally.count(handling);
         let retry_after = handling.retry_after();
-        if self.consumer.order == Order::None || handling == Handling::Returned {
+        // A dead letter that went back would be found again by the next look.
+        let waits = matches!(
+            (&in_flight.origin, handling),
+            (Origin::DeadLetter(_), Handling::Deferred { .. })
+        );
+        if self.consumer.order == Order::None && !waits || handling == Handling::Returned {
             // Nothing waits for it.
             self.lanes.finish(&lane.key, Vec::new(), None, now);
             let back = std::iter::once(in_flight).chain(lane.rest).collect();
@@ -380,6 +451,7 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Shows how much is in memory: at each end of a job, and with each progress, because no job may end for long.
     fn show(&self) {
         telemetry::in_memory(self.consumer.name, self.unanswered.len(), self.lanes.blocked());
+        telemetry::limited(self.consumer.name, self.limits.waiting());
     }
 
     /// Tells the broker of everything in memory, beside the loop.

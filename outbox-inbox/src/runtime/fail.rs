@@ -69,6 +69,38 @@ impl Attempt<'_> {
         }
     }
 
+    /// The handler asked for another run after `wait`, which is no failure: what was counted for this run is taken back. A crash before that: the attempt stays
+    /// counted.
+    pub(super) async fn deferred(
+        &mut self,
+        claimant: Option<&Claimant<'_>>,
+        wait: Duration,
+        error: &str,
+    ) -> Handling {
+        let (consumer, message) = (self.consumer, self.message);
+        // A dead letter is counted as long as it is being tried, and nothing waits for it.
+        if self.routed.letter.is_none() {
+            let pool = consumer.shared.database.pool();
+            if let Some(claimant) = claimant
+                && let Err(handling) = self.until_done(|| claimant.note_failing(pool)).await
+            {
+                return handling;
+            }
+            if self.routed.memory.counted.is_some() {
+                match self.attempts().take_back().await {
+                    Ok(()) => self.routed.memory.counted = None,
+                    // The next run is the attempt that is counted already.
+                    Err(error) => {
+                        tracing::debug!(event_id = %message.event_id, %error, "an attempt is not taken back yet");
+                    }
+                }
+            }
+        }
+        let (event_id, event_type) = (message.event_id, &message.event_type);
+        tracing::info!(consumer = consumer.name, %event_id, %event_type, ?wait, error, "handler asked to be run again later");
+        Handling::Deferred { retry_after: wait }
+    }
+
     /// Keeps a message that no handler takes as a dead letter, when its turn has come.
     pub(super) async fn dead_letter(&mut self, error: &str) -> Handling {
         if let Some(handling) = self.wait_for_turn().await {

@@ -147,6 +147,7 @@ impl Attempt<'_> {
                 return Handling::Later { retry_after };
             }
             RunOutcome::Failed { error, fatal } => (count, fatal, error),
+            RunOutcome::Deferred { wait, error } => return self.deferred(claimant, wait, &error).await,
             RunOutcome::Exhausted { attempts, error } => (Count::Counted(attempts), true, error),
             RunOutcome::TimedOut(error) if self.consumer.shared.database.responds().await => {
                 (count, false, error)

@@ -46,6 +46,11 @@ pub struct ConsumerHealth {
 pub enum ConsumerState {
     /// It runs, or gives back what it has not handled after the stop of its inbox.
     Running,
+    /// Somebody has paused it ([`PausedConsumers`](crate::PausedConsumers)): it receives and begins nothing. The verdict does not change by that.
+    Paused {
+        /// Since this process noticed.
+        paused_for: Duration,
+    },
     /// It has stopped.
     Stopped {
         /// What stopped it; `None` for the stop of its inbox.
@@ -59,6 +64,8 @@ pub enum ConsumerState {
 pub enum SubscriptionState {
     /// Its subscription is open.
     Receiving,
+    /// It has no subscription because it is paused.
+    Paused,
     /// It has no subscription, or the broker does not answer. The consumer tries again by itself.
     Away {
         /// For how long.

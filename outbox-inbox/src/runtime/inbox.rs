@@ -2,10 +2,13 @@
 //!
 //! Not here: the way from its start to its end, see [`super::lifecycle`].
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use outbox_core::{CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, Subscriber, SubscriberError};
+use outbox_core::{
+    CatalogueError, DeadLetterSink, DedupStore, DedupStoreError, StartAt, Subscriber, SubscriberError,
+};
 use outbox_sea_orm::{ConnectError, OutboxConfig, TableNames};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
@@ -13,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::health::InboxHealthCheck;
 use super::report::InboxReport;
 use crate::config::InboxConfig;
-use crate::handler::StateMap;
+use crate::handler::{Handler, HandlerLimits, Registration, StateMap};
 use crate::hook::{DeadDelivery, Handled, Hooks};
 use crate::layer::Middleware;
 use crate::router::Router;
@@ -41,6 +44,9 @@ pub struct Inbox<S> {
     pub(super) consumers: Option<Vec<String>>,
     /// Handlers and consumers without which it does not start.
     pub(super) expected: Vec<String>,
+    /// By consumer.
+    pub(super) starts: HashMap<String, StartAt>,
+    pub(super) limits: Vec<(Registration, HandlerLimits)>,
     pub(super) config: InboxConfig,
     pub(super) outbox: OutboxConfig,
     pub(super) names: TableNames,
@@ -115,6 +121,8 @@ impl<S: Subscriber> Inbox<S> {
             router: None,
             consumers: None,
             expected: Vec::new(),
+            starts: HashMap::new(),
+            limits: Vec::new(),
             health: InboxHealthCheck::new(config.stuck_after),
             config,
             outbox: OutboxConfig::default(),
@@ -155,6 +163,49 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.expected.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets where a consumer starts in the stream if it is new. Default: [`StartAt::Beginning`], so that a new consumer handles all that the stream still has. A
+    /// second call for the same consumer replaces the first.
+    ///
+    /// A consumer that exists on the broker keeps its place, whatever is set here; its log says so if it started elsewhere. One that somebody deletes on the broker
+    /// starts like a new one. With strategy `sequence` the messages before the start are not waited for: an aggregate begins with its first message after it.
+    ///
+    /// An unknown consumer is an error at the start of the inbox.
+    #[must_use]
+    pub fn with_start(mut self, consumer: impl Into<String>, start_at: StartAt) -> Self {
+        self.starts.insert(consumer.into(), start_at);
+        self
+    }
+
+    /// Limits how much of a handler runs in this process. Default: no limits but those of the consumer. A second call for the same handler replaces the first;
+    /// limits of a handler that does not run here mean nothing.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use outbox_core::DomainEvent;
+    /// # use outbox_inbox::{Event, HandlerError, idempotent_handler};
+    /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+    /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+    /// use outbox_inbox::{HandlerLimits, Inbox};
+    ///
+    /// #[idempotent_handler(consumer = "shipping")]
+    /// async fn book_carrier(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    ///     // …
+    /// #   drop(event);
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn demo(inbox: Inbox<outbox_core::testing::MemorySubscriber>) {
+    /// let inbox = inbox.with_limits::<book_carrier>(HandlerLimits::new().concurrency(2).rate(10, Duration::from_secs(1)));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_limits<H: Handler>(mut self, limits: HandlerLimits) -> Self {
+        self.limits
+            .retain(|(handler, _)| !handler.is_same(&H::REGISTRATION));
+        self.limits.push((H::REGISTRATION, limits));
         self
     }
 

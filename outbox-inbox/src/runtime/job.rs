@@ -206,6 +206,7 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
                 tracing::error!(consumer = consumer.name, %error, "what became of a message was not counted");
             }
             in_flight.note_health(handling);
+            in_flight.routed.memory.deferred |= matches!(handling, Handling::Deferred { .. });
             if let Handling::SentBack { retry_after } = handling {
                 // Nothing was done that a crash here could leave behind.
                 let told = guard_async("broker's driver", || in_flight.origin.give_back(retry_after)).await;
@@ -333,6 +334,7 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
         }
         Handling::Duplicate => telemetry::duplicate(consumer.name, event_type),
         Handling::Failed { .. } => telemetry::retried(consumer.name, event_type),
+        Handling::Deferred { .. } => telemetry::deferred(consumer.name, event_type),
         Handling::DeadLettered => telemetry::dead_letter(consumer.name, event_type),
         // A dead letter that somebody else has dealt with meanwhile.
         Handling::Skipped if routed.letter.is_some() => {}
@@ -364,6 +366,7 @@ mod tests {
             siblings: Vec::new(),
             in_flight_max: 10,
             prefetch: 1,
+            start_at: outbox_core::StartAt::Beginning,
         };
         let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
         let origin = Origin::broker(subscription.next().await.unwrap());

@@ -20,6 +20,7 @@ use super::dispatch::Dispatcher;
 use super::forget::may_forget;
 use super::idle::Idle;
 use super::inbox::{Inbox, InboxError};
+use super::pauses;
 use super::report::{InboxReport, Tally};
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
@@ -72,6 +73,9 @@ impl<S: Subscriber> Inbox<S> {
             .collect();
         self.check_surroundings(&router, stop).await?;
         telemetry::describe();
+        if !pauses::first_look(&shared, &consumers, &stop.soft).await {
+            return Ok(InboxReport::default());
+        }
         let tasks = TaskTracker::new();
         let mut broken = self
             .start(router.handlers(), &consumers, stop, &tasks, drain)
@@ -84,6 +88,11 @@ impl<S: Subscriber> Inbox<S> {
                 stop.soft.clone(),
             ));
         }
+        tasks.spawn(pauses::follow(
+            shared.clone(),
+            consumers.clone(),
+            stop.soft.clone(),
+        ));
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);
 
@@ -173,6 +182,15 @@ impl<S: Subscriber> Inbox<S> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
         let mut problems = router.missing(&self.expected);
+        for name in self.starts.keys() {
+            let available = router.consumers();
+            if !available.contains(&name.as_str()) {
+                problems.push(Problem::UnknownConsumer {
+                    name: name.clone(),
+                    available,
+                });
+            }
+        }
         if let Some(wanted) = &self.consumers {
             let available = router.consumers();
             for name in wanted.iter().filter(|name| !available.contains(&name.as_str())) {
@@ -191,6 +209,10 @@ impl<S: Subscriber> Inbox<S> {
         problems.extend(preflight::settings(handlers, &self.config, self.store.is_some()));
         problems.extend(self.upcasters.problems(handlers));
         problems.extend(self.config.problems());
+        problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
+            let wrong = limits.problem()?;
+            Some(Problem::Config(format!("limits of handler {handler}: {wrong}")))
+        }));
         let backend = self.db.get_database_backend();
         problems.extend(missing_feature(backend).map(|feature| {
             Problem::Config(format!(
@@ -295,6 +317,8 @@ impl<S: Subscriber> Inbox<S> {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
+            starts: self.starts.clone(),
+            limits: self.limits.clone(),
             upcasters: self.upcasters.clone(),
             middleware: self.middleware.clone(),
             store: self.store.clone(),

@@ -29,6 +29,8 @@ mod job;
 mod lanes;
 mod letter;
 mod lifecycle;
+mod limits;
+mod pauses;
 mod predecessors;
 mod ready;
 mod receive;

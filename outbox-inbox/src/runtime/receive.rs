@@ -28,7 +28,10 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.deliveries = Deliveries::Open(subscription);
             }
             Received::Ended(fetched) => {
-                self.deliveries = self.subscribe();
+                self.deliveries = match self.is_paused {
+                    true => Deliveries::Halted,
+                    false => self.subscribe(),
+                };
                 // In their order, behind what waits here; there may be more of them than there is room for.
                 fetched.into_iter().for_each(|delivery| self.accept(delivery));
             }
@@ -111,10 +114,17 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Stops the inbox if the broker has nothing more for any consumer (`drain` only).
     async fn ask_whether_idle(&mut self) {
         let Some((idle, index)) = &self.idle else { return };
+        if self.is_paused {
+            // It has nothing to do, whatever is on the stream.
+            if idle.set(*index, self.jobs == 0) {
+                self.stop.soft.cancel();
+            }
+            return;
+        }
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return;
         };
-        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0;
+        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0 && self.limits.waiting() == 0;
         // The loop must tell the broker of what is in memory meanwhile. Without an answer it asks again.
         let Ok(backlog) = timeout(QUESTION_MAX, subscription.backlog()).await else {
             return;
@@ -129,7 +139,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    fn subscribe(&self) -> Deliveries<S> {
+    pub(super) fn subscribe(&self) -> Deliveries<S> {
         self.consumer.vitals.subscribing();
         let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
         Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))

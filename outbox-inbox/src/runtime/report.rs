@@ -14,6 +14,8 @@ pub struct InboxReport {
     pub duplicates: u64,
     /// Attempts that failed; the messages are tried again.
     pub failed: u64,
+    /// Runs after which the handler asked for another time; the messages are tried again, and it uses no attempts.
+    pub deferred: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
     /// Deliveries acknowledged without a handler: event types that nobody has asked for, and deliveries that the configuration says to ignore.
@@ -32,6 +34,7 @@ pub(crate) struct Tally {
     pub(crate) handled: AtomicU64,
     pub(crate) duplicates: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) deferred: AtomicU64,
     pub(crate) dead_letters: AtomicU64,
     pub(crate) skipped: AtomicU64,
     pub(crate) sent_back: AtomicU64,
@@ -46,6 +49,7 @@ impl Tally {
             handled: read(&self.handled),
             duplicates: read(&self.duplicates),
             failed: read(&self.failed),
+            deferred: read(&self.deferred),
             dead_letters: read(&self.dead_letters),
             skipped: read(&self.skipped),
             sent_back: read(&self.sent_back),
@@ -63,6 +67,7 @@ impl Tally {
             Handling::Handled => &self.handled,
             Handling::Duplicate => &self.duplicates,
             Handling::Failed { .. } => &self.failed,
+            Handling::Deferred { .. } => &self.deferred,
             Handling::DeadLettered => &self.dead_letters,
             Handling::Skipped => &self.skipped,
             Handling::SentBack { .. } => &self.sent_back,

@@ -72,6 +72,8 @@ pub(crate) struct Memory {
     pub(crate) interruptions: u32,
     /// Times that handling it panicked, if it is no message. Those of a message are attempts.
     pub(crate) panics: u32,
+    /// Its handler asked for another run at a later time, so it runs by itself.
+    pub(crate) deferred: bool,
     /// Its dead letter was taken for this process.
     pub(crate) begun: bool,
     /// It waits for those before it in its aggregate.
@@ -122,7 +124,8 @@ impl RoutedMessage {
 
     /// Whether it may have failed before, here or elsewhere.
     pub(super) fn has_failed(&self) -> bool {
-        self.memory.count_first || self.memory.interruptions > 0 || self.letter.is_some()
+        let memory = &self.memory;
+        memory.count_first || memory.deferred || memory.interruptions > 0 || self.letter.is_some()
     }
 
     /// The handler, if it has one.
@@ -136,8 +139,9 @@ impl RoutedMessage {
     /// The handler, of a message that may share a transaction with others: nothing about it is in doubt.
     pub(super) fn batchable(&self) -> Option<&Arc<Registration>> {
         match &self.route {
-            Route::Handler { handler, .. } if !self.memory.count_first && self.letter.is_none() => {
-                Some(handler)
+            Route::Handler { handler, .. } => {
+                let in_doubt = self.memory.count_first || self.memory.deferred || self.letter.is_some();
+                (!in_doubt).then_some(handler)
             }
             _ => None,
         }
@@ -160,6 +164,8 @@ pub(crate) enum Handling {
     Skipped,
     /// It failed, which used up an attempt, and shall run again.
     Failed { retry_after: Duration },
+    /// Its handler asked for another run after this time. It uses no attempt.
+    Deferred { retry_after: Duration },
     /// It could not run yet, through no fault of its own.
     Later { retry_after: Duration },
     /// Others before it in its aggregate come first. `came_to`: the last number of the aggregate that took effect, if that is news and it does not fail.
@@ -186,6 +192,7 @@ impl Handling {
     pub(super) fn retry_after(self) -> Duration {
         match self {
             Self::Failed { retry_after }
+            | Self::Deferred { retry_after }
             | Self::Later { retry_after }
             | Self::Early { retry_after, .. }
             | Self::SentBack { retry_after } => retry_after,

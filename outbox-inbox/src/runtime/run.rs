@@ -49,6 +49,11 @@ pub(super) enum RunOutcome {
         error: String,
         fatal: bool,
     },
+    /// Its handler asked for another run after this time.
+    Deferred {
+        wait: Duration,
+        error: String,
+    },
     /// It took too long, which may be the database's fault.
     TimedOut(String),
     /// The database ended it; trying again at once may succeed.
@@ -265,6 +270,10 @@ pub(super) fn outcome_of(error: &HandlerError) -> RunOutcome {
     let fatal = error.is_fatal();
     // Its text and its causes are the application's code.
     let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
+    if let Some(wait) = error.waits() {
+        let error = described.map_or_else(|panicked| panicked.to_string(), |(text, _)| text);
+        return RunOutcome::Deferred { wait, error };
+    }
     match described {
         // A fatal error is meant as such, whatever caused it.
         Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => RunOutcome::Interrupted(text),

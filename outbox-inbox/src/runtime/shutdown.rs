@@ -93,7 +93,10 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// The messages that wait, and those that run.
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
-        let unstarted = self.lanes.drain();
+        let mut unstarted = self.lanes.drain();
+        // They have not begun either.
+        let limited = self.limits.drain().into_iter().flat_map(|(_, taken)| taken);
+        unstarted.extend(limited.flat_map(|(_, items)| items));
         for _ in &unstarted {
             self.consumer.shared.tally.count(Handling::Returned);
         }

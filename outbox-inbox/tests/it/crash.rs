@@ -195,6 +195,7 @@ async fn a_delivery_that_nobody_began_comes_again(test: TestDb) {
         siblings: Vec::new(),
         in_flight_max: 10,
         prefetch: 10,
+        start_at: outbox_core::StartAt::Beginning,
     };
     let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
     drop(subscription.next().await.unwrap());

@@ -268,6 +268,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
         whole_aggregates: true,
         in_flight_max: 10,
         prefetch: 10,
+        start_at: outbox_core::StartAt::Beginning,
     };
     let mut subscription = broker.subscriber().subscribe(&spec).await.unwrap();
     drop(subscription.next().await.unwrap());

@@ -18,6 +18,8 @@ use crate::support::{OrderPlaced, SOON, TestDb};
 pub(crate) enum Rule {
     Fail,
     Fatal,
+    /// Asks for another run after this time.
+    NotYet(Duration),
     /// Waits until the rule changes.
     Wait,
 }
@@ -121,6 +123,7 @@ impl Orders {
         match rule {
             None => Ok(()),
             Some(Rule::Fail) => Err(HandlerError::retry("out of stock")),
+            Some(Rule::NotYet(wait)) => Err(HandlerError::retry_after(wait)),
             Some(Rule::Fatal) => Err(HandlerError::fatal("unknown product")),
             Some(Rule::Wait) => {
                 let mut receiver = self.0.subscribe();

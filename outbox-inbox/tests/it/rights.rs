@@ -90,6 +90,7 @@ async fn missing_rights_are_named_with_what_to_grant(backend: Backend) {
         [
             ("inbox_messages", "UPDATE, DELETE"),
             ("inbox_dead_letters", "UPDATE, DELETE"),
+            ("inbox_pauses", "SELECT"),
             ("inbox_sequences", "SELECT, INSERT, UPDATE"),
         ]
     );

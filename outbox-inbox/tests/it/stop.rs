@@ -33,6 +33,7 @@ async fn onlooker(broker: &MemoryBroker) -> MemorySubscription {
         siblings: Vec::new(),
         in_flight_max: 1_000,
         prefetch: 0,
+        start_at: outbox_core::StartAt::Beginning,
     };
     broker.subscriber().subscribe(&spec).await.unwrap()
 }

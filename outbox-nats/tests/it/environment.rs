@@ -244,6 +244,7 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
         siblings: Vec::new(),
         in_flight_max: 8,
         prefetch: 8,
+        start_at: outbox_core::StartAt::Beginning,
     }
 }
 

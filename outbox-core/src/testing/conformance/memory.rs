@@ -281,6 +281,10 @@ impl<S: Subscriber> SubscriberFixture for MemorySubscriberFixture<S> {
         Duration::from_secs(1)
     }
 
+    fn now(&self) -> OffsetDateTime {
+        self.broker.now()
+    }
+
     fn fixed_subject(&self) -> String {
         "fixed.subject".to_owned()
     }

@@ -5,6 +5,7 @@
 //! retention, several streams, and the network; network failures are planned with methods such as
 //! [`MemoryBroker::lose_acks`].
 
+mod consumer;
 mod publisher;
 mod state;
 mod subscriber;

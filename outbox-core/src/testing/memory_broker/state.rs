@@ -12,11 +12,12 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::super::faults::{Faults, take_one};
+use super::consumer::{Consumer, Unacked};
 use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::subscriber::{ConsumerSpec, Incoming, StreamFacts, StreamPolicy};
+use crate::subscriber::{ConsumerSpec, Incoming, StartAt, StreamFacts, StreamPolicy};
 
 /// CloudEvents source of all messages that this broker stores.
 const SOURCE: &str = "memory";
@@ -53,7 +54,7 @@ pub(super) struct Entry {
     subject: String,
     headers: Vec<(String, String)>,
     payload: Bytes,
-    event_type: Option<String>,
+    pub(super) event_type: Option<String>,
     /// `None` if the entry is not a message of an outbox.
     message_id: Option<MessageId>,
     stored_at: OffsetDateTime,
@@ -68,31 +69,6 @@ impl Entry {
             self.payload.clone(),
         )
     }
-}
-
-/// The durable state of a consumer.
-#[derive(Debug)]
-pub(super) struct Consumer {
-    pub(super) generation: u64,
-    pub(super) deliveries: u64,
-    /// Event types that any subscription under the consumer's name has asked for.
-    event_types: HashSet<String>,
-    /// Prefixes of further wanted event types, such as `order.`.
-    aggregates: HashSet<String>,
-    in_flight_max: usize,
-    ack_wait: Duration,
-    /// The stream sequence up to which the consumer has looked at the log.
-    cursor: u64,
-    unacked: BTreeMap<u64, Unacked>,
-    /// Planned copies, delivered at once, whether acknowledged or not: stream sequence and delivery count.
-    copies: VecDeque<(u64, u64)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Unacked {
-    count: u64,
-    /// Time of the next delivery.
-    due: Instant,
 }
 
 /// The answer to a subscription that asks for the next delivery.
@@ -293,19 +269,30 @@ impl State {
             return consumer.generation;
         }
         self.generations += 1;
+        let start = self.start(spec.start_at);
         let consumer = Consumer {
             generation: self.generations,
             deliveries: 0,
+            start,
             event_types,
             aggregates,
             in_flight_max: spec.in_flight_max,
             ack_wait: spec.ack_wait,
-            cursor: 0,
+            cursor: start - 1,
             unacked: BTreeMap::new(),
             copies: VecDeque::new(),
         };
         self.consumers.insert(spec.name.clone(), consumer);
         self.generations
+    }
+
+    fn start(&self, start_at: StartAt) -> u64 {
+        let since = match start_at {
+            StartAt::Beginning => return 1,
+            StartAt::New => None,
+            StartAt::Time(time) => self.log().find(|entry| entry.stored_at >= time),
+        };
+        since.map_or(self.last_stream_sequence + 1, |entry| entry.stream_sequence)
     }
 
     pub(super) fn facts(&self) -> StreamFacts {
@@ -343,8 +330,10 @@ impl State {
         }
     }
 
-    /// Whether the log has an earlier message of the entry's aggregate. An entry that is no message may have any.
-    pub(super) fn has_predecessors(&self, stream_sequence: u64) -> bool {
+    /// Whether the log has an earlier message of the entry's aggregate, from the start of the consumer on. An entry that
+    /// is no message may have any.
+    pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
+        let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
         let header = |entry: &Entry, wanted: &str| {
             let mut headers = entry.headers.iter();
             headers
@@ -358,7 +347,7 @@ impl State {
         match self.log.get(&stream_sequence).map(aggregate_of) {
             Some(Some(own)) => self
                 .log
-                .range(..stream_sequence)
+                .range(start.min(stream_sequence)..stream_sequence)
                 .any(|(_, entry)| aggregate_of(entry).as_ref() == Some(&own)),
             _ => true,
         }
@@ -440,40 +429,6 @@ impl State {
         if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
             unacked.due = Instant::now() + delay;
         }
-    }
-}
-
-impl Consumer {
-    fn wants(&self, entry: &Entry) -> bool {
-        entry.event_type.as_ref().is_none_or(|event_type| {
-            let whole = |aggregate: &String| event_type.starts_with(aggregate.as_str());
-            self.event_types.contains(event_type) || self.aggregates.iter().any(whole)
-        })
-    }
-
-    /// Moves past the next wanted entry and returns its stream sequence, unless the consumer has too many
-    /// unacknowledged messages.
-    fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
-        if self.unacked.len() >= self.in_flight_max {
-            return None;
-        }
-        let wanted = self.coming(log).next();
-        let end = log
-            .last_key_value()
-            .map_or(0, |(stream_sequence, _)| *stream_sequence);
-        self.cursor = wanted.unwrap_or(self.cursor.max(end));
-        wanted
-    }
-
-    /// Stream sequences of wanted entries behind the cursor.
-    fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
-        log.range(self.cursor + 1..)
-            .filter(|(_, entry)| self.wants(entry))
-            .map(|(stream_sequence, _)| *stream_sequence)
-    }
-
-    fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {
-        (self.unacked.len() + self.coming(log).count()) as u64
     }
 }
 

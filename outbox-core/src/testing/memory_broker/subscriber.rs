@@ -18,7 +18,7 @@ use crate::subscriber::{
 /// How long a call waits for a broker that is down.
 const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
 
-/// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts with the first message of the log.
+/// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts where it asks to.
 #[derive(Debug, Clone)]
 pub struct MemorySubscriber {
     broker: MemoryBroker,
@@ -269,6 +269,7 @@ impl Delivery for MemoryDelivery {
 
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
         self.broker.check_up()?;
-        Ok(self.broker.lock().has_predecessors(self.incoming.stream_sequence))
+        let state = self.broker.lock();
+        Ok(state.has_predecessors(&self.consumer, self.incoming.stream_sequence))
     }
 }

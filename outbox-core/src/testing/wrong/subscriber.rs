@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use crate::event::DomainEvent;
 use crate::message::Message;
 use crate::subscriber::{
-    ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
 use crate::testing::conformance::probe::Probe;
 use crate::testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
@@ -65,6 +65,12 @@ pub enum SubscriberMistake {
     AsksForEverything,
     /// Says of every message that it is the first of its aggregate.
     OverlooksPredecessors,
+    /// Starts every new consumer at the beginning.
+    IgnoresStart,
+    /// Starts a consumer anew when another start is asked for.
+    StartsAnew,
+    /// Counts messages from before the start.
+    LooksBeforeTheStart,
     /// Says of every message that there are earlier ones.
     FindsPredecessorsEverywhere,
     /// Does not ask the broker for messages with a fixed subject that only count.
@@ -106,6 +112,10 @@ impl Subscriber for WrongSubscriber {
         match self.mistake {
             SubscriberMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
             SubscriberMistake::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
+            SubscriberMistake::IgnoresStart => spec.start_at = StartAt::Beginning,
+            SubscriberMistake::StartsAnew if spec.start_at != StartAt::Beginning => {
+                self.inner.broker().delete_consumer(&spec.name);
+            }
             SubscriberMistake::OnlyFirstType => spec.events.truncate(1),
             SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
             SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
@@ -294,7 +304,9 @@ impl Delivery for WrongDelivery {
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
         match self.mistake {
             SubscriberMistake::OverlooksPredecessors => Ok(false),
-            SubscriberMistake::FindsPredecessorsEverywhere => Ok(true),
+            SubscriberMistake::FindsPredecessorsEverywhere | SubscriberMistake::LooksBeforeTheStart => {
+                Ok(true)
+            }
             _ => self.inner.has_predecessors().await,
         }
     }

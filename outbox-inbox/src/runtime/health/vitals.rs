@@ -34,6 +34,7 @@ struct Vitals {
     turned_at: Instant,
     /// Set at its end; with what ended it, unless it was asked to.
     stopped: Option<Option<String>>,
+    paused_at: Option<Instant>,
     is_subscribed: bool,
     away: Option<Away>,
     last_effect: Option<Instant>,
@@ -69,6 +70,7 @@ impl ConsumerVitals {
             vitals: Mutex::new(Vitals {
                 turned_at: now,
                 stopped: None,
+                paused_at: None,
                 is_subscribed: false,
                 away: Some(Away {
                     since: now,
@@ -99,6 +101,12 @@ impl ConsumerVitals {
         let mut vitals = self.lock();
         vitals.is_subscribed = true;
         vitals.away = None;
+    }
+
+    /// Whether somebody has paused it.
+    pub(in crate::runtime) fn paused(&self, is_paused: bool) {
+        let mut vitals = self.lock();
+        vitals.paused_at = is_paused.then(|| vitals.paused_at.unwrap_or_else(Instant::now));
     }
 
     /// It has no subscription and asks for one.
@@ -172,12 +180,18 @@ impl ConsumerVitals {
         ConsumerHealth {
             consumer: self.name,
             state: match &vitals.stopped {
-                None => ConsumerState::Running,
+                None => match vitals.paused_at {
+                    Some(at) => ConsumerState::Paused {
+                        paused_for: at.elapsed(),
+                    },
+                    None => ConsumerState::Running,
+                },
                 Some(reason) => ConsumerState::Stopped {
                     reason: reason.clone(),
                 },
             },
             subscription: match vitals.away() {
+                _ if vitals.paused_at.is_some() => SubscriptionState::Paused,
                 None => SubscriptionState::Receiving,
                 Some(away) => SubscriptionState::Away {
                     away_for: away.since.elapsed(),
@@ -244,6 +258,8 @@ impl Vitals {
             ));
         }
         match self.away() {
+            // On purpose.
+            _ if self.paused_at.is_some() => Health::Alive,
             None => Health::Alive,
             Some(Away { since, reason, .. }) => {
                 let away_for = since.elapsed();

@@ -4,28 +4,33 @@
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod deploys;
+mod facts;
+mod starts;
 mod subjects;
 
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::probe::{NOTED, OBSERVED, message};
 use crate::codec;
 use crate::event::EventDescriptor;
 use crate::message::Message;
-use crate::subscriber::{
-    ConsumerSpec, Delivery, StreamFacts, StreamPolicy, Subscriber, SubscriberError, Subscription,
-};
+use crate::subscriber::{ConsumerSpec, Delivery, StartAt, Subscriber, SubscriberError, Subscription};
 
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
     predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
     what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
 };
-
+pub use facts::facts_tell_what_is_on_the_stream;
+pub use starts::{
+    a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
+    what_came_before_the_start_is_no_predecessor,
+};
 pub use subjects::{a_message_belongs_on_its_own_subjects_only, siblings_with_a_fixed_subject_arrive};
 
 /// Brings one broker into the states that the promises need.
@@ -44,6 +49,11 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// The shortest redelivery time that the broker keeps reliably: about 500 ms for a server, any time for a paused
     /// clock.
     fn ack_wait(&self) -> Duration;
+
+    /// The time on the broker's clock. Default: this machine's.
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::now_utc()
+    }
 
     /// A subject outside the default ones that the stream captures.
     fn fixed_subject(&self) -> String;
@@ -67,6 +77,7 @@ fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration)
         siblings: Vec::new(),
         in_flight_max: 100,
         prefetch: 100,
+        start_at: StartAt::Beginning,
     }
 }
 
@@ -420,52 +431,6 @@ pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(received, expected.iter().map(|message| message.id).collect());
 }
 
-/// The facts describe the stream as it is: its messages and their stream sequences, whether or not anybody has
-/// acknowledged them.
-pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
-    let facts = async || -> StreamFacts {
-        loop {
-            match fixture.subscriber().facts().await {
-                Ok(facts) => return facts,
-                Err(SubscriberError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
-                Err(error) => panic!("the stream cannot be looked at: {error}"),
-            }
-        }
-    };
-    let empty = facts().await;
-    assert_eq!(
-        (
-            empty.messages,
-            empty.first_stream_sequence,
-            empty.last_stream_sequence
-        ),
-        (0, None, 0)
-    );
-    assert_eq!(
-        empty.policy,
-        StreamPolicy::Limits,
-        "other policies delete what consumers have not read"
-    );
-    assert!(
-        empty.retention.is_none_or(|age| !age.is_zero()),
-        "never is `None`, not zero"
-    );
-    publish(fixture, NOTED, "a", 3).await;
-    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
-    let mut stream_sequences = Vec::new();
-    for _ in 0..3 {
-        let delivery = next(&mut subscription).await;
-        stream_sequences.push(delivery.incoming().stream_sequence);
-        ack(delivery).await;
-    }
-    let full = facts().await;
-    assert_eq!(full.messages, 3);
-    assert_eq!(
-        (full.first_stream_sequence, full.last_stream_sequence),
-        (Some(stream_sequences[0]), stream_sequences[2])
-    );
-}
-
 /// Makes one test per promise of a subscriber. Arguments: the attributes of the tests, and an expression for an
 /// `Option` of a fresh [`SubscriberFixture`](crate::testing::conformance::subscriber::SubscriberFixture). The
 /// expression may await; `None` skips the test.
@@ -492,6 +457,9 @@ macro_rules! subscriber_conformance {
             what_another_version_asked_for_is_known,
             what_nobody_asked_for_is_known,
             predecessors_of_any_type_are_found_and_no_others,
+            a_new_consumer_starts_where_it_asks_to,
+            a_consumer_that_exists_keeps_its_place,
+            what_came_before_the_start_is_no_predecessor,
             siblings_with_a_fixed_subject_arrive,
             a_message_belongs_on_its_own_subjects_only,
             facts_tell_what_is_on_the_stream,

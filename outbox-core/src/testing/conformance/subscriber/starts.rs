@@ -1,0 +1,84 @@
+//! Where consumers start in the stream.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{NEVER, SubscriberFixture, SubscriptionOf, consumer, next, publish, read, subscribe};
+use crate::message::Message;
+use crate::subscriber::{ConsumerSpec, Delivery, StartAt, Subscription};
+use crate::testing::conformance::probe::NOTED;
+
+/// Longer than the clocks of a machine differ.
+const APART: Duration = Duration::from_millis(100);
+
+fn starting(name: &str, start_at: StartAt) -> ConsumerSpec {
+    ConsumerSpec {
+        start_at,
+        ..consumer(name, &[NOTED], NEVER)
+    }
+}
+
+async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, expected: &[&Message]) {
+    for expected in expected {
+        let delivery = next(subscription).await;
+        assert_eq!(read(&delivery).id, expected.id);
+        delivery.ack().await.expect("ack is sent");
+    }
+}
+
+/// A new consumer is given everything, what comes after its first subscription, or what came at a time or later.
+pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
+    let old = publish(fixture, NOTED, "a", 1).await;
+    sleep(APART).await;
+    let time = fixture.now();
+    sleep(APART).await;
+    let late = publish(fixture, NOTED, "b", 1).await;
+    let mut all = subscribe(fixture, &starting("all", StartAt::Beginning)).await;
+    let mut timed = subscribe(fixture, &starting("timed", StartAt::Time(time))).await;
+    let mut new = subscribe(fixture, &starting("new", StartAt::New)).await;
+    let later = publish(fixture, NOTED, "c", 1).await;
+    receives::<F>(&mut all, &[&old[0], &late[0], &later[0]]).await;
+    receives::<F>(&mut timed, &[&late[0], &later[0]]).await;
+    receives::<F>(&mut new, &[&later[0]]).await;
+}
+
+/// What is on the stream when a process subscribes again still comes, whatever the process asks for.
+pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixture: &F) {
+    let mut first = subscribe(fixture, &starting("c", StartAt::Beginning)).await;
+    assert_eq!(first.stop().await.len(), 0);
+    let messages = publish(fixture, NOTED, "a", 1).await;
+    let mut again = subscribe(fixture, &starting("c", StartAt::New)).await;
+    receives::<F>(&mut again, &[&messages[0]]).await;
+    again.flush().await.expect("the answer arrives");
+    again.stop().await;
+    let later = publish(fixture, NOTED, "b", 1).await;
+    let mut again = subscribe(fixture, &starting("c", StartAt::Time(fixture.now()))).await;
+    receives::<F>(&mut again, &[&later[0]]).await;
+}
+
+/// An aggregate that had messages before the start begins with the first one after it.
+pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 2).await;
+    sleep(APART).await;
+    let time = fixture.now();
+    let starts = [StartAt::New, StartAt::Time(time), StartAt::Beginning];
+    let mut subscriptions = Vec::new();
+    for (number, start_at) in starts.into_iter().enumerate() {
+        subscriptions.push(subscribe(fixture, &starting(&format!("c{number}"), start_at)).await);
+    }
+    sleep(APART).await;
+    publish(fixture, NOTED, "a", 2).await;
+    for (mut subscription, expected) in
+        subscriptions
+            .into_iter()
+            .zip([&[false, true][..], &[false, true], &[false, true, true, true]])
+    {
+        for expected in expected {
+            let delivery = next(&mut subscription).await;
+            let found = delivery.has_predecessors().await.expect("the broker answers");
+            assert_eq!(found, *expected, "{:?}", read(&delivery));
+            delivery.ack().await.expect("ack is sent");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The durable state of one consumer in the in-memory broker.
+//!
+//! Invariant: it is given entries behind its cursor, in the order of the log, that it wants. Not here: the log ([`super::state`]).
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::state::Entry;
+
+/// The durable state of a consumer.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) generation: u64,
+    pub(super) deliveries: u64,
+    /// Event types that any subscription under the consumer's name has asked for.
+    pub(super) event_types: HashSet<String>,
+    /// Prefixes of further wanted event types, such as `order.`.
+    pub(super) aggregates: HashSet<String>,
+    pub(super) in_flight_max: usize,
+    pub(super) ack_wait: Duration,
+    /// The first stream sequence that it may be given.
+    pub(super) start: u64,
+    /// The stream sequence up to which the consumer has looked at the log.
+    pub(super) cursor: u64,
+    pub(super) unacked: BTreeMap<u64, Unacked>,
+    /// Planned copies, delivered at once, whether acknowledged or not: stream sequence and delivery count.
+    pub(super) copies: VecDeque<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unacked {
+    pub(super) count: u64,
+    /// Time of the next delivery.
+    pub(super) due: Instant,
+}
+
+impl Consumer {
+    fn wants(&self, entry: &Entry) -> bool {
+        entry.event_type.as_ref().is_none_or(|event_type| {
+            let whole = |aggregate: &String| event_type.starts_with(aggregate.as_str());
+            self.event_types.contains(event_type) || self.aggregates.iter().any(whole)
+        })
+    }
+
+    /// Moves past the next wanted entry and returns its stream sequence, unless the consumer has too many
+    /// unacknowledged messages.
+    pub(super) fn advance(&mut self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
+        if self.unacked.len() >= self.in_flight_max {
+            return None;
+        }
+        let wanted = self.coming(log).next();
+        let end = log
+            .last_key_value()
+            .map_or(0, |(stream_sequence, _)| *stream_sequence);
+        self.cursor = wanted.unwrap_or(self.cursor.max(end));
+        wanted
+    }
+
+    /// Stream sequences of wanted entries behind the cursor.
+    fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
+        log.range(self.cursor + 1..)
+            .filter(|(_, entry)| self.wants(entry))
+            .map(|(stream_sequence, _)| *stream_sequence)
+    }
+
+    pub(super) fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {
+        (self.unacked.len() + self.coming(log).count()) as u64
+    }
+}

@@ -1,0 +1,166 @@
+//! Pausing consumers over all their processes.
+//!
+//! Invariant: a row of `inbox_pauses` is the pause; whoever writes or deletes it needs no process of the consumer. Not here: how a process follows it
+//! ([`crate::runtime`]).
+
+use outbox_sea_orm::TableNames;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult};
+use time::OffsetDateTime;
+
+use crate::dedup::sql::InboxSql;
+
+/// The paused consumers of a database. Operators pause and resume consumers here.
+///
+/// Works in any process that reaches the database, with inboxes running or not. Every process of a paused consumer notices within two seconds, as long as it
+/// reaches the database: what runs ends as usual, nothing begins, and nothing more is received. Messages wait in the stream, and those that a process has
+/// in memory wait there; this uses no attempts. Other consumers of the same inbox go on. A pause survives restarts, until somebody ends it.
+///
+/// A paused consumer still has to catch up before the stream forgets its messages.
+///
+/// ```
+/// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
+/// use outbox_inbox::PausedConsumers;
+///
+/// let paused = PausedConsumers::new(db);
+/// paused.pause("shipping", "the carrier is away until Monday").await?;
+/// for consumer in paused.list().await? {
+///     println!("{} since {}: {}", consumer.consumer, consumer.paused_at, consumer.reason);
+/// }
+/// paused.resume("shipping").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PausedConsumers {
+    db: DatabaseConnection,
+    names: TableNames,
+}
+
+/// A paused consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PausedConsumer {
+    /// Its name.
+    pub consumer: String,
+    /// Why, for people.
+    pub reason: String,
+    /// Since when, by the database's clock.
+    pub paused_at: OffsetDateTime,
+}
+
+impl PausedConsumers {
+    /// The paused consumers in the table with the default name.
+    #[must_use]
+    pub fn new(db: DatabaseConnection) -> Self {
+        Self {
+            db,
+            names: TableNames::default(),
+        }
+    }
+
+    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+    #[must_use]
+    pub fn with_names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Pauses a consumer, whether or not it has processes. Returns false if it was paused already; then the first reason stays.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; [`DbErr::Custom`] for a name that no consumer can have.
+    ///
+    /// # Cancellation
+    ///
+    /// One statement: after a drop the consumer may be paused or not.
+    pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if consumer.is_empty() || consumer.len() > 64 || !consumer.bytes().all(is_plain) {
+            let name = consumer.escape_debug();
+            return Err(DbErr::Custom(format!(
+                "`{name}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`"
+            )));
+        }
+        let inbox = self.sql();
+        // Primary key.
+        let mut sql = inbox.sql(format!(
+            "INSERT INTO {} (consumer, reason, paused_at) VALUES (",
+            inbox.pauses()
+        ));
+        sql.bind(inbox.key(consumer))
+            .push(", ")
+            .bind(outbox_core::store::storable_error(reason))
+            .push(&format!(", {})", inbox.now()));
+        inbox.insert_once(&self.db, sql).await
+    }
+
+    /// Ends the pause of a consumer. Returns false if it was not paused.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`Self::pause`].
+    pub async fn resume(&self, consumer: &str) -> Result<bool, DbErr> {
+        let inbox = self.sql();
+        let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));
+        sql.bind(inbox.key(consumer));
+        Ok(self.db.execute_raw(sql.statement()).await?.rows_affected() > 0)
+    }
+
+    /// Lists the paused consumers by name.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn list(&self) -> Result<Vec<PausedConsumer>, DbErr> {
+        let inbox = self.sql();
+        let micros = match inbox.backend() {
+            DbBackend::Postgres => "(extract(epoch FROM paused_at) * 1000000)::int8",
+            DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', paused_at)",
+            _ => "paused_at",
+        };
+        let mut sql = inbox.sql(format!(
+            "SELECT consumer, reason, {micros} AS paused_micros FROM {} ORDER BY consumer",
+            inbox.pauses()
+        ));
+        let rows = self.db.query_all_raw(sql.statement()).await?;
+        let read = |row: &QueryResult| {
+            let nanos = i128::from(row.try_get::<i64>("", "paused_micros")?) * 1000;
+            Ok(PausedConsumer {
+                consumer: name_of(row, inbox.backend())?,
+                reason: row.try_get("", "reason")?,
+                paused_at: OffsetDateTime::from_unix_timestamp_nanos(nanos)
+                    .map_err(|error| DbErr::Type(error.to_string()))?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    fn sql(&self) -> InboxSql {
+        InboxSql::new(
+            self.db.get_database_backend(),
+            &self.names,
+            std::time::Duration::ZERO,
+        )
+    }
+}
+
+/// The names of all paused consumers. A table of few rows, read as a whole without a lock.
+pub(crate) async fn paused(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
+    let mut sql = inbox.sql(format!("SELECT consumer FROM {}", inbox.pauses()));
+    let rows = db.query_all_raw(sql.statement()).await?;
+    rows.iter().map(|row| name_of(row, inbox.backend())).collect()
+}
+
+/// Bytes on MySQL, as [`InboxSql::key`] writes it.
+fn name_of(row: &QueryResult, backend: DbBackend) -> Result<String, DbErr> {
+    if backend != DbBackend::MySql {
+        return row.try_get("", "consumer");
+    }
+    let bytes: Vec<u8> = row.try_get("", "consumer")?;
+    String::from_utf8(bytes).map_err(|error| DbErr::Type(error.to_string()))
+}

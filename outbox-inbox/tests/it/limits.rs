@@ -1,0 +1,200 @@
+//! Limits of single handlers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::testing::dead_letters;
+use outbox_inbox::{
+    Event, HandlerError, HandlerLimits, HandlerState, InboxConfig, Router, idempotent_handler,
+};
+use tokio::sync::Semaphore;
+
+use crate::on_every_backend;
+use crate::orders::eventually;
+use crate::runtime::{spawn, within};
+use crate::support::{OrderBooked, OrderPlaced, TestDb, placed, publish, slow};
+
+#[derive(Debug, Clone)]
+struct Carrier(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    asked: AtomicUsize,
+    running: AtomicUsize,
+    /// The largest number of requests at a time.
+    most: AtomicUsize,
+    answers: Semaphore,
+    booked: AtomicUsize,
+}
+
+impl Carrier {
+    fn new() -> Self {
+        Self(Arc::new(Inner {
+            asked: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            answers: Semaphore::new(0),
+            booked: AtomicUsize::new(0),
+        }))
+    }
+
+    async fn ask(&self) -> Result<(), HandlerError> {
+        let Inner {
+            asked,
+            running,
+            most,
+            answers,
+            ..
+        } = &*self.0;
+        asked.fetch_add(1, Ordering::SeqCst);
+        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let answer = answers.acquire().await;
+        running.fetch_sub(1, Ordering::SeqCst);
+        answer?.forget();
+        Ok(())
+    }
+
+    fn answer_all(&self) {
+        self.0.answers.add_permits(10_000);
+    }
+
+    fn asked(&self) -> usize {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+
+    fn booked(&self) -> usize {
+        self.0.booked.load(Ordering::SeqCst)
+    }
+}
+
+#[idempotent_handler(consumer = "carrier", strategy = natural)]
+async fn ask_carrier(_event: Event<OrderPlaced>, carrier: HandlerState<Carrier>) -> Result<(), HandlerError> {
+    carrier.ask().await
+}
+
+#[idempotent_handler(consumer = "carrier", strategy = natural)]
+async fn book(_event: Event<OrderBooked>, carrier: HandlerState<Carrier>) -> Result<(), HandlerError> {
+    carrier.0.0.booked.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+/// The slow handler has far more messages than memory has room for.
+async fn do_not_stop_others(test: &TestDb, config: InboxConfig, of_carrier: u64) {
+    let (broker, carrier) = (MemoryBroker::new(), Carrier::new());
+    for order_id in 0..of_carrier {
+        publish(&broker, &placed(order_id)).await;
+    }
+    for order_id in 0..50 {
+        let order_id = of_carrier + order_id;
+        publish(&broker, &OrderBooked { order_id }).await;
+    }
+    let router = Router::new().handler::<ask_carrier>().handler::<book>();
+    let inbox = test
+        .inbox(&broker, router)
+        .with_config(config)
+        .with_limits::<ask_carrier>(HandlerLimits::new().concurrency(2))
+        .with_state(carrier.clone());
+    let (shutdown, run) = spawn(inbox);
+    eventually("the messages of the other handler", async || {
+        carrier.booked() == 50 && carrier.asked() == 2
+    })
+    .await;
+    carrier.answer_all();
+    within(broker.until_idle("carrier")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (of_carrier + 50, 0, 0),
+        "{report:?}"
+    );
+    assert_eq!(carrier.0.most.load(Ordering::SeqCst), 2);
+    let attempts = "SELECT count(*) FROM inbox_messages WHERE attempts > 1";
+    assert_eq!(test.int(attempts).await, 0);
+}
+
+async fn a_limited_handler_does_not_stop_the_others_of_its_consumer(test: TestDb) {
+    do_not_stop_others(&test, slow().concurrency(4), 10).await;
+    do_not_stop_others(
+        &test,
+        slow().concurrency(4).in_flight_max(16).blocked_max(30),
+        120,
+    )
+    .await;
+}
+
+/// Nothing is lost, and the next process begins with the first.
+async fn a_stop_gives_back_what_waits_for_a_limit(test: TestDb) {
+    let (broker, carrier) = (MemoryBroker::new(), Carrier::new());
+    for order_id in 0..10 {
+        publish(&broker, &placed(order_id)).await;
+    }
+    let inbox = || {
+        test.inbox(&broker, Router::new().handler::<ask_carrier>())
+            .with_config(slow())
+            .with_limits::<ask_carrier>(HandlerLimits::new().concurrency(1))
+            .with_state(carrier.clone())
+    };
+    let (shutdown, run) = spawn(inbox());
+    eventually("the first request", async || carrier.asked() == 1).await;
+    shutdown.cancel();
+    carrier.0.answers.add_permits(1);
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, carrier.asked()), (1, 1), "{report:?}");
+    carrier.answer_all();
+    let report = within(inbox().drain()).await.unwrap();
+    assert_eq!((report.handled, report.failed), (9, 0), "{report:?}");
+    assert!(dead_letters(&test.db, "carrier").await.unwrap().is_empty());
+}
+
+async fn a_rate_is_kept_and_others_go_on(test: TestDb) {
+    let (broker, carrier) = (MemoryBroker::new(), Carrier::new());
+    carrier.answer_all();
+    for order_id in 0..10 {
+        publish(&broker, &placed(order_id)).await;
+        publish(&broker, &OrderBooked { order_id }).await;
+    }
+    let router = Router::new().handler::<ask_carrier>().handler::<book>();
+    let inbox = test
+        .inbox(&broker, router)
+        .with_config(slow())
+        .with_limits::<ask_carrier>(HandlerLimits::new().rate(1, Duration::from_secs(3600)))
+        .with_state(carrier.clone());
+    let (shutdown, run) = spawn(inbox);
+    // Of the same aggregate one waits for the other.
+    eventually("the messages of the other handler", async || {
+        carrier.asked() == 1 && carrier.booked() >= 1
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((carrier.asked(), report.failed), (1, 0), "{report:?}");
+}
+
+async fn limits_out_of_range_are_refused_at_the_start(test: TestDb) {
+    let limits = [
+        HandlerLimits::new().concurrency(0),
+        HandlerLimits::new().rate(0, Duration::from_secs(1)),
+        HandlerLimits::new().rate(1, Duration::ZERO),
+    ];
+    for limits in limits {
+        let inbox = test
+            .inbox(&MemoryBroker::new(), Router::new().handler::<ask_carrier>())
+            .with_state(Carrier::new())
+            .with_limits::<ask_carrier>(limits);
+        let error = inbox.drain().await.unwrap_err().to_string();
+        assert!(
+            error.contains("limits of handler") && error.contains("ask_carrier"),
+            "{error}"
+        );
+    }
+}
+
+on_every_backend!(
+    a_limited_handler_does_not_stop_the_others_of_its_consumer,
+    a_stop_gives_back_what_waits_for_a_limit,
+    a_rate_is_kept_and_others_go_on,
+    limits_out_of_range_are_refused_at_the_start,
+);

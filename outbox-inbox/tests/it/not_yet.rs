@@ -1,0 +1,265 @@
+//! Handlers that say *not yet*: rolled back, run again after the time that they ask for, and no attempt is used.
+
+use std::time::Duration;
+
+use outbox_core::testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber};
+use outbox_inbox::testing::{Harness, Outcome, dead_letters};
+use outbox_inbox::{
+    DeadLetterSelection, DeadLetters, Event, Handler, HandlerError, HandlerState, Inbox, Router, Tx,
+    idempotent_handler,
+};
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{OrderPlaced, TestDb, quick, slow};
+
+/// A wait that is over soon.
+const MOMENT: Duration = Duration::from_millis(10);
+/// A wait that no test sees the end of.
+const LONG: Duration = Duration::from_secs(3600);
+
+macro_rules! handlers {
+    ($($name:ident: $consumer:literal [$($options:tt)*];)*) => {$(
+        #[idempotent_handler(consumer = $consumer, $($options)*)]
+        async fn $name(event: Event<OrderPlaced>, tx: Tx<'_>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
+            orders.note($consumer, &event, &tx).await
+        }
+    )*};
+}
+
+fn number(event: &OrderPlaced) -> String {
+    format!("{}/{}", event.order_id, event.line)
+}
+
+handlers! {
+    wait_by_message_id: "wait_message_id" [strategy = message_id];
+    wait_by_sequence: "wait_sequence" [strategy = sequence];
+    wait_by_key: "wait_key" [strategy = key(self::number)];
+    wait_naturally: "wait_natural" [strategy = natural];
+    wait_by_constraint: "wait_constraint" [strategy = constraint("noted_unique")];
+    wait_by_external: "wait_external" [strategy = external];
+    wait_unordered: "wait_unordered" [order = none];
+    wait_strictly: "wait_strict" [order = strict];
+    wait_in_batch: "wait_batch" [batch = 10];
+    wait_in_sequenced_batch: "wait_sequenced_batch" [strategy = sequence, batch = 10];
+}
+
+#[idempotent_handler(consumer = "wait_several", batch = 10)]
+async fn wait_with_several(
+    events: Vec<Event<OrderPlaced>>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.called_with(events.len());
+    for event in &events {
+        orders.note("wait_several", event, &tx).await?;
+    }
+    Ok(())
+}
+
+fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
+    test.inbox(broker, Router::new().handler::<H>())
+        .with_config(slow().attempts_max(2))
+        .with_dedup_store(MemoryDedupStore::new())
+        .with_state(orders.clone())
+}
+
+async fn runs_again_until_it_succeeds<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.line_rule((1, 1), Rule::NotYet(MOMENT));
+    for (order_id, line) in [(1, 1), (1, 2), (2, 1)] {
+        put(&broker, &numbered(order_id, line)).await;
+    }
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    orders
+        .until("more runs than attempts", |seen| {
+            seen.runs.iter().filter(|run| **run == (1, 1)).count() >= 5
+        })
+        .await;
+    orders.line_rule((1, 1), None);
+    within(broker.until_idle(consumer)).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.failed, report.dead_letters),
+        (3, 0, 0),
+        "{consumer}: {report:?}"
+    );
+    assert!(report.deferred >= 4, "{consumer}: {report:?}");
+    let mut of_first = lines(test, consumer, 1).await;
+    if consumer == "wait_unordered" {
+        of_first.sort_unstable();
+    }
+    assert_eq!(of_first, [1, 2], "{consumer}");
+    assert_eq!(lines(test, consumer, 2).await, [1], "{consumer}");
+    // The last run may have been counted before it began.
+    let counted =
+        format!("SELECT count(*) FROM inbox_messages WHERE consumer = '{consumer}' AND attempts > 1");
+    assert_eq!(test.int(&counted).await, 0, "{consumer}");
+}
+
+/// Asked for more often than there are attempts, with each strategy and order.
+async fn a_handler_that_says_not_yet_runs_again_and_uses_no_attempt(test: TestDb) {
+    prepare(&test).await;
+    runs_again_until_it_succeeds::<wait_by_message_id>(&test).await;
+    runs_again_until_it_succeeds::<wait_by_sequence>(&test).await;
+    runs_again_until_it_succeeds::<wait_by_key>(&test).await;
+    runs_again_until_it_succeeds::<wait_naturally>(&test).await;
+    runs_again_until_it_succeeds::<wait_by_constraint>(&test).await;
+    runs_again_until_it_succeeds::<wait_by_external>(&test).await;
+    runs_again_until_it_succeeds::<wait_unordered>(&test).await;
+    runs_again_until_it_succeeds::<wait_strictly>(&test).await;
+}
+
+/// The message and those behind it wait, others do not. A stop does not wait, and the next process need not.
+async fn not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::NotYet(LONG));
+    for line in 1..=2 {
+        for order_id in 1..=3 {
+            put(&broker, &numbered(order_id, line)).await;
+        }
+    }
+    let (shutdown, run) = spawn(inbox::<wait_by_message_id>(&test, &broker, &orders));
+    eventually("the others", async || {
+        let mut all = orders.seen().runs_of(1) > 0;
+        for order_id in 2..=3 {
+            all &= lines(&test, "wait_message_id", order_id).await == [1, 2];
+        }
+        all
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.deferred), (4, 1), "{report:?}");
+    assert_eq!(orders.seen().runs_of(1), 1);
+    assert!(lines(&test, "wait_message_id", 1).await.is_empty());
+    orders.rule(1, None);
+    let report = within(inbox::<wait_by_message_id>(&test, &broker, &orders).drain()).await;
+    assert_eq!(report.unwrap().handled, 2);
+    assert_eq!(lines(&test, "wait_message_id", 1).await, [1, 2]);
+}
+
+async fn one_of_a_batch_waits<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(3, Rule::NotYet(LONG));
+    for order_id in 0..10 {
+        put(&broker, &numbered(order_id, 1)).await;
+    }
+    let inbox = inbox::<H>(test, &broker, &orders).with_config(slow().concurrency(1));
+    let (shutdown, run) = spawn(inbox);
+    eventually("the others", async || {
+        let effects = format!("SELECT count(*) FROM noted WHERE consumer = '{consumer}'");
+        test.int(&effects).await == 9
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!(
+        (report.handled, report.deferred),
+        (9, 1),
+        "{consumer}: {report:?}"
+    );
+    // Once in the batch that was rolled back, and once by itself.
+    assert_eq!(orders.seen().runs_of(3), 2, "{consumer}");
+    assert!(lines(test, consumer, 3).await.is_empty(), "{consumer}");
+}
+
+async fn in_a_batch_only_the_one_that_is_not_ready_waits(test: TestDb) {
+    prepare(&test).await;
+    one_of_a_batch_waits::<wait_in_batch>(&test).await;
+    one_of_a_batch_waits::<wait_in_sequenced_batch>(&test).await;
+}
+
+/// It cannot say which of its events it means, and the system that it calls asked to be left alone.
+async fn a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(3, Rule::NotYet(MOMENT));
+    for order_id in 0..10 {
+        put(&broker, &numbered(order_id, 1)).await;
+    }
+    let inbox = inbox::<wait_with_several>(&test, &broker, &orders).with_config(slow().concurrency(1));
+    let (shutdown, run) = spawn(inbox);
+    orders.until("the first call", |seen| seen.runs_of(3) > 0).await;
+    orders.rule(3, None);
+    within(broker.until_idle("wait_several")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.failed), (10, 0), "{report:?}");
+    assert!(report.deferred >= 10, "{report:?}");
+    let calls = orders.seen().batches;
+    assert_eq!(calls[0], 10, "{calls:?}");
+    assert!(calls.iter().skip(1).all(|messages| *messages == 1), "{calls:?}");
+    for order_id in 0..10 {
+        assert_eq!(lines(&test, "wait_several", order_id).await, [1]);
+    }
+}
+
+async fn a_retried_letter_waits<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Fatal);
+    put(&broker, &numbered(1, 1)).await;
+    let report = within(inbox::<H>(test, &broker, &orders).drain()).await;
+    assert_eq!(report.unwrap().dead_letters, 1);
+    let (letters, all) = (
+        DeadLetters::new(test.db.clone()),
+        DeadLetterSelection::consumer(consumer),
+    );
+    orders.rule(1, Rule::NotYet(MOMENT));
+    assert_eq!(letters.retry(&all).await.unwrap(), 1);
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    orders.until("several runs", |seen| seen.runs_of(1) >= 4).await;
+    assert_eq!(letters.count(&all).await.unwrap(), 1);
+    orders.rule(1, None);
+    eventually("the end of the letter", async || {
+        letters.count(&all).await.unwrap() == 0
+    })
+    .await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(lines(test, consumer, 1).await, [1]);
+}
+
+async fn a_dead_letter_that_is_retried_may_wait_too(test: TestDb) {
+    prepare(&test).await;
+    a_retried_letter_waits::<wait_by_message_id>(&test).await;
+    a_retried_letter_waits::<wait_unordered>(&test).await;
+}
+
+/// Other processes must know that the number is not missing.
+async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
+    prepare(&test).await;
+    let orders = Orders::default();
+    orders.rule(1, Rule::NotYet(2 * LONG));
+    let harness = Harness::new(test.db.clone())
+        .with_config(quick().attempts_max(1))
+        .with_state(orders.clone());
+    let message = numbered(1, 1);
+    for delivery in 1..=3 {
+        let outcome = harness
+            .redeliver_message::<wait_by_sequence>(&message, delivery)
+            .await;
+        assert_eq!(outcome.unwrap(), Outcome::Deferred(HandlerError::RETRY_AFTER_MAX));
+    }
+    assert_eq!(test.int("SELECT failing FROM inbox_sequences").await, 1);
+    orders.rule(1, None);
+    let outcome = harness.redeliver_message::<wait_by_sequence>(&message, 4).await;
+    assert_eq!(outcome.unwrap(), Outcome::Handled);
+    assert_eq!(lines(&test, "wait_sequence", 1).await, [1]);
+    assert!(dead_letters(&test.db, "wait_sequence").await.unwrap().is_empty());
+}
+
+on_every_backend!(
+    a_handler_that_says_not_yet_runs_again_and_uses_no_attempt,
+    not_yet_keeps_its_own_aggregate_waiting_and_survives_a_restart,
+    in_a_batch_only_the_one_that_is_not_ready_waits,
+    a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once,
+    a_dead_letter_that_is_retried_may_wait_too,
+    a_test_sees_how_long_a_handler_wants_to_wait,
+);

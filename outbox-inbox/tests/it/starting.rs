@@ -1,0 +1,95 @@
+//! Where a new consumer starts in the stream.
+
+use outbox_core::testing::{MemoryBroker, MemorySubscriber};
+use outbox_inbox::{
+    Event, Handler, HandlerError, HandlerState, Inbox, Router, StartAt, Tx, idempotent_handler,
+};
+
+use crate::on_every_backend;
+use crate::orders::{Orders, lines, numbered, prepare, put};
+use crate::runtime::within;
+use crate::support::{OrderPlaced, TestDb, slow};
+
+#[idempotent_handler(consumer = "start_plain")]
+async fn start_plainly(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("start_plain", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "start_sequence", strategy = sequence)]
+async fn start_in_sequence(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("start_sequence", &event, &tx).await
+}
+
+fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, start_at: StartAt) -> Inbox<MemorySubscriber> {
+    test.inbox(broker, Router::new().handler::<H>())
+        .with_config(slow())
+        .with_state(Orders::default())
+        .with_start(H::REGISTRATION.consumer, start_at)
+}
+
+/// With strategy `sequence` the numbers before the start would be waited for longer than the test takes.
+async fn begins_behind<H: Handler>(test: &TestDb, start_at: StartAt, expected: &[i64]) {
+    test.execute("DELETE FROM noted").await;
+    test.execute("DELETE FROM inbox_messages").await;
+    test.execute("DELETE FROM inbox_sequences").await;
+    let (broker, consumer) = (MemoryBroker::new(), H::REGISTRATION.consumer);
+    for line in 1..=3 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let first = within(inbox::<H>(test, &broker, start_at).drain()).await.unwrap();
+    for line in 4..=5 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    // Deployed again with another setting.
+    let second = within(inbox::<H>(test, &broker, StartAt::Beginning).drain())
+        .await
+        .unwrap();
+    assert_eq!(
+        lines(test, consumer, 1).await,
+        expected,
+        "{consumer}, {start_at:?}"
+    );
+    assert_eq!(first.handled + second.handled, expected.len() as u64);
+}
+
+async fn a_new_consumer_starts_where_it_is_told_to_and_keeps_its_place(test: TestDb) {
+    prepare(&test).await;
+    let future = StartAt::Time(MemoryBroker::new().now() + std::time::Duration::from_secs(3600));
+    let past = StartAt::Time(MemoryBroker::new().now() - std::time::Duration::from_secs(1));
+    for (start_at, expected) in [
+        (StartAt::Beginning, &[1, 2, 3, 4, 5][..]),
+        (StartAt::New, &[4, 5]),
+        (future, &[4, 5]),
+        (past, &[1, 2, 3, 4, 5]),
+    ] {
+        begins_behind::<start_plainly>(&test, start_at, expected).await;
+        begins_behind::<start_in_sequence>(&test, start_at, expected).await;
+    }
+}
+
+async fn a_start_of_an_unknown_consumer_is_refused(test: TestDb) {
+    let inbox = inbox::<start_plainly>(&test, &MemoryBroker::new(), StartAt::New);
+    let error = inbox
+        .with_start("start_plian", StartAt::New)
+        .drain()
+        .await
+        .unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("start_plian") && error.contains("start_plain"),
+        "{error}"
+    );
+}
+
+on_every_backend!(
+    a_new_consumer_starts_where_it_is_told_to_and_keeps_its_place,
+    a_start_of_an_unknown_consumer_is_refused,
+);
