@@ -262,7 +262,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 
     /// Checks a database that was away at the start, as soon as it answers. What somebody has to repair stops the relay then, as it would have at the start.
     async fn check_later(&self, stop: &CancellationToken) -> Result<(), RelayError> {
-        let mut rng = fastrand::Rng::new();
+        let seed = self.config.seed;
+        let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let mut failures = 0_u32;
         loop {
             failures = failures.saturating_add(1);
