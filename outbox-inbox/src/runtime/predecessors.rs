@@ -18,7 +18,7 @@ use super::lanes::{LaneKey, Lanes, Queued};
 use crate::handler::describe;
 
 /// Pause between two looks while something moves. It doubles with each look in vain.
-const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Most aggregates in one look.
 const LANES_MAX: usize = 128;
