@@ -8,7 +8,8 @@
 //!
 //! Invariant: as long as there are free slots and no message that may run, another delivery is received, whatever stands still: what costs least time there
 //! goes back to the broker instead. Messages whose predecessors take effect in other processes at this moment do not stand still: a process that ran
-//! ahead of the others would only fill its memory with what comes last. Not here: which lanes are set aside ([`super::lanes`]).
+//! ahead of the others would only fill its memory with what comes last. Where sequences are kept, a process receives in runs ([`Refill`]). Not here: which
+//! lanes are set aside ([`super::lanes`]).
 
 use std::time::Duration;
 
@@ -53,6 +54,28 @@ fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     timely
 }
 
+/// When a process that has filled its memory receives again.
+///
+/// Where sequences are kept, it waits until half of its room is free. So the broker sends it many messages in a row, among them successive ones of each
+/// hot aggregate. If it took one for each that ends, processes would receive in turns, and each message of an aggregate would wait for one in another process.
+#[derive(Debug, Default)]
+pub(super) struct Refill {
+    full_since: Option<Instant>,
+}
+
+impl Refill {
+    /// Whether to receive, with `flows` deliveries where there is room for `bound`. `patience`: longest wait until half of it is free; zero for none.
+    fn may_receive(&mut self, has_room: bool, flows: usize, bound: usize, patience: Duration) -> bool {
+        let is_patient = self.full_since.is_some_and(|since| since.elapsed() < patience);
+        if has_room && !(is_patient && flows > bound / 2) {
+            self.full_since = None;
+            return true;
+        }
+        self.full_since.get_or_insert_with(Instant::now);
+        false
+    }
+}
+
 impl<S: Subscriber> Dispatcher<S> {
     /// Most deliveries that may run, and behind those.
     fn flow_max(&self) -> usize {
@@ -77,17 +100,26 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Whether another delivery may be received as things are.
     pub(super) fn has_room(&self) -> bool {
         let config = &self.consumer.shared.config;
-        let (all, flow_max) = (self.unanswered.len(), self.flow_max());
-        let flows = all - self.lanes.set_aside().min(all);
+        (self.unanswered.is_empty() || self.bytes < config.buffer_bytes)
+            && self.lanes.set_aside() <= config.blocked_max
+            && self.flows() < self.flows_bound()
+    }
+
+    /// Deliveries that are not set aside.
+    fn flows(&self) -> usize {
+        self.unanswered.len().saturating_sub(self.lanes.set_aside())
+    }
+
+    /// Room for those, as things are.
+    fn flows_bound(&self) -> usize {
+        let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
             // Others may be behind those that move. But what moves must never fill memory, or it goes back to the broker, and the order is lost.
             true => config.blocked_max / 2,
             false => 0,
         };
-        (all == 0 || self.bytes < config.buffer_bytes)
-            && self.lanes.set_aside() <= config.blocked_max
-            && flows < flow_max + more
+        self.flow_max() + more
     }
 
     /// Makes room for what may run, and says whether there is room for another delivery.
@@ -101,7 +133,14 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.send_away(evicted, now);
             }
         }
-        self.has_room()
+        let patience = match self.consumer.keeps_sequences() {
+            // Nobody keeps alive what the driver holds meanwhile.
+            true if !self.is_starving() => self.consumer.shared.config.ack_wait / 4,
+            // Slots stay free, and what they need may come next.
+            _ => Duration::ZERO,
+        };
+        let (has_room, flows, bound) = (self.has_room(), self.flows(), self.flows_bound());
+        self.refill.may_receive(has_room, flows, bound, patience)
     }
 
     /// Whether more stands still in memory than a part of its bounds, so that others find no room.
@@ -166,6 +205,20 @@ impl<S: Subscriber> Dispatcher<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_sequences_are_kept_a_full_process_receives_again_when_half_is_free() {
+        let mut refill = Refill::default();
+        let mut may_receive = |flows, patience| refill.may_receive(flows < 100, flows, 100, patience);
+        assert!(may_receive(99, Duration::MAX));
+        assert!(!may_receive(100, Duration::MAX));
+        assert!(!may_receive(51, Duration::MAX));
+        assert!(may_receive(50, Duration::MAX));
+        assert!(may_receive(99, Duration::MAX));
+        assert!(!may_receive(100, Duration::MAX));
+        // The wait is over, or slots stay free.
+        assert!(may_receive(99, Duration::ZERO));
+    }
 
     #[test]
     fn slow_handlers_are_given_less() {

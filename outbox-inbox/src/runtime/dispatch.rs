@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
 
+use super::capacity::Refill;
 use super::consumer::{Consumer, Stop, batch_max};
 use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
@@ -51,6 +52,7 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) returning: Returning<DeliveryOf<S>>,
     /// What `unanswered` takes in memory.
     pub(super) bytes: usize,
+    pub(super) refill: Refill,
     last_local_id: u64,
     pub(super) jobs: usize,
     pub(super) slots: Slots,
@@ -111,6 +113,7 @@ impl<S: Subscriber> Dispatcher<S> {
             returning: Returning::default(),
             last_local_id: 0,
             bytes: 0,
+            refill: Refill::default(),
             jobs: 0,
             slots: Slots::new(concurrency),
             limits,

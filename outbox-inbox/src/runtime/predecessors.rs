@@ -18,7 +18,7 @@ use super::lanes::{LaneKey, Lanes, Queued};
 use crate::handler::describe;
 
 /// Pause between two polls while a sequence rises. It doubles after each poll that ends no wait.
-const POLL_MIN: Duration = Duration::from_millis(5);
+const POLL_MIN: Duration = Duration::from_millis(2);
 /// Longest pause between two polls.
 const POLL_MAX: Duration = Duration::from_millis(250);
 /// Maximum number of aggregates in one poll.

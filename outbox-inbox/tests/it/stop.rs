@@ -1,5 +1,7 @@
 //! A stop returns every unhandled message to the broker, in an order that no later delivery can invert, whatever the database does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -107,16 +109,27 @@ async fn what_is_in_memory_is_bounded_in_bytes() {
     assert_eq!(within(run).await.unwrap().handled, 20);
 }
 
-/// A job that waits for a connection cannot roll back before it has one.
+#[idempotent_handler(consumer = "books")]
+async fn count_runs(
+    _event: Event<OrderPlaced>,
+    runs: HandlerState<Arc<AtomicU32>>,
+) -> Result<(), HandlerError> {
+    runs.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+/// A job that waits for a connection cannot roll back before it has one. When it has one, its handler does not begin, not even with the part before its
+/// first await.
 #[tokio::test]
 async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
     let test = TestDb::open(Backend::SqliteMemory, "stop_away").await.unwrap();
+    let runs = Arc::<AtomicU32>::default();
     let broker = MemoryBroker::new().with_prefetch();
     publish(&broker, &event(1, 0)).await;
     let inbox = test
-        .inbox(&broker, Router::new().handler::<book>())
+        .inbox(&broker, Router::new().handler::<count_runs>())
         .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
-        .with_state(Script::ok());
+        .with_state(runs.clone());
     let shutdown = tokio_util::sync::CancellationToken::new();
     let token = shutdown.clone();
     let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
@@ -132,6 +145,10 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         }
     })
     .await;
+    // On one thread the jobs have their turns meanwhile, and wait for the connection.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
     shutdown.cancel();
     let report = within(run).await.unwrap();
     assert_eq!(report.handled, 1, "{report:?}");
@@ -140,11 +157,14 @@ async fn a_database_that_is_away_does_not_hold_up_what_goes_back() {
         assert_eq!(next(&mut other).await, expected);
     }
     only_connection.rollback().await.unwrap();
+    // It gets the connection after the jobs that have waited for it.
+    test.db.begin().await.unwrap().rollback().await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 /// Signals that a run has begun, and lets it continue.
 #[derive(Debug, Clone)]
-struct Gate(std::sync::Arc<[tokio::sync::Semaphore; 2]>);
+struct Gate(Arc<[tokio::sync::Semaphore; 2]>);
 
 /// Fails the first time. Later runs lose their connection when the test lets them continue.
 #[idempotent_handler(consumer = "books", order = none)]
@@ -171,9 +191,7 @@ async fn what_is_on_its_way_back_is_waited_for() {
         .unwrap();
     let broker = MemoryBroker::new();
     publish(&broker, &event(1, 0)).await;
-    let gate = Gate(std::sync::Arc::new(
-        [const { tokio::sync::Semaphore::const_new(0) }; 2],
-    ));
+    let gate = Gate(Arc::new([const { tokio::sync::Semaphore::const_new(0) }; 2]));
     let inbox = test
         .inbox(&broker, Router::new().handler::<lose_the_connection>())
         .with_config(slow().shutdown_timeout(Duration::from_millis(50)))
