@@ -8,7 +8,9 @@
 mod demo;
 mod examples;
 mod guide;
+mod lossy;
 mod lost_acks;
+mod lost_publish_acks;
 mod order_files;
 mod reconcile;
 mod versions;
