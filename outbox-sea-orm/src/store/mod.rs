@@ -271,10 +271,7 @@ impl OutboxStore for SqlStore {
         let context = "published messages could not be purged";
         self.run(context, move |db, dialect| async move {
             if purge::purge_keys(&db, &dialect, &request).await? {
-                return Ok(Purged {
-                    deleted: 0,
-                    next: Some(purge::before_rows()),
-                });
+                return Ok(purge::before_rows(0));
             }
             let Some(older_than) = request.older_than else {
                 return Ok(Purged {
