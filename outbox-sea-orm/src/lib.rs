@@ -76,6 +76,7 @@ mod aggregate;
 mod config;
 mod error;
 mod record;
+mod row_bytes;
 mod save;
 mod transaction;
 
