@@ -212,7 +212,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
     async fn preflight(&self) -> Result<(), RelayError> {
         let bound = self.config.store_timeout;
-        match within(bound, "the database could not be checked", self.store.preflight()).await {
+        let checked = self.store.preflight(self.config.retention.deletes());
+        match within(bound, "the database could not be checked", checked).await {
             Ok(warnings) => warnings
                 .iter()
                 .for_each(|warning| tracing::warn!(%warning, "outbox database")),

@@ -70,8 +70,11 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Looks for failures that are foreseeable before the first message: the server's version, the tables, settings
     /// that break a promise. Returns warnings, each with the action to take.
     ///
-    /// [`StoreError::Setup`] if the store cannot work until somebody acts.
-    fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+    /// `deletes`: whether the relay will delete messages that are published. One that keeps them needs no right to.
+    ///
+    /// [`StoreError::Setup`] if the store cannot work until somebody acts. A database that only reads for now, as during
+    /// a failover, is [`StoreError::Database`], as one that is away.
+    fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by
     /// the fitness that each announced last, this one included. The relay's share of the partitions follows from these

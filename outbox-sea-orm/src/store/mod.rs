@@ -168,8 +168,8 @@ impl SqlStore {
 }
 
 impl OutboxStore for SqlStore {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
-        self.call(|db, dialect| async move { preflight::preflight(&db, &dialect).await })
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+        self.call(move |db, dialect| async move { preflight::preflight(&db, &dialect, deletes).await })
             .await
     }
 
@@ -417,7 +417,7 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
 }
 
 /// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
-/// `read_only` of MySQL and MariaDB has the number 1290, or 1836. SQLite has 8, with variants in the higher bits.
+/// `read_only` of MySQL and MariaDB has the number 1290, their `innodb_read_only` 1836 or 1036. SQLite has 8, with variants in the higher bits.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn refuses_to_write(error: &DbErr) -> bool {
     use sea_orm::RuntimeErr;
@@ -431,7 +431,7 @@ fn refuses_to_write(error: &DbErr) -> bool {
     };
     #[cfg(feature = "mysql")]
     if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-        return matches!(error.number(), 1290 | 1792 | 1836);
+        return matches!(error.number(), 1036 | 1290 | 1792 | 1836);
     }
     let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
     error

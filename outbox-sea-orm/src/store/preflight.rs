@@ -30,7 +30,11 @@ impl Server {
     }
 }
 
-pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+pub(super) async fn preflight(
+    db: &Session,
+    dialect: &Dialect,
+    deletes: bool,
+) -> Result<Vec<String>, StoreError> {
     let version = match dialect.backend {
         DbBackend::Postgres => "SELECT current_setting('server_version')",
         DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
@@ -38,7 +42,7 @@ pub(super) async fn preflight(db: &Session, dialect: &Dialect) -> Result<Vec<Str
     };
     let version = text(db, version).await.map_err(unavailable)?;
     check_version(dialect.backend, &version)?;
-    tables::check(db, dialect).await?;
+    tables::check(db, dialect, deletes).await?;
     match dialect.backend {
         DbBackend::MySql => mysql(db).await,
         DbBackend::Sqlite => sqlite(db).await,

@@ -14,6 +14,7 @@ mod bytes;
 mod commit;
 mod damaged;
 mod days;
+mod failover;
 mod insert;
 mod joined;
 mod migration;
