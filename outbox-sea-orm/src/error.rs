@@ -116,6 +116,20 @@ pub enum SaveError {
     /// The model was refused, or the database failed, or it refused the commit.
     #[error("model could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
+    /// MySQL or MariaDB cannot take the row: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent, and an open
+    /// transaction is as it was before.
+    #[error(
+        "the row of `{table}` has {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere and keep a reference, or \
+         raise `max_allowed_packet` of the server"
+    )]
+    RowTooLarge {
+        /// The table.
+        table: String,
+        /// Size of the values that would be sent.
+        size_bytes: usize,
+        /// The most that the server takes.
+        limit_bytes: usize,
+    },
     /// There is no row to update. `save` updates whenever the primary key is set.
     #[error(
         "no row of `{table}` has the given primary key; for a new row whose key the client assigns (a UUID, say) use \

@@ -19,14 +19,11 @@ use crate::dialect::dedup::dedup_keys;
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, headers_json, mysql, sqlite, unsupported};
 use crate::names::TableNames;
+use crate::row_bytes::{UNASKED_BYTES_MAX, packet_bytes_max};
 
 /// Most bytes of payloads and headers in one statement. A larger message is a statement of its own. The smallest default of
 /// `max_allowed_packet` is 16 MiB (MariaDB).
 const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Messages of so many bytes together are sent to MySQL without asking it for `max_allowed_packet`, which is at least 1 MiB wherever it was
-/// not lowered by hand.
-const UNASKED_BYTES_MAX: usize = 512 * 1024;
 
 /// More than a message's row takes beside its payload and headers.
 const ROW_BYTES_MAX: usize = 8 * 1024;
@@ -225,10 +222,7 @@ async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Res
     if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
         return Ok(STATEMENT_BYTES_MAX);
     }
-    let row = conn.query_one_raw(mysql::packet_bytes_max()).await?;
-    let row = row.ok_or_else(|| DbErr::RecordNotFound("max_allowed_packet".to_owned()))?;
-    let packet: i64 = row.try_get("", "packet")?;
-    let packet = usize::try_from(packet).unwrap_or(usize::MAX);
+    let packet = packet_bytes_max(conn).await?;
     for message in messages {
         let size_bytes = message.payload().len() + headers_json(message).len();
         let limit_bytes = packet.saturating_sub(ROW_BYTES_MAX);

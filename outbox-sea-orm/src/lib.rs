@@ -78,6 +78,7 @@ mod config;
 mod connect;
 mod error;
 mod record;
+mod row_bytes;
 mod save;
 mod transaction;
 

@@ -7,14 +7,15 @@ use std::future::Future;
 
 use outbox_core::{Events, IntoEvents, MessageContext};
 use sea_orm::{
-    ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityName, EntityTrait,
-    IntoActiveModel, Iterable, PrimaryKeyToColumn,
+    ActiveModelBehavior, ActiveModelTrait, ConnectionTrait, DatabaseTransaction, DbErr, EntityName,
+    EntityTrait, IntoActiveModel, Iterable, PrimaryKeyToColumn,
 };
 
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
 use crate::execute::{Executor, Work, look};
 use crate::record::record_events;
+use crate::row_bytes;
 
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
@@ -236,6 +237,9 @@ where
         Write::Update => true,
         Write::Save => <A::Entity as EntityTrait>::PrimaryKey::iter().all(is_set),
     };
+    // Before the await: otherwise the active model would have to be `Sync`.
+    let size_bytes = row_bytes::size_bytes(&model, update, tx.get_database_backend());
+    row_bytes::check(size_bytes, table::<A>, tx).await?;
     if !update {
         return model.insert(tx).await.map_err(SaveError::Database);
     }

@@ -1,8 +1,9 @@
-//! A consumer whose acknowledgements the server refuses more often than a message has attempts: no message is dead-lettered for that, and a dead
-//! letter that an operator retries afterwards takes effect once.
+//! A consumer whose acknowledgements are lost more often than a message has attempts: no message is dead-lettered for that, and a dead letter that an
+//! operator retries afterwards takes effect once.
 //!
-//! The test starts its own server, in both supported versions, with a user that may not publish on `$JS.ACK.>`. So progress reports and negative
-//! acknowledgements are lost as well. The consumers run first as that user, then as a user that may.
+//! The test starts its own server, in both supported versions. The consumers run first as a user that may not publish on `$JS.ACK.>`, so that progress
+//! reports and negative acknowledgements are lost as well; or behind a proxy that drops each `+ACK`, so that nobody says that it is lost. Then they run
+//! without such trouble.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Sta
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
+
+use crate::lossy::Lossy;
 
 const STREAM: &str = "EVENTS";
 const SOON: Duration = Duration::from_secs(60);
@@ -189,12 +192,18 @@ impl Server {
         server
     }
 
-    async fn connect(&self, user: &str) -> Client {
-        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
-        connect(format!("nats://127.0.0.1:{}", self.port), options)
-            .await
-            .unwrap()
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
+
+    async fn connect(&self, user: &str) -> Client {
+        connect_to(format!("nats://{}", self.address()), user).await
+    }
+}
+
+async fn connect_to(url: String, user: &str) -> Client {
+    let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
+    connect(url, options.ignore_discovered_servers()).await.unwrap()
 }
 
 impl Drop for Server {
@@ -299,16 +308,36 @@ async fn run_until_delivered(
     run.await.unwrap();
 }
 
-async fn denied_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
-    let config = InboxConfig::default()
+fn config() -> InboxConfig {
+    InboxConfig::default()
         .ack_wait(ACK_WAIT)
         .handler_timeout(ACK_WAIT / 2)
-        .attempts_max(ATTEMPTS);
-    check(binary, database_url, config, ATTEMPTS, SOON).await;
+        .attempts_max(ATTEMPTS)
 }
 
-async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts: u32, limit: Duration) {
+async fn denied_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
     let server = Server::start(binary).await;
+    let mute = server.connect("mute").await;
+    check(&server, mute, database_url, ATTEMPTS + 2).await;
+}
+
+/// The proxy goes on losing acknowledgements to the end; the consumers that come later are not behind it.
+async fn dropped_acknowledgements_leave_one_effect_each(binary: &Path, database_url: &str) {
+    let server = Server::start(binary).await;
+    let proxy = Lossy::in_front_of(server.address()).await;
+    proxy.lose_of_deliveries(true);
+    let behind = connect_to(proxy.url(), "free").await;
+    check(&server, behind, database_url, ATTEMPTS + 1).await;
+    let losses = CONSUMERS.len() * PARCELS.len() * usize::try_from(ATTEMPTS).unwrap();
+    assert!(
+        proxy.lost() > losses,
+        "{} acknowledgements were lost",
+        proxy.lost()
+    );
+}
+
+/// The acknowledgements of the first client are lost.
+async fn check(server: &Server, loser: Client, database_url: &str, deliveries: u32) {
     let free = server.connect("free").await;
     publish(&free).await;
     let (mut depot, names) = depot(database_url).await;
@@ -318,9 +347,8 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
         _ => depot.effects.replace("_effects", "_inbox_messages"),
     };
 
-    let mute = server.connect("mute").await;
-    let refused = inbox(&depot, &names, mute, config.clone()).await;
-    run_until_delivered(refused, &free, attempts + 2, limit).await;
+    let unheard = inbox(&depot, &names, loser, config()).await;
+    run_until_delivered(unheard, &free, deliveries, SOON).await;
     // Each consumer dead-letters the broken parcel at once, and no other message.
     let dead_letters = letters.list(&DeadLetterSelection::all(), 100).await.unwrap();
     assert!(
@@ -330,7 +358,7 @@ async fn check(binary: &Path, database_url: &str, config: InboxConfig, attempts:
     assert_eq!(dead_letters.len(), CONSUMERS.len());
 
     depot.mended = true;
-    let mended = inbox(&depot, &names, free.clone(), config).await;
+    let mended = inbox(&depot, &names, free.clone(), config()).await;
     mended.drain().await.unwrap();
     assert_eq!(
         letters.retry(&DeadLetterSelection::all()).await.unwrap(),
@@ -395,5 +423,19 @@ async fn denied_acknowledgements_on_mariadb() {
 async fn denied_acknowledgements_by_an_old_server() {
     if let (Some(binary), Some(url)) = (old(), backend_url("OUTBOX_TEST_POSTGRES_URL")) {
         denied_acknowledgements_leave_one_effect_each(&binary, &url).await;
+    }
+}
+
+#[tokio::test]
+async fn dropped_acknowledgements_on_postgres() {
+    if let (Some(binary), Some(url)) = (current(), backend_url("OUTBOX_TEST_POSTGRES_URL")) {
+        dropped_acknowledgements_leave_one_effect_each(&binary, &url).await;
+    }
+}
+
+#[tokio::test]
+async fn dropped_acknowledgements_by_an_old_server_on_mariadb() {
+    if let (Some(binary), Some(url)) = (old(), backend_url("OUTBOX_TEST_MARIADB_URL")) {
+        dropped_acknowledgements_leave_one_effect_each(&binary, &url).await;
     }
 }

@@ -51,6 +51,16 @@ pub enum Retention {
     Delete,
 }
 
+impl Retention {
+    /// Whether the relay ever deletes a message.
+    pub(super) fn deletes(self) -> bool {
+        match self {
+            Self::KeepFor(_) | Self::Delete => true,
+            Self::Keep => false,
+        }
+    }
+}
+
 /// Settings of a relay. `RelayConfig::default()` is right for most services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -248,7 +248,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// Looks whether the database is set up. Returns why it could not be asked.
     async fn check_store(&self) -> Result<Option<String>, RelayError> {
         let bound = self.config.store_timeout;
-        match within(bound, "the database could not be checked", self.store.preflight()).await {
+        let checked = self.store.preflight(self.config.retention.deletes());
+        match within(bound, "the database could not be checked", checked).await {
             Ok(warnings) => {
                 for warning in warnings {
                     tracing::warn!(%warning, "outbox database");

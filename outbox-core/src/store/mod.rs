@@ -22,7 +22,8 @@
 //!   delayed message, or a dead letter that halts the aggregate until an operator acts.
 //! * Messages of a blocked aggregate that the scan meets become *waiting*.
 //! * When the block *ends*, the relay fetches the aggregate's waiting messages in order.
-//! * With the last waiting message the store removes the block, and the scan finds the aggregate's messages again.
+//! * With the last waiting message the store removes the block, unless the aggregate is halted, and the scan finds the
+//!   aggregate's messages again.
 //!
 //! So each row is met a bounded number of times, however many messages wait.
 //!
@@ -69,8 +70,11 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Looks for failures that are foreseeable before the first message: the server's version, the tables, settings
     /// that break a promise. Returns warnings, each with the action to take.
     ///
-    /// [`StoreError::Setup`] if the store cannot work until somebody acts.
-    fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+    /// `deletes`: whether the relay will delete messages that are published. One that keeps them needs no right to.
+    ///
+    /// [`StoreError::Setup`] if the store cannot work until somebody acts. A database that only reads for now, as during
+    /// a failover, is [`StoreError::Database`], as one that is away.
+    fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by
     /// the fitness that each announced last, this one included. The relay's share of the partitions follows from these
@@ -122,11 +126,10 @@ pub trait OutboxStore: Send + Sync + 'static {
 
     /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
     /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
-    /// [`Verdict::Blocked`] counts a failure each time. The block of an aggregate ends with its last waiting message,
-    /// unless the aggregate is halted. Stores pass error texts through [`storable_error`].
+    /// [`Verdict::Blocked`] counts a failure each time. Stores pass error texts through [`storable_error`].
     ///
-    /// [`StoreError::Refused`] if the database refuses one of the verdicts: none is recorded then. The relay finds that
-    /// verdict by settling fewer at a time, records the others, and tries it again later.
+    /// [`StoreError::Refused`] if the database refuses one of the verdicts. The relay finds that one by settling fewer at a
+    /// time, records the others, and tries it again later.
     fn settle(
         &self,
         leases: &[Lease],

@@ -98,23 +98,34 @@ impl PrivateServer {
     /// Starts it again on the same port and store, and waits until it listens.
     pub(crate) async fn restart(&mut self) {
         self.kill();
-        let process = Command::new(&self.binary)
+        let address = self.address();
+        let listening = async {
+            loop {
+                let process = self.spawn();
+                let process = self.process.insert(process);
+                // It ends at once while a connection of another test has its port, which was free before.
+                while process.try_wait().unwrap().is_none() {
+                    if tokio::net::TcpStream::connect(&address).await.is_ok() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        };
+        tokio::time::timeout(SOON, listening)
+            .await
+            .expect("a server that listens");
+    }
+
+    fn spawn(&self) -> Child {
+        Command::new(&self.binary)
             .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"])
             .arg(self.store.path())
             .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap();
-        self.process = Some(process);
-        let listening = async {
-            while tokio::net::TcpStream::connect(self.address()).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(SOON, listening)
-            .await
-            .expect("a server that listens");
+            .unwrap()
     }
 }
 

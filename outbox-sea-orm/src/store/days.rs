@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::fetch::time_of;
 use super::has_code;
-use super::purge::{before_rows, now, purge_rows};
+use super::purge::{before_rows, is_before_rows, now, purge_rows};
 use super::session::Session;
 use crate::dialect::Dialect;
 use crate::dialect::admin::id_at;
@@ -62,13 +62,10 @@ pub(super) async fn purge(
     if request.after.is_none() {
         unless_locked(make_days(db, dialect).await)?;
     }
-    if request.after.is_none_or(|after| after == before_rows()) {
+    if is_before_rows(&request) {
         let dropped = unless_locked(drop_oldest(db, dialect, older_than).await)?;
         if let Some(deleted) = dropped.flatten() {
-            return Ok(Purged {
-                deleted,
-                next: Some(before_rows()),
-            });
+            return Ok(before_rows(deleted));
         }
     }
     purge_rows(db, dialect, request, older_than, |below| {

@@ -180,9 +180,9 @@ impl SqlStore {
 }
 
 impl OutboxStore for SqlStore {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
         let pool = self.db.clone();
-        self.call(|db, dialect| async move { preflight::preflight(&pool, &db, &dialect).await })
+        self.call(move |db, dialect| async move { preflight::preflight(&pool, &db, &dialect, deletes).await })
             .await
     }
 
@@ -284,10 +284,7 @@ impl OutboxStore for SqlStore {
         let context = "published messages could not be purged";
         self.run(context, move |db, dialect| async move {
             if purge::purge_keys(&db, &dialect, &request).await? {
-                return Ok(Purged {
-                    deleted: 0,
-                    next: Some(purge::before_rows()),
-                });
+                return Ok(purge::before_rows(0));
             }
             let Some(older_than) = request.older_than else {
                 return Ok(Purged {
@@ -433,7 +430,7 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
 }
 
 /// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
-/// `read_only` of MySQL and MariaDB has the number 1290, or 1836. SQLite has 8, with variants in the higher bits.
+/// `read_only` of MySQL and MariaDB has the number 1290, their `innodb_read_only` 1836 or 1036. SQLite has 8, with variants in the higher bits.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 fn refuses_to_write(error: &DbErr) -> bool {
     use sea_orm::RuntimeErr;
@@ -447,7 +444,7 @@ fn refuses_to_write(error: &DbErr) -> bool {
     };
     #[cfg(feature = "mysql")]
     if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-        return matches!(error.number(), 1290 | 1792 | 1836);
+        return matches!(error.number(), 1036 | 1290 | 1792 | 1836);
     }
     let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
     error

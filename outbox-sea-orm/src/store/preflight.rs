@@ -35,6 +35,7 @@ pub(super) async fn preflight(
     pool: &DatabaseConnection,
     db: &Session,
     dialect: &Dialect,
+    deletes: bool,
 ) -> Result<Vec<String>, StoreError> {
     let version = match dialect.backend {
         DbBackend::Postgres => "SELECT current_setting('server_version')",
@@ -45,7 +46,7 @@ pub(super) async fn preflight(
         .await
         .map_err(|error| unavailable(pool, error))?;
     check_version(dialect.backend, &version)?;
-    tables::check(db, dialect).await?;
+    tables::check(db, dialect, deletes).await?;
     match dialect.backend {
         DbBackend::MySql => mysql(db).await,
         DbBackend::Sqlite => sqlite(db).await,

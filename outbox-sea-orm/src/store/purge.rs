@@ -23,9 +23,19 @@ const ROWS_MAX: usize = 512;
 /// one leaves the rows of fast clocks to a later round.
 const CLOCKS_APART: time::Duration = time::Duration::MINUTE;
 
-/// Where the next call continues after one that has deleted keys, or dropped a day: before the rows.
-pub(super) fn before_rows() -> MessageId {
-    MessageId::from(Uuid::nil())
+/// The end of a call that has deleted keys, or dropped a day: the next one looks for more of them, before the rows.
+pub(super) fn before_rows(deleted: u64) -> Purged {
+    Purged {
+        deleted,
+        next: Some(MessageId::from(Uuid::nil())),
+    }
+}
+
+/// Whether a call is at the beginning of a round, or continues before the rows.
+pub(super) fn is_before_rows(request: &PurgeRequest) -> bool {
+    request
+        .after
+        .is_none_or(|after| Some(after) == before_rows(0).next)
 }
 
 /// Deletes old deduplication keys, at the beginning of a round. Returns whether more of them may be left.
@@ -34,7 +44,7 @@ pub(super) async fn purge_keys(
     dialect: &Dialect,
     request: &PurgeRequest,
 ) -> Result<bool, DbErr> {
-    if request.after.is_some_and(|after| after != before_rows()) {
+    if !is_before_rows(request) {
         return Ok(false);
     }
     let limit = i64::from(request.limit.get());

@@ -29,7 +29,9 @@ const INSERT: &str = "INSERT";
 const UPDATE: &str = "UPDATE";
 const DELETE: &str = "DELETE";
 
-pub(super) async fn check(db: &Session, dialect: &Dialect) -> Result<(), StoreError> {
+/// `deletes`: whether the relay deletes messages that are published.
+pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Result<(), StoreError> {
+    let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let tables = [
         Table {
             name: &dialect.messages,
@@ -37,7 +39,7 @@ pub(super) async fn check(db: &Session, dialect: &Dialect) -> Result<(), StoreEr
                       subject, content_type, payload, headers, dedup_key, created_at, available_at, published_at, status, \
                       attempts, failures, last_error",
             written: "status",
-            does: &[UPDATE, DELETE],
+            does: of_messages,
         },
         Table {
             name: &dialect.blocks,
@@ -117,11 +119,7 @@ async fn check_table<'a>(
                 words.get_or_insert(error.to_string());
             }
             Err(Refused::Missing(error)) => return Err(missing(name, &error)),
-            Err(Refused::ReadOnly(error)) => {
-                return Err(setup(format!(
-                    "the database only reads, as a replica does ({error}); connect the relay to the primary, as a user whose transactions may write"
-                )));
-            }
+            Err(Refused::ReadOnly(error)) => return Err(only_reads(db.get_database_backend(), error)),
             Err(Refused::Otherwise(error)) => return Err(failed(CONTEXT)(error)),
         }
     }
@@ -153,6 +151,19 @@ async fn run(db: &Session, sql: &str) -> Result<(), Refused> {
         Err(error) if has_code(&error, &MISSING) => Err(Refused::Missing(error)),
         Err(error) if has_code(&error, &DENIED) => Err(Refused::Denied(error)),
         Err(error) => Err(Refused::Otherwise(error)),
+    }
+}
+
+/// A server that only reads may be a primary soon, or have one beside it: a relay that starts during a failover waits, as for a database that is away. A file
+/// stays as it is until somebody acts.
+fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
+    match backend {
+        DbBackend::Sqlite => setup(format!(
+            "the database can only be read ({error}); open the file for writing, as a user who may write to it and to its folder"
+        )),
+        _ => failed(
+            "the database only reads, as a replica does; unless a failover is under way, connect the relay to the primary, as a user whose transactions may write",
+        )(error),
     }
 }
 

@@ -98,7 +98,7 @@ async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
 }
 
 /// The first packet of MySQL's answer: an error.
-fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
+pub(crate) fn mysql_error(number: u16, state: &str, message: &str) -> Vec<u8> {
     let mut body = vec![0xff];
     body.extend(number.to_le_bytes());
     body.extend(format!("#{state}{message}").bytes());

@@ -15,6 +15,7 @@ mod commit;
 mod connecting;
 mod damaged;
 mod days;
+mod failover;
 mod insert;
 mod joined;
 mod migration;

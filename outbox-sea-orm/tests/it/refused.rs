@@ -6,11 +6,11 @@ use outbox_core::{
     DomainEvent, EventError, Events, HeaderError, IntoMessage, Limits, MessageContext, NewMessage,
 };
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
-use sea_orm::DbBackend;
+use sea_orm::{DbBackend, Set};
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop};
-use crate::support::TestDb;
+use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, order};
+use crate::support::{Backend, TestDb};
 
 on_every_backend!(
     a_bad_event_is_refused_with_its_model,
@@ -142,6 +142,56 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
     let saved = if is_bounded { 2 } else { 4 };
     assert_eq!(shop.orders().await, saved);
     assert_eq!(shop.recorded().await.len() as i64, 17 + saved);
+}
+
+/// The same for the model itself. If it were sent, the server would end the connection, and with it everything before it in the transaction.
+#[tokio::test]
+async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
+    const MIB: usize = 1024 * 1024;
+    let Some(test) = TestDb::open(Backend::MariaDb, "large_model").await else {
+        return;
+    };
+    let shop = Shop::open(test).await;
+    let outbox = shop.test.outbox();
+    let order = |bytes| order::ActiveModel {
+        marker: Set("x".repeat(bytes)),
+        total_cents: Set(1),
+        ..Default::default()
+    };
+    let tx = outbox.begin().await.unwrap();
+    let saved = shop.order(1).insert_with_events(&tx, |_| [placed()]).await;
+    let inserted = order(17 * MIB).insert_with_events(&tx, |_| [placed()]).await;
+    let update = order::ActiveModel {
+        id: Set(saved.unwrap().id),
+        ..order(17 * MIB)
+    };
+    let updated = update.update_with_events(&tx, |_| [placed()]).await;
+    tx.commit().await.unwrap();
+    let alone = order(17 * MIB).insert_with_events(&outbox, |_| [placed()]).await;
+    for outcome in [inserted, updated, alone] {
+        let Err(SaveError::RowTooLarge {
+            table,
+            size_bytes,
+            limit_bytes,
+        }) = outcome
+        else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(table, "save_orders");
+        assert!(
+            size_bytes > limit_bytes && limit_bytes > 15 * MIB,
+            "{limit_bytes}"
+        );
+    }
+    // The server takes what is just below the limit: it finds fault with the column only.
+    let fits = order(16 * MIB - 2048)
+        .insert_with_events(&outbox, |_| [placed()])
+        .await;
+    assert!(
+        matches!(&fits, Err(SaveError::Database(error)) if error.to_string().contains("too long")),
+        "{fits:?}"
+    );
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
 fn placed() -> OrderPlaced {

@@ -220,7 +220,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
     for (change, undo) in changes {
         pool.execute_unprepared(&change).await.expect(&change);
-        let error = store.preflight().await.expect_err(&change);
+        let error = store.preflight(true).await.expect_err(&change);
         assert!(matches!(error, StoreError::Setup { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains("run the migration of outbox-sea-orm"), "{text}");
@@ -250,13 +250,13 @@ async fn a_table_that_cannot_be_read_now_is_not_taken_for_missing(test: TestDb) 
     let tx = sea_orm::TransactionTrait::begin(&other).await.unwrap();
     tx.execute_unprepared(&lock).await.unwrap();
     let store = SqlStore::new(pool).with_names(&test.names).unwrap();
-    let checked = store.preflight().await;
+    let checked = store.preflight(true).await;
     assert!(matches!(checked, Err(StoreError::Database { .. })), "{checked:?}");
     if test.sql_backend() == DbBackend::MySql {
         tx.execute_unprepared("UNLOCK TABLES").await.unwrap();
     }
     tx.rollback().await.unwrap();
-    assert_eq!(store.preflight().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.preflight(true).await.unwrap(), Vec::<String>::new());
 }
 
 /// A constraint, which somebody added to the table, forbids what became of one message.

@@ -206,7 +206,7 @@ impl SimStore {
 }
 
 impl OutboxStore for SimStore {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
         self.call("preflight", |_, _, _| Ok(Vec::new())).await
     }
 

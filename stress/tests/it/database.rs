@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 /// A bound for every step.
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 const ORDERS: i64 = 300;
 /// The server is killed after each of these orders.
 const KILLED_AFTER: [i64; 3] = [60, 140, 220];
@@ -50,14 +50,14 @@ async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
 }
 
 /// A server with a data folder of its own, which survives the server.
-struct Server {
+pub(crate) struct Server {
     folder: TempDir,
     port: u16,
     /// The command line that starts it, and the user that it runs as.
     words: Vec<String>,
     user: Option<u32>,
     process: Option<Child>,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
@@ -96,7 +96,7 @@ impl Server {
         Self::new(folder, port, words, user, url)
     }
 
-    fn mariadb(program: &Path) -> Self {
+    pub(crate) fn mariadb(program: &Path) -> Self {
         let (folder, user, port) = prepare("mysql");
         let data = folder.path().join("data");
         let mut command = as_user(
@@ -116,7 +116,7 @@ impl Server {
             .arg(format!("--datadir={}", text(&data))));
         let account = folder.path().join("account.sql");
         let sql = "CREATE DATABASE IF NOT EXISTS shop; CREATE USER IF NOT EXISTS 'shop'@'127.0.0.1' IDENTIFIED BY 'shop';\n\
-                   GRANT ALL PRIVILEGES ON *.* TO 'shop'@'127.0.0.1';\n";
+                   GRANT ALL PRIVILEGES ON *.* TO 'shop'@'127.0.0.1' WITH GRANT OPTION;\n";
         fs::write(&account, sql.replace("; ", ";\n")).unwrap();
         let words = vec![
             text(program),
@@ -148,7 +148,7 @@ impl Server {
     }
 
     /// Starts the server and waits until it listens. It may end at once while a process of its predecessor still has the data.
-    async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let started = async {
             loop {
                 let mut process = self.spawn();
@@ -197,7 +197,7 @@ impl Server {
         }
     }
 
-    async fn connect(&self, connections: u32) -> DatabaseConnection {
+    pub(crate) async fn connect(&self, connections: u32) -> DatabaseConnection {
         let connected = async {
             loop {
                 let mut options = ConnectOptions::new(&self.url);

@@ -1,4 +1,4 @@
-//! Integration tests of the simulation, of relays and consumers that are killed, paused and stopped, and of databases that are killed.
+//! Integration tests of the simulation, of relays and consumers that are killed, paused and stopped, and of databases that are killed or only read.
 
 #![cfg_attr(
     feature = "servers",
@@ -12,6 +12,8 @@
 mod chaos;
 #[cfg(all(unix, feature = "servers"))]
 mod database;
+#[cfg(all(unix, feature = "servers"))]
+mod read_only;
 mod simulation;
 #[cfg(all(unix, feature = "servers"))]
 mod stops;

@@ -47,8 +47,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             &self.relay.publisher,
             self.config.store_timeout,
         );
+        let deletes = self.config.retention.deletes();
         self.probing = Some(Box::pin(async move {
-            let checked = within(bound, "the database could not be checked", store.preflight()).await;
+            let checked = store.preflight(deletes);
+            let checked = within(bound, "the database could not be checked", checked).await;
             checked.map_err(Unfit::Store)?;
             let silent = |_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"));
             let checked = timeout(bound, publisher.preflight()).await.unwrap_or_else(silent);

@@ -258,7 +258,7 @@ impl MemoryStore {
 }
 
 impl OutboxStore for MemoryStore {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
         self.call("check the store", |_| Vec::new())
     }
 

@@ -45,7 +45,7 @@ async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
 struct Hanging(MemoryStore);
 
 impl OutboxStore for Hanging {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -121,8 +121,8 @@ impl Watched {
 }
 
 impl OutboxStore for Watched {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
-        self.call("preflight").await.preflight().await
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+        self.call("preflight").await.preflight(deletes).await
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {

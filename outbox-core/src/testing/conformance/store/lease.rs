@@ -197,7 +197,7 @@ async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -
 pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
     fixture
         .store()
-        .preflight()
+        .preflight(true)
         .await
         .expect("the store of the fixture is healthy");
 }

@@ -64,12 +64,12 @@ impl WrongStore {
 }
 
 impl OutboxStore for WrongStore {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
         if self.mistake == M::AlwaysComplains {
             let context = "the server is too new; install an older one".to_owned();
             return Err(StoreError::Setup { context });
         }
-        self.inner.preflight().await
+        self.inner.preflight(deletes).await
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
