@@ -41,7 +41,7 @@ pub(super) enum Deliveries<S: Subscriber> {
     /// After trouble: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
     /// The consumer is paused, and receives nothing until somebody resumes it.
-    Halted,
+    Closed,
 }
 
 /// The next step of the deliveries.
@@ -70,7 +70,7 @@ impl<S: Subscriber> Deliveries<S> {
                 (Some(subscription), fetched)
             }
             // One that begins has not received anything yet.
-            Self::Subscribing(_) | Self::Paused(_, None) | Self::Halted => (None, Vec::new()),
+            Self::Subscribing(_) | Self::Paused(_, None) | Self::Closed => (None, Vec::new()),
         }
     }
 
@@ -98,11 +98,11 @@ impl<S: Subscriber> Deliveries<S> {
                 sleep_until(*until).await;
                 Received::Resume(subscription.take())
             }
-            Self::Halted if with_pauses => {
+            Self::Closed if with_pauses => {
                 sleep(IDLE_CHECK).await;
                 Received::Nothing
             }
-            Self::Halted => std::future::pending().await,
+            Self::Closed => std::future::pending().await,
         }
     }
 }

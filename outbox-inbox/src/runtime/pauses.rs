@@ -93,7 +93,7 @@ impl<S: Subscriber> Dispatcher<S> {
         self.is_paused = is_paused;
         self.consumer.vitals.paused(is_paused);
         telemetry::paused(consumer, is_paused);
-        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Halted);
+        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed);
         self.deliveries = match deliveries {
             // Other processes of an inbox that knows no pauses may go on, so the broker must not send anything here. What was fetched is taken in.
             Deliveries::Open(mut subscription) | Deliveries::Paused(_, Some(mut subscription))
@@ -104,8 +104,8 @@ impl<S: Subscriber> Dispatcher<S> {
                     (subscription, fetched)
                 }))
             }
-            Deliveries::Subscribing(_) | Deliveries::Paused(_, None) if is_paused => Deliveries::Halted,
-            Deliveries::Halted if !is_paused => self.subscribe(),
+            Deliveries::Subscribing(_) | Deliveries::Paused(_, None) if is_paused => Deliveries::Closed,
+            Deliveries::Closed if !is_paused => self.subscribe(),
             deliveries => deliveries,
         };
     }

@@ -29,7 +29,7 @@ impl<S: Subscriber> Dispatcher<S> {
             }
             Received::Ended(fetched) => {
                 self.deliveries = match self.is_paused {
-                    true => Deliveries::Halted,
+                    true => Deliveries::Closed,
                     false => self.subscribe(),
                 };
                 // In their order, behind what waits here; there may be more of them than there is room for.
