@@ -91,7 +91,7 @@ impl ComesUp {
 }
 
 impl OutboxStore for ComesUp {
-    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
         match self.1.fetch_add(1, Ordering::Relaxed) {
             0..3 => self.away(),
             _ => Err(StoreError::Setup {
