@@ -57,8 +57,10 @@
 //! | you have | you use |
 //! |---|---|
 //! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
+//! | many rows and their events | [`SaveManyWithEvents`]: `insert_`, `upsert_`, `update_`, `delete_many_with_events` |
 //! | domain methods that raise events | [`AggregateRoot`] |
 //! | events only | [`record`], inside a transaction |
+//! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a relay | [`SqlStore`], in a pool of its own |
 //! | no tables yet | [`migrate`]; in a migrator of your own [`migration`]; daily tables [`migration::partitioned`] |
@@ -75,8 +77,11 @@
 mod aggregate;
 mod config;
 mod error;
+mod many;
 mod record;
+mod repeat;
 mod save;
+mod session;
 mod transaction;
 
 mod cause;
@@ -86,6 +91,7 @@ mod execute;
 mod in_use;
 mod insert;
 mod joined;
+mod kind;
 pub mod names;
 mod sql;
 
@@ -100,10 +106,13 @@ pub use cause::is_commit_refused;
 pub use config::OutboxConfig;
 pub use error::{RecordError, SaveError};
 pub use execute::Executor;
+pub use kind::ErrorKind;
+pub use many::{MakesEventsOfEach, SaveManyWithEvents};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use record::record;
+pub use repeat::{OpenTransaction, TransactionConfig};
 pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
 pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
@@ -112,5 +121,8 @@ pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
 pub use detached::detached;
 #[doc(hidden)]
 pub use joined::Integrity;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[doc(hidden)]
+pub use kind::kind_of_driver;
 #[doc(hidden)]
 pub use sql::Sql;
