@@ -10,6 +10,7 @@ use std::time::Duration;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
 
+use outbox_sea_orm::ErrorKind;
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
@@ -145,10 +146,6 @@ pub(crate) async fn roll_back(transaction: DatabaseTransaction) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// Two transactions collided: the same work can succeed at once.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-        expect(dead_code, reason = "only drivers report it")
-    )]
     Conflict,
     /// The database cannot be reached or refuses everybody.
     Unavailable,
@@ -165,12 +162,12 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
         }
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(error) = current.downcast_ref::<sqlx::Error>() {
-            return Some(trouble_of_driver(error));
+            return Some(outbox_sea_orm::kind_of_driver(error).into());
         }
         // Behind a `#[error(transparent)]`, only this inner part of SeaORM's error is visible.
         #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
         if let Some(RuntimeErr::SqlxError(error)) = current.downcast_ref::<RuntimeErr>() {
-            return Some(trouble_of_driver(error));
+            return Some(outbox_sea_orm::kind_of_driver(error).into());
         }
         error = current.source();
     }
@@ -178,14 +175,16 @@ pub(crate) fn trouble_in(error: &(dyn Error + 'static)) -> Option<Trouble> {
 }
 
 pub(crate) fn trouble(error: &DbErr) -> Trouble {
-    match error {
-        DbErr::ConnectionAcquire(_) => Trouble::Unavailable,
-        #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-        DbErr::Conn(RuntimeErr::SqlxError(error))
-        | DbErr::Exec(RuntimeErr::SqlxError(error))
-        | DbErr::Query(RuntimeErr::SqlxError(error)) => trouble_of_driver(error),
-        DbErr::Conn(_) => Trouble::Unavailable,
-        _ => Trouble::Statement,
+    ErrorKind::of(error).into()
+}
+
+impl From<ErrorKind> for Trouble {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Conflict => Self::Conflict,
+            ErrorKind::Unavailable => Self::Unavailable,
+            _ => Self::Statement,
+        }
     }
 }
 
@@ -223,91 +222,9 @@ fn mysql_number(text: &str) -> Option<u16> {
     text.split(' ').next()?.parse().ok()
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn trouble_of_driver(error: &sqlx::Error) -> Trouble {
-    match error {
-        sqlx::Error::Database(error) => {
-            trouble_of_code(&error.code().unwrap_or_default(), &error.to_string())
-        }
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed
-        | sqlx::Error::BeginFailed => Trouble::Unavailable,
-        _ => Trouble::Statement,
-    }
-}
-
-/// `code` is an SQLSTATE of five characters, or SQLite's result code as a decimal number. For MySQL the decisive part is its own error number at the
-/// start of the text: `1205 (HY000): …`.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn trouble_of_code(code: &str, text: &str) -> Trouble {
-    match code.as_bytes() {
-        // Serialization failure, deadlock; lock not available.
-        [b'4', b'0', _, _, _] | b"55P03" => Trouble::Conflict,
-        // Connection lost; resources (disk full, too many connections); shutdown; read-only after a failover.
-        [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
-            Trouble::Unavailable
-        }
-        b"HY000" => match mysql_number(text) {
-            // Lock wait timeout, which MariaDB also reports for NOWAIT; NOWAIT on MySQL; a Galera node that does not accept the write set.
-            Some(1205 | 3572 | 1020) => Trouble::Conflict,
-            // Too many connections; shutdown; read-only; disk full.
-            Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => Trouble::Unavailable,
-            _ => Trouble::Statement,
-        },
-        code if code.len() < 5 => {
-            // The low byte is the primary code: BUSY, LOCKED; IOERR, FULL, CANTOPEN.
-            match std::str::from_utf8(code)
-                .ok()
-                .and_then(|code| code.parse::<u32>().ok())
-                .map(|code| code & 0xff)
-            {
-                Some(5 | 6) => Trouble::Conflict,
-                Some(10 | 13 | 14) => Trouble::Unavailable,
-                _ => Trouble::Statement,
-            }
-        }
-        _ => Trouble::Statement,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-    #[test]
-    fn codes_are_sorted_by_whose_fault_it_is() {
-        use Trouble::{Conflict, Statement, Unavailable};
-        for (code, text, expected) in [
-            ("40001", "could not serialize access", Conflict),
-            ("40P01", "deadlock detected", Conflict),
-            ("40001", "1213 (40001): Deadlock found", Conflict),
-            ("HY000", "1205 (HY000): Lock wait timeout exceeded", Conflict),
-            ("HY000", "3572 (HY000): NOWAIT is set", Conflict),
-            ("5", "database is locked", Conflict),
-            ("517", "database is locked", Conflict),
-            (
-                "57P01",
-                "terminating connection due to administrator command",
-                Unavailable,
-            ),
-            ("53300", "too many clients already", Unavailable),
-            ("08S01", "1053 (08S01): Server shutdown in progress", Unavailable),
-            ("13", "database or disk is full", Unavailable),
-            ("23505", "duplicate key", Statement),
-            ("25P02", "current transaction is aborted", Statement),
-            ("57014", "canceling statement due to statement timeout", Statement),
-            ("HY000", "1364 (HY000): Field has no default value", Statement),
-            ("1555", "UNIQUE constraint failed", Statement),
-            ("", "", Statement),
-        ] {
-            assert_eq!(trouble_of_code(code, text), expected, "{code} {text}");
-        }
-    }
 
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[tokio::test]

@@ -3,14 +3,15 @@
 //! Invariant: raised events leave the wrapper only through a save, or by `discard_events`. If it is dropped with events in it, the events
 //! are lost; an error with their names is logged.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use outbox_core::{Events, IntoMessage};
+use outbox_core::{Events, IntoEvents, IntoMessage};
 use sea_orm::{ActiveModelBehavior, ActiveModelTrait, IntoActiveModel};
 
 use crate::error::SaveError;
 use crate::execute::Executor;
-use crate::save::{ModelOf, SaveWithEvents};
+use crate::save::{MakesEvents, ModelOf, SaveWithEvents};
 
 /// An active model and the events raised on it.
 ///
@@ -42,29 +43,85 @@ use crate::save::{ModelOf, SaveWithEvents};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+///
+/// A new row has no key yet, if the database generates it. Events that need it are raised with [`Self::raise_with`].
 #[must_use = "raised events are lost unless the aggregate is saved"]
-pub struct AggregateRoot<A> {
+pub struct AggregateRoot<A: ActiveModelTrait> {
     // `None` only while a save takes it.
     model: Option<A>,
     events: Events,
+    later: Vec<Later<A>>,
 }
 
-impl<A> AggregateRoot<A> {
+/// Events that are made from the saved model, and those raised after them.
+struct Later<A: ActiveModelTrait> {
+    make: Box<dyn FnOnce(&ModelOf<A>) -> Events + Send + Sync>,
+    then: Events,
+}
+
+impl<A: ActiveModelTrait + fmt::Debug> fmt::Debug for AggregateRoot<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AggregateRoot")
+            .field("model", &self.model)
+            .field("events", &self.events)
+            .field("later", &self.later.len())
+            .finish()
+    }
+}
+
+impl<A: ActiveModelTrait> AggregateRoot<A> {
     /// Wraps an active model.
     pub fn new(model: A) -> Self {
         Self {
             model: Some(model),
             events: Events::new(),
+            later: Vec::new(),
         }
     }
 
     /// Raises an event. It is encoded now, with the ambient [`MessageContext`](outbox_core::MessageContext), and recorded by the save.
     pub fn raise(&mut self, event: impl IntoMessage) {
-        self.events.push(event);
+        let last = self.later.last_mut().map(|later| &mut later.then);
+        last.unwrap_or(&mut self.events).push(event);
     }
 
-    /// The events raised so far.
+    /// Raises events that are made from the saved model, with the keys and defaults that the database generated: an array, a `Vec`, an `Option` or
+    /// [`Events`]. They keep their place among the events that are raised before and after. The closure runs in the save, after the write, and is
+    /// not run if the write fails.
+    ///
+    /// ```
+    /// # use outbox_core::DomainEvent;
+    /// # mod order {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "orders")]
+    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+    /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
+    /// use outbox_sea_orm::AggregateRoot;
+    /// use sea_orm::Set;
+    ///
+    /// fn place(total_cents: i64) -> AggregateRoot<order::ActiveModel> {
+    ///     let mut order = AggregateRoot::new(order::ActiveModel { total_cents: Set(total_cents), ..Default::default() });
+    ///     order.raise_with(|order| [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]);
+    ///     order
+    /// }
+    /// # place(1).discard_events();
+    /// ```
+    pub fn raise_with<F>(&mut self, events: F)
+    where
+        F: MakesEvents<ModelOf<A>, Made: IntoEvents> + Sync,
+    {
+        self.later.push(Later {
+            make: Box::new(move |saved: &ModelOf<A>| events(saved).into_events()),
+            then: Events::new(),
+        });
+    }
+
+    /// The events raised so far, up to the first [`Self::raise_with`].
     #[must_use]
     pub fn raised(&self) -> &Events {
         &self.events
@@ -75,12 +132,21 @@ impl<A> AggregateRoot<A> {
         self.take().0
     }
 
-    fn take(&mut self) -> (A, Events) {
+    /// The model, and a closure that makes the raised events from the saved model.
+    fn take(&mut self) -> (A, impl FnOnce(&ModelOf<A>) -> Events + Send + use<A>) {
         let model = self
             .model
             .take()
             .expect("the model is only taken by methods that consume the aggregate");
-        (model, std::mem::take(&mut self.events))
+        let (mut all, later) = (std::mem::take(&mut self.events), std::mem::take(&mut self.later));
+        let events = move |saved: &ModelOf<A>| {
+            for Later { make, then } in later {
+                all.append(make(saved));
+                all.append(then);
+            }
+            all
+        };
+        (model, events)
     }
 }
 
@@ -96,7 +162,7 @@ where
     /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.insert_with_events(db, |_| events).await
+        model.insert_with_events(db, events).await
     }
 
     /// As [`SaveWithEvents::update_with_events`], with the raised events.
@@ -106,7 +172,7 @@ where
     /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.update_with_events(db, |_| events).await
+        model.update_with_events(db, events).await
     }
 
     /// As [`SaveWithEvents::save_with_events`], with the raised events.
@@ -116,21 +182,28 @@ where
     /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
         let (model, events) = self.take();
-        model.save_with_events(db, |_| events).await
+        model.save_with_events(db, events).await
     }
 
     /// As [`SaveWithEvents::delete_with_events`], with the raised events.
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`], because there is no saved model then. Model and events are consumed all the same, as by SeaORM's own methods.
     pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
-        let (model, events) = self.take();
+        if !self.later.is_empty() {
+            drop(self.take());
+            return Err(SaveError::Unsupported {
+                why: "a deletion has no saved model for the events of `raise_with`; use `raise`",
+            });
+        }
+        let events = std::mem::take(&mut self.events);
+        let (model, _) = self.take();
         model.delete_with_events(db, |_| events).await
     }
 }
 
-impl<A> Deref for AggregateRoot<A> {
+impl<A: ActiveModelTrait> Deref for AggregateRoot<A> {
     type Target = A;
 
     fn deref(&self) -> &A {
@@ -140,7 +213,7 @@ impl<A> Deref for AggregateRoot<A> {
     }
 }
 
-impl<A> DerefMut for AggregateRoot<A> {
+impl<A: ActiveModelTrait> DerefMut for AggregateRoot<A> {
     fn deref_mut(&mut self) -> &mut A {
         self.model
             .as_mut()
@@ -148,11 +221,12 @@ impl<A> DerefMut for AggregateRoot<A> {
     }
 }
 
-impl<A> Drop for AggregateRoot<A> {
+impl<A: ActiveModelTrait> Drop for AggregateRoot<A> {
     fn drop(&mut self) {
-        if !self.events.is_empty() {
+        if !self.events.is_empty() || !self.later.is_empty() {
             tracing::error!(
                 events = ?self.events.describe(),
+                raised_with = self.later.len(),
                 "events were raised and dropped unsaved; save the aggregate, or call `discard_events`"
             );
         }

@@ -1,8 +1,10 @@
-//! What a database error means for the caller: repeat the transaction, migrate, or find out what was stored.
+//! What a database error says about the transaction: refused, undone, or unknown. Not here: what the caller can do about it ([`crate::kind`]).
 //!
 //! Invariant: a commit counts as refused only if the database's answer says so. Whatever is not listed here is unknown.
 
 use sea_orm::DbErr;
+
+use crate::kind::ErrorKind;
 
 /// Whether the database has refused a commit, so that nothing is stored: a constraint or trigger that is checked at the commit, a serialization
 /// failure, a deadlock, a conflict with another node of a Galera cluster. Otherwise the outcome of a commit that failed is unknown.
@@ -17,7 +19,7 @@ pub fn is_commit_refused(error: &DbErr) -> bool {
 
 /// Whether the transaction has lost against a concurrent one, so that repeating all of it can succeed at once.
 pub(crate) fn is_conflict(error: &DbErr) -> bool {
-    driver::is_conflict(error)
+    ErrorKind::of(error) == ErrorKind::Conflict
 }
 
 /// Whether the database has undone the whole transaction: MySQL does, to end a deadlock.
@@ -63,20 +65,6 @@ mod driver {
         super::sqlite_refuses(&code)
     }
 
-    pub(super) fn is_conflict(error: &DbErr) -> bool {
-        let Some(answer) = answer(error) else {
-            return false;
-        };
-        #[cfg(feature = "mysql")]
-        if let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-            // A deadlock; a lock that was not granted in time; on MariaDB also a row that has changed since the snapshot.
-            return matches!(answer.number(), 1213 | 1205 | 3572 | 1020);
-        }
-        let code = answer.code().unwrap_or_default();
-        // Serialization failure, deadlock, lock not available; SQLite's busy and locked.
-        ["40001", "40P01", "55P03"].contains(&&*code) || matches!(super::sqlite_primary(&code), Some(5 | 6))
-    }
-
     pub(super) fn has_undone_transaction(error: &DbErr) -> bool {
         #[cfg(feature = "mysql")]
         if let Some(answer) = answer(error)
@@ -107,10 +95,6 @@ mod driver {
     use sea_orm::DbErr;
 
     pub(super) fn is_commit_refused(_: &DbErr) -> bool {
-        false
-    }
-
-    pub(super) fn is_conflict(_: &DbErr) -> bool {
         false
     }
 

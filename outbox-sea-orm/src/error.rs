@@ -6,6 +6,7 @@ use sea_orm::DbErr;
 use crate::cause::{is_conflict, is_table_missing};
 use crate::connect::is_out_of_reach;
 use crate::insert::InsertError;
+use crate::kind::ErrorKind;
 
 /// Why events were not recorded. Roll the transaction back, which belongs to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -80,11 +81,28 @@ fn whether_to_repeat(error: &DbErr) -> &'static str {
 }
 
 impl RecordError {
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Event(_) | Self::TooLarge { .. } => ErrorKind::InvalidEvent,
+            Self::DefaultNames { .. } => ErrorKind::Misconfigured,
+            Self::DuplicateKey { .. } => ErrorKind::AlreadyRecorded,
+            Self::Database(error) => ErrorKind::of(error),
+        }
+    }
+
+    /// Whether the whole transaction can succeed if it is repeated as it is: the database was out of reach, or a concurrent transaction won.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
     /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
     /// Repeat the whole transaction then.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Database(error) if is_conflict(error))
+        self.kind() == ErrorKind::Conflict
     }
 }
 
@@ -114,7 +132,7 @@ pub enum SaveError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// The model was refused, or the database failed, or it refused the commit.
-    #[error("model could not be written{}", whether_to_repeat(.0))]
+    #[error("change could not be written{}", whether_to_repeat(.0))]
     Database(#[source] DbErr),
     /// MySQL or MariaDB cannot take the row: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent, and an open
     /// transaction is as it was before.
@@ -145,6 +163,12 @@ pub enum SaveError {
         /// The table.
         table: String,
     },
+    /// The events cannot be made, because it is not known which rows are written, or how. Nothing was stored. The text says what to do instead.
+    #[error("events of this save cannot be made: {why}")]
+    Unsupported {
+        /// Why, and what to do instead.
+        why: &'static str,
+    },
     /// The save failed inside a transaction, and the database has undone the whole transaction (a deadlock on MySQL, a lost connection).
     /// Earlier writes are gone. Drop the transaction, and repeat it from its beginning. It can no longer be committed; on servers its connection
     /// is closed.
@@ -157,16 +181,53 @@ pub enum SaveError {
 }
 
 impl SaveError {
+    /// What the caller can do about it. For [`Self::TransactionLost`], the kind of the error that it holds, and the whole transaction is meant.
+    ///
+    /// ```
+    /// # use outbox_sea_orm::{ErrorKind, SaveError};
+    /// fn status(error: &SaveError) -> u16 {
+    ///     match error.kind() {
+    ///         ErrorKind::AlreadyRecorded => 200,
+    ///         ErrorKind::RowMissing => 404,
+    ///         ErrorKind::Refused | ErrorKind::InvalidEvent => 422,
+    ///         ErrorKind::Conflict | ErrorKind::Unavailable => 503, // The client comes back.
+    ///         // `CommitUnknown`: it may be stored.
+    ///         _ => 500,
+    ///     }
+    /// }
+    /// # assert_eq!(status(&sea_orm::DbErr::RecordNotUpdated.into()), 404);
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Record(error) => error.kind(),
+            Self::Database(error) => ErrorKind::of(error),
+            Self::RowMissing { .. } | Self::NothingDeleted { .. } => ErrorKind::RowMissing,
+            Self::Unsupported { .. } | Self::RowTooLarge { .. } => ErrorKind::Refused,
+            Self::TransactionLost(error) => error.kind(),
+            Self::CommitUnknown(_) => ErrorKind::CommitUnknown,
+        }
+    }
+
+    /// Whether the save, or the whole transaction that it had joined, can succeed if it is repeated as it is: the database was out of reach, or a
+    /// concurrent transaction won. Nothing is stored then. [`Self::CommitUnknown`] is not retryable: a repeated save could store everything twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
     /// Whether the transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
     /// Repeat the save, or the whole transaction that it had joined.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        match self {
-            Self::Record(error) => error.is_conflict(),
-            Self::Database(error) => is_conflict(error),
-            Self::TransactionLost(error) => error.is_conflict(),
-            _ => false,
-        }
+        self.kind() == ErrorKind::Conflict
+    }
+}
+
+/// So that `?` works on SeaORM's own methods in a function that returns [`SaveError`]. Not for errors of a commit.
+impl From<DbErr> for SaveError {
+    fn from(error: DbErr) -> Self {
+        Self::Database(error)
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 
 use outbox_core::wake;
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
-    TransactionOptions, TransactionTrait,
+    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
+    SqliteTransactionMode, TransactionOptions, TransactionTrait,
 };
 
 use crate::cause::is_commit_refused;
@@ -22,10 +22,26 @@ use crate::transaction::{DEFAULT_CONFIG, OutboxConnection, Transactional};
 
 /// Begins a transaction that writes, at the database's own isolation level. Must be called inside [`detached`].
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
-    let mut options = TransactionOptions::default();
+    begin_with(db, TransactionOptions::default()).await
+}
+
+/// Begins a transaction with these options. Must be called inside [`detached`].
+pub(crate) async fn begin_with(
+    db: &DatabaseConnection,
+    mut options: TransactionOptions,
+) -> Result<DatabaseTransaction, DbErr> {
     if db.get_database_backend() == DbBackend::Sqlite {
         // A deferred transaction that reads first fails at once if another one writes meanwhile; an immediate one waits for its turn.
-        options.sqlite_transaction_mode = Some(SqliteTransactionMode::Immediate);
+        let mode = match options.access_mode {
+            Some(AccessMode::ReadOnly) => SqliteTransactionMode::Deferred,
+            _ => SqliteTransactionMode::Immediate,
+        };
+        options = TransactionOptions {
+            sqlite_transaction_mode: options.sqlite_transaction_mode.or(Some(mode)),
+            // SQLite has neither, and SeaORM would warn each time.
+            isolation_level: None,
+            access_mode: None,
+        };
     }
     db.begin_with_options(options).await
 }
@@ -101,6 +117,12 @@ pub(crate) mod sealed {
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
             let outcome = joined(self, work).await;
+            if let Err(error) = &outcome
+                && error.is_conflict()
+                && let Some(integrity) = self.integrity()
+            {
+                integrity.note_conflict();
+            }
             match outcome {
                 // The turn is dropped, so the transaction cannot be committed.
                 Err(SaveError::TransactionLost(_)) => {}

@@ -11,16 +11,26 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
+use crate::cause::{has_undone_transaction, is_conflict};
 use crate::transaction::Transactional;
 
 /// Whether a transaction can still be committed. Clones share what concerns the whole transaction; [`Integrity::nested`] does so for a nested one.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct Integrity {
-    /// The database has undone the transaction, or something was dropped half-way. Holds for all nested transactions too.
-    lost: Arc<AtomicBool>,
+    /// Holds for all nested transactions too.
+    whole: Arc<Whole>,
     /// A record failed half-way at this level. A rollback of this level makes it good.
     failed: Arc<AtomicBool>,
+}
+
+/// What concerns a transaction with all that is nested in it.
+#[derive(Debug, Default)]
+struct Whole {
+    /// The database has undone the transaction, or something was dropped half-way.
+    lost: AtomicBool,
+    /// A statement has lost against a concurrent transaction.
+    conflict: AtomicBool,
 }
 
 impl Integrity {
@@ -28,19 +38,40 @@ impl Integrity {
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
-            lost: self.lost.clone(),
+            whole: self.whole.clone(),
             failed: Arc::default(),
         }
     }
 
     /// The whole transaction must not be committed.
     pub fn lose(&self) {
-        self.lost.store(true, Ordering::Relaxed);
+        self.whole.lost.store(true, Ordering::Relaxed);
     }
 
     /// This level must not be committed.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Remembers what an error of a statement says about the transaction.
+    pub fn note(&self, error: &DbErr) {
+        if is_conflict(error) {
+            self.note_conflict();
+        }
+        // To end a deadlock, MySQL undoes the whole transaction. Later statements would be committed one by one.
+        if has_undone_transaction(error) {
+            self.lose();
+        }
+    }
+
+    /// A statement has lost against a concurrent transaction.
+    pub(crate) fn note_conflict(&self) {
+        self.whole.conflict.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a statement has lost against a concurrent transaction, so that the transaction is worth repeating.
+    pub(crate) fn has_conflict(&self) -> bool {
+        self.whole.conflict.load(Ordering::Relaxed)
     }
 
     /// Whether nothing of the transaction may be committed.
@@ -56,7 +87,7 @@ impl Integrity {
     ///
     /// As [`Self::check`].
     pub fn usable(&self) -> Result<(), DbErr> {
-        if self.lost.load(Ordering::Relaxed) {
+        if self.whole.lost.load(Ordering::Relaxed) {
             return self.check();
         }
         Ok(())
@@ -68,7 +99,7 @@ impl Integrity {
     ///
     /// [`DbErr::Custom`] that says what to do.
     pub fn check(&self) -> Result<(), DbErr> {
-        let reason = if self.lost.load(Ordering::Relaxed) {
+        let reason = if self.whole.lost.load(Ordering::Relaxed) {
             "an earlier save or record was undone by the database, or dropped half-way"
         } else if self.failed.load(Ordering::Relaxed) {
             "an earlier record failed"

@@ -57,8 +57,10 @@
 //! | you have | you use |
 //! |---|---|
 //! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
+//! | many rows and their events | [`SaveManyWithEvents`]: `insert_`, `upsert_`, `update_`, `delete_many_with_events` |
 //! | domain methods that raise events | [`AggregateRoot`] |
 //! | events only | [`record`], inside a transaction |
+//! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
 //! | a relay | [`SqlStore`], in a pool of its own |
@@ -77,9 +79,12 @@ mod aggregate;
 mod config;
 mod connect;
 mod error;
+mod many;
 mod record;
+mod repeat;
 mod row_bytes;
 mod save;
+mod session;
 mod transaction;
 
 mod cause;
@@ -89,6 +94,7 @@ mod execute;
 mod in_use;
 mod insert;
 mod joined;
+mod kind;
 pub mod names;
 mod sql;
 
@@ -104,10 +110,13 @@ pub use config::OutboxConfig;
 pub use connect::{ConnectError, connect};
 pub use error::{RecordError, SaveError};
 pub use execute::Executor;
+pub use kind::ErrorKind;
+pub use many::{MakesEventsOfEach, SaveManyWithEvents};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
 pub use record::record;
+pub use repeat::{OpenTransaction, TransactionConfig};
 pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
 pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
@@ -118,5 +127,8 @@ pub use connect::{connect_error, why_no_connection};
 pub use detached::detached;
 #[doc(hidden)]
 pub use joined::Integrity;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[doc(hidden)]
+pub use kind::kind_of_driver;
 #[doc(hidden)]
 pub use sql::Sql;

@@ -24,7 +24,7 @@ use crate::transaction::Transactional;
 ///
 /// Like any write, it may lose against a concurrent one. Transactions that touch several aggregates in different orders can deadlock (on
 /// MariaDB also the first writers of one aggregate), and above READ COMMITTED PostgreSQL can report a serialization failure. Repeat the
-/// whole transaction then.
+/// whole transaction then, as [`OutboxConnection::transaction`](crate::OutboxConnection::transaction) does.
 ///
 /// ```
 /// # use outbox_core::DomainEvent;
@@ -55,6 +55,12 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
     let events = events.into_events();
     let turn = Turn::take(tx).await.map_err(RecordError::Database)?;
     let recorded = record_events(tx.transaction(), tx.config(), events).await;
+    if let Err(error) = &recorded
+        && error.is_conflict()
+        && let Some(integrity) = tx.integrity()
+    {
+        integrity.note_conflict();
+    }
     match &recorded {
         // The turn is dropped, and those who remember it refuse later statements, which would be committed one by one.
         Err(RecordError::Database(error)) if has_undone_transaction(error) => {

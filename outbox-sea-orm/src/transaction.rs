@@ -8,11 +8,11 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use outbox_core::wake;
-use sea_orm::{DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait};
+use sea_orm::{DatabaseConnection, DatabaseTransaction, DbErr, TransactionOptions, TransactionTrait};
 
 use crate::config::OutboxConfig;
 use crate::detached::detached;
-use crate::execute::{begin, look};
+use crate::execute::{begin_with, look};
 use crate::in_use;
 use crate::joined::{Integrity, Turn};
 
@@ -27,7 +27,7 @@ macro_rules! __connection_by_deref {
         #[async_trait::async_trait]
         impl sea_orm::ConnectionTrait for $ty {
             fn get_database_backend(&self) -> sea_orm::DbBackend {
-                (**self).get_database_backend()
+                sea_orm::ConnectionTrait::get_database_backend(&**self)
             }
 
             async fn execute_raw(
@@ -71,12 +71,11 @@ macro_rules! __connection_by_deref {
 }
 
 __connection_by_deref!(OutboxConnection);
-__connection_by_deref!(OutboxTransaction, usable);
 
 /// An open transaction: the only place where events may be recorded.
 ///
-/// Implemented for SeaORM's [`DatabaseTransaction`], which records into the default tables; for [`OutboxTransaction`], which carries an
-/// [`OutboxConfig`]; and for the transaction of an inbox handler. A process that only uses tables with other names must not record over
+/// Implemented for SeaORM's [`DatabaseTransaction`], which records into the default tables; for [`OutboxTransaction`] and
+/// [`OpenTransaction`](crate::OpenTransaction), which carry an [`OutboxConfig`]; and for the transaction of an inbox handler. A process that only uses tables with other names must not record over
 /// SeaORM's own transactions ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction",
@@ -138,8 +137,32 @@ impl OutboxConnection {
     ///
     /// The database's error.
     pub async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
+        self.begin_with(TransactionOptions::default()).await
+    }
+
+    /// As [`Self::begin`], with an isolation level or an access mode. Where an option is `None`, the database's own default applies.
+    ///
+    /// SQLite has one isolation level, serializable, and does not enforce the access mode. Its transactions take the write lock at their
+    /// beginning, because a lock that is taken later fails without waiting; those with `AccessMode::ReadOnly` do not.
+    ///
+    /// ```
+    /// # async fn demo(db: outbox_sea_orm::OutboxConnection) -> Result<(), sea_orm::DbErr> {
+    /// use sea_orm::{IsolationLevel, TransactionOptions};
+    ///
+    /// let tx = db
+    ///     .begin_with(TransactionOptions { isolation_level: Some(IsolationLevel::Serializable), ..Default::default() })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The database's error. Above READ COMMITTED expect serialization failures, from any statement and from the commit:
+    /// [`Self::transaction_with`] repeats them.
+    pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
-        let tx = detached(async move { begin(&db).await }).await?;
+        let tx = detached(async move { begin_with(&db, options).await }).await?;
         Ok(OutboxTransaction {
             tx,
             config: self.config.clone(),
@@ -178,13 +201,17 @@ impl OutboxTransaction {
     ///
     /// If the future is dropped, the outer transaction can no longer be committed.
     pub async fn begin(&self) -> Result<Self, DbErr> {
-        Self::within(self).await
+        Self::nested(self, self.config.clone()).await
     }
 
     /// Opens a nested transaction with the configuration of the outer one.
     #[doc(hidden)]
     pub async fn within(outer: &impl Transactional) -> Result<Self, DbErr> {
         let config = Arc::new(outer.config().clone());
+        Self::nested(outer, config).await
+    }
+
+    async fn nested(outer: &impl Transactional, config: Arc<OutboxConfig>) -> Result<Self, DbErr> {
         // If it fails or is dropped, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
@@ -197,8 +224,13 @@ impl OutboxTransaction {
         })
     }
 
-    fn usable(&self) -> Result<(), DbErr> {
-        self.integrity.usable()
+    /// Runs a statement, and remembers what its error says about the transaction.
+    pub(crate) async fn watched<T>(
+        &self,
+        statement: impl Future<Output = Result<T, DbErr>>,
+    ) -> Result<T, DbErr> {
+        self.integrity.usable()?;
+        statement.await.inspect_err(|error| self.integrity.note(error))
     }
 
     /// Commits, and wakes the relays of this process.

@@ -11,7 +11,10 @@ use crate::on_every_backend;
 use crate::shop::{OrderPlaced, Shop, order};
 use crate::support::TestDb;
 
-on_every_backend!(raised_events_are_recorded_by_the_save);
+on_every_backend!(
+    raised_events_are_recorded_by_the_save,
+    events_that_need_the_generated_key_are_made_from_the_saved_model,
+);
 
 fn reprice(order: &mut AggregateRoot<order::ActiveModel>, total_cents: i64) {
     let order_id = *order.id.as_ref();
@@ -20,6 +23,42 @@ fn reprice(order: &mut AggregateRoot<order::ActiveModel>, total_cents: i64) {
         order_id,
         total_cents,
     });
+}
+
+async fn events_that_need_the_generated_key_are_made_from_the_saved_model(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let event = |order_id, total_cents| OrderPlaced {
+        order_id,
+        total_cents,
+    };
+    let mut root = AggregateRoot::new(shop.order(2));
+    root.raise(event(0, 1));
+    root.raise_with(move |order| [event(order.id, order.total_cents)]);
+    root.raise(event(0, 3));
+    let saved = root.insert(&outbox).await.unwrap();
+    let rows = shop.test.fetch_all().await;
+    let recorded: Vec<(String, OrderPlaced)> = rows
+        .into_iter()
+        .map(|row| row.message.unwrap())
+        .map(|message| {
+            (
+                message.aggregate.id,
+                serde_json::from_slice(&message.payload).unwrap(),
+            )
+        })
+        .collect();
+    let expected = [(0, 1), (saved.id, 2), (0, 3)];
+    assert_eq!(
+        recorded,
+        expected.map(|(id, cents)| (id.to_string(), event(id, cents)))
+    );
+
+    let mut root = AggregateRoot::new(saved.into_active_model());
+    root.raise_with(move |order| [event(order.id, 4)]);
+    let error = root.delete(&outbox).await.unwrap_err();
+    assert!(matches!(error, SaveError::Unsupported { .. }), "{error:?}");
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 3));
 }
 
 async fn raised_events_are_recorded_by_the_save(db: TestDb) {

@@ -85,7 +85,7 @@ async fn a_commit_that_sqlite_refuses_is_not_an_unknown_outcome() {
 }
 
 /// Without TLS, so that the proxy can read along.
-async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
+pub(crate) async fn behind_a_proxy(test: &TestDb) -> (Proxy, OutboxConnection) {
     let proxy = Proxy::in_front_of(test.url()).await;
     let plain = match test.sql_backend() {
         DbBackend::Postgres => "sslmode=disable",

@@ -201,8 +201,15 @@ async fn create_tables(db: &DatabaseConnection) {
         DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
         _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
     };
+    // MariaDB locks every row that a search looks at.
+    let index = match db.get_database_backend() {
+        DbBackend::MySql => ", INDEX (marker)",
+        _ => "",
+    };
     for sql in [
-        format!("CREATE TABLE IF NOT EXISTS save_orders (id {key}, marker VARCHAR(60), total_cents BIGINT)"),
+        format!(
+            "CREATE TABLE IF NOT EXISTS save_orders (id {key}, marker VARCHAR(60), total_cents BIGINT{index})"
+        ),
         "CREATE TABLE IF NOT EXISTS save_customers (id VARCHAR(100) PRIMARY KEY, marker VARCHAR(60))"
             .to_owned(),
     ] {

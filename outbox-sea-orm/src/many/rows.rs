@@ -1,0 +1,223 @@
+//! The statements for many rows.
+//!
+//! Invariant: the rows that are returned are those that the statement has written. MariaDB returns those of an insert; updated and deleted ones it
+//! does not return to SeaORM, nor does MySQL: they are locked before, and read in the same transaction.
+
+use sea_orm::sea_query::{IntoValueTuple as _, MysqlQueryBuilder, OnConflict, Query, ValueTuple};
+use sea_orm::{
+    ActiveModelTrait as _, ColumnTrait as _, Condition, ConnectionTrait as _, DatabaseTransaction, DbBackend,
+    DbErr, EntityTrait, FromQueryResult as _, InsertMany, IntoActiveModel, Iterable as _,
+    PrimaryKeyToColumn as _, PrimaryKeyTrait, QueryFilter as _, QueryOrder as _, QuerySelect as _,
+    QueryTrait as _, Statement, UpdateMany,
+};
+
+use crate::error::SaveError;
+
+type Key<E> = <<E as EntityTrait>::PrimaryKey as PrimaryKeyTrait>::ValueType;
+
+/// Inserts chunks of models, and returns the rows.
+pub(super) struct Insert<'t, E> {
+    tx: &'t DatabaseTransaction,
+    on_conflict: Option<OnConflict>,
+    /// Whether the server is MariaDB, once it was asked.
+    is_mariadb: Option<bool>,
+    entity: std::marker::PhantomData<fn() -> E>,
+}
+
+impl<'t, E> Insert<'t, E>
+where
+    E: EntityTrait,
+    E::Model: IntoActiveModel<E::ActiveModel> + Send,
+    E::ActiveModel: Send,
+{
+    pub(super) fn new(tx: &'t DatabaseTransaction, on_conflict: Option<OnConflict>) -> Self {
+        Self {
+            tx,
+            on_conflict,
+            is_mariadb: None,
+            entity: std::marker::PhantomData,
+        }
+    }
+
+    pub(super) async fn chunk(&mut self, models: Vec<E::ActiveModel>) -> Result<Vec<E::Model>, SaveError> {
+        // The keys of the models, if each has one.
+        let keys: Option<Vec<_>> = if self.tx.support_returning() {
+            None
+        } else {
+            models.iter().map(|model| model.get_primary_key_value()).collect()
+        };
+        let mut insert = E::insert_many(models);
+        if let Some(on_conflict) = &self.on_conflict {
+            insert = insert.on_conflict(on_conflict.clone());
+        }
+        if self.tx.support_returning() {
+            return insert
+                .exec_with_returning(self.tx)
+                .await
+                .map_err(SaveError::Database);
+        }
+        if self.on_conflict.is_none()
+            && let Some(keys) = keys
+        {
+            insert.exec_without_returning(self.tx).await?;
+            return Ok(find::<E>(self.tx, condition::<E>(keys)).await?);
+        }
+        if self.is_mariadb().await? {
+            return returning::<E>(self.tx, insert).await;
+        }
+        Err(SaveError::Unsupported {
+            why: "MySQL does not return the rows of an insert; give each model its primary key, or save one by one",
+        })
+    }
+
+    async fn is_mariadb(&mut self) -> Result<bool, DbErr> {
+        if let Some(known) = self.is_mariadb {
+            return Ok(known);
+        }
+        let ask = Statement::from_string(DbBackend::MySql, "SELECT VERSION()");
+        let row = self.tx.query_one_raw(ask).await?;
+        let version: String = row
+            .map(|row| row.try_get_by_index(0))
+            .transpose()?
+            .unwrap_or_default();
+        let known = version.contains("MariaDB");
+        self.is_mariadb = Some(known);
+        Ok(known)
+    }
+}
+
+/// MariaDB's `INSERT … RETURNING`, which SeaORM does not write.
+async fn returning<E: EntityTrait>(
+    tx: &DatabaseTransaction,
+    insert: InsertMany<E::ActiveModel>,
+) -> Result<Vec<E::Model>, SaveError>
+where
+    E::ActiveModel: Send,
+{
+    let mut statement = insert.build(DbBackend::MySql);
+    if does_nothing(&statement.sql) {
+        return Err(SaveError::Unsupported {
+            why: "MariaDB does not say which rows an insert that ignores conflicts has written; update a column instead",
+        });
+    }
+    let mut columns = Query::select();
+    columns.exprs(
+        E::Column::iter().map(|column| column.select_as(column.into_returning_expr(DbBackend::MySql))),
+    );
+    let columns = columns.to_string(MysqlQueryBuilder);
+    statement.sql.push_str(" RETURNING ");
+    statement.sql.push_str(columns.trim_start_matches("SELECT "));
+    let rows = tx.query_all_raw(statement).await?;
+    let models: Result<_, DbErr> = rows
+        .iter()
+        .map(|row| E::Model::from_query_result(row, ""))
+        .collect();
+    models.map_err(SaveError::Database)
+}
+
+/// Whether the end of an insert only sets columns to themselves, as SeaORM writes `DO NOTHING` for MySQL; or ignores duplicates altogether.
+fn does_nothing(sql: &str) -> bool {
+    let Some((_, action)) = sql.rsplit_once(" ON DUPLICATE KEY ") else {
+        return false;
+    };
+    let Some(changes) = action.strip_prefix("UPDATE ") else {
+        return true;
+    };
+    changes
+        .split(", ")
+        .all(|change| matches!(change.split_once(" = "), Some((column, value)) if column == value))
+}
+
+/// The primary keys of the rows that match, in their order, and locks the rows. (SQLite locks the database.)
+pub(super) async fn keys<E: EntityTrait>(
+    tx: &DatabaseTransaction,
+    filter: Condition,
+) -> Result<Vec<ValueTuple>, DbErr> {
+    let mut select = E::find().filter(filter).select_only();
+    for key in E::PrimaryKey::iter() {
+        select = select.column(key.into_column()).order_by_asc(key.into_column());
+    }
+    if tx.get_database_backend() != DbBackend::Sqlite {
+        select = select.lock_exclusive();
+    }
+    let keys: Vec<Key<E>> = select.into_tuple().all(tx).await?;
+    Ok(keys.into_iter().map(|key| key.into_value_tuple()).collect())
+}
+
+/// The rows with these keys. Found through the primary key.
+pub(super) fn of_keys<E: EntityTrait>(keys: &[ValueTuple]) -> Condition {
+    condition::<E>(keys.iter().cloned())
+}
+
+fn condition<E: EntityTrait>(keys: impl IntoIterator<Item = ValueTuple>) -> Condition {
+    let columns: Vec<_> = E::PrimaryKey::iter().map(|key| key.into_column()).collect();
+    if let [column] = *columns {
+        return Condition::all().add(column.is_in(keys.into_iter().flatten()));
+    }
+    let row = |key: ValueTuple| {
+        let equal = columns.iter().zip(key).map(|(column, value)| column.eq(value));
+        equal.fold(Condition::all(), Condition::add)
+    };
+    keys.into_iter().map(row).fold(Condition::any(), Condition::add)
+}
+
+async fn find<E: EntityTrait>(tx: &DatabaseTransaction, rows: Condition) -> Result<Vec<E::Model>, DbErr> {
+    E::find().filter(rows).all(tx).await
+}
+
+/// Changes rows, which are locked, and returns them.
+pub(super) async fn update<E: EntityTrait>(
+    tx: &DatabaseTransaction,
+    changes: &UpdateMany<E>,
+    rows: Condition,
+) -> Result<Vec<E::Model>, SaveError> {
+    let update = changes.clone().filter(rows.clone());
+    if tx.support_returning() {
+        return update.exec_with_returning(tx).await.map_err(SaveError::Database);
+    }
+    let updated = update.exec(tx).await?;
+    let found = find::<E>(tx, rows).await?;
+    // sqlx asks for the number of rows that match, whether or not a value has changed.
+    if updated.rows_affected != found.len() as u64 {
+        return Err(SaveError::Unsupported {
+            why: "MySQL and MariaDB do not say which rows an update has changed; give its filter as an argument of its own, and change no primary key",
+        });
+    }
+    Ok(found)
+}
+
+/// Deletes rows, which are locked, and returns them as they were.
+pub(super) async fn delete<E: EntityTrait>(
+    tx: &DatabaseTransaction,
+    rows: Condition,
+) -> Result<Vec<E::Model>, SaveError> {
+    let delete = E::delete_many().filter(rows.clone());
+    if tx.support_returning() {
+        return delete.exec_with_returning(tx).await.map_err(SaveError::Database);
+    }
+    // A locking read, because a plain one could see a row as it was at the transaction's first read.
+    let found = E::find().filter(rows).lock_exclusive().all(tx).await?;
+    delete.exec(tx).await?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_insert_that_ignores_conflicts_is_told_from_an_upsert() {
+        let insert = "INSERT INTO `t` (`id`, `a`) VALUES (?, ?)";
+        assert!(!does_nothing(insert));
+        assert!(!does_nothing(&format!(
+            "{insert} ON DUPLICATE KEY UPDATE `a` = VALUES(`a`)"
+        )));
+        assert!(!does_nothing(&format!(
+            "{insert} ON DUPLICATE KEY UPDATE `id` = `id`, `a` = VALUES(`a`)"
+        )));
+        assert!(does_nothing(&format!(
+            "{insert} ON DUPLICATE KEY UPDATE `id` = `id`"
+        )));
+        assert!(does_nothing(&format!("{insert} ON DUPLICATE KEY IGNORE")));
+    }
+}

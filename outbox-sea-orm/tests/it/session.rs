@@ -1,0 +1,286 @@
+//! Code that is generic over SeaORM's traits records where the connection says; errors say what can be done about them.
+
+use futures_util::TryStreamExt as _;
+use outbox_core::testing::not_applicable;
+use outbox_sea_orm::{
+    ErrorKind, OutboxConnection, OutboxTransaction, SaveError, SaveWithEvents, Transactional, record,
+};
+use sea_orm::{
+    AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait,
+    IsolationLevel, PaginatorTrait, QueryFilter, Select, Set, StreamTrait, TransactionOptions,
+    TransactionSession, TransactionTrait,
+};
+
+use crate::on_every_backend;
+use crate::shop::{CustomerGreeted, OrderPlaced, Shop, order};
+use crate::support::{Backend, TestDb};
+
+on_every_backend!(
+    transactions_of_seaorms_traits_record_where_the_connection_says,
+    nested_active_models_are_saved_with_their_events,
+    rows_are_streamed_through_a_transaction,
+    a_transaction_has_the_isolation_level_that_was_asked_for,
+    errors_say_what_can_be_done_about_them,
+);
+
+fn placed() -> [OrderPlaced; 1] {
+    [OrderPlaced {
+        order_id: 1,
+        total_cents: 1,
+    }]
+}
+
+fn orders_of(marker: &str) -> Select<order::Entity> {
+    order::Entity::find().filter(order::Column::Marker.eq(marker))
+}
+
+/// As a library for SeaORM would write it.
+async fn in_a_transaction<D>(db: &D) -> Result<(), DbErr>
+where
+    D: TransactionTrait<Transaction = OutboxTransaction>,
+{
+    let failed = |error: outbox_sea_orm::RecordError| DbErr::Custom(error.to_string());
+    let tx = db.begin_with_config(None, None).await?;
+    record(&tx, placed()).await.map_err(failed)?;
+    TransactionSession::commit(tx).await?;
+    let tx = db.begin_with_options(TransactionOptions::default()).await?;
+    record(&tx, placed()).await.map_err(failed)?;
+    TransactionSession::commit(tx).await?;
+    let saved = db
+        .transaction(|tx| Box::pin(async move { record(tx, placed()).await.map(drop) }))
+        .await;
+    saved.map_err(|error| DbErr::Custom(error.to_string()))
+}
+
+async fn transactions_of_seaorms_traits_record_where_the_connection_says(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    in_a_transaction(&outbox).await.unwrap();
+    assert_eq!(shop.recorded().await.len(), 3);
+    let tx = outbox.begin().await.unwrap();
+    in_a_transaction(&tx).await.unwrap();
+    let refused = tx
+        .begin_with_config(Some(IsolationLevel::Serializable), None)
+        .await;
+    assert!(matches!(refused, Err(DbErr::Custom(_))));
+    tx.commit().await.unwrap();
+    let through_closure: Result<(), SaveError> = outbox
+        .transaction(async |tx| Ok(in_a_transaction(&tx).await?))
+        .await;
+    through_closure.unwrap();
+    assert_eq!(shop.recorded().await.len(), 9);
+}
+
+mod basket {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "save_baskets")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub marker: String,
+        #[sea_orm(has_many)]
+        pub items: HasMany<super::article::Entity>,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+mod article {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "save_items")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub basket_id: i32,
+        pub name: String,
+        #[sea_orm(belongs_to, from = "basket_id", to = "id")]
+        pub basket: BelongsTo<super::basket::Entity>,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+async fn create_baskets(db: &impl ConnectionTrait) {
+    let key = match db.get_database_backend() {
+        DbBackend::Postgres => "SERIAL PRIMARY KEY",
+        DbBackend::MySql => "INTEGER PRIMARY KEY AUTO_INCREMENT",
+        _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
+    };
+    for sql in [
+        format!("CREATE TABLE IF NOT EXISTS save_baskets (id {key}, marker VARCHAR(60))"),
+        format!(
+            "CREATE TABLE IF NOT EXISTS save_items (id {key}, basket_id INTEGER NOT NULL, name VARCHAR(60))"
+        ),
+    ] {
+        // If two sessions create a table at once, one may fail in PostgreSQL's catalogue; then the table exists.
+        if db.execute_unprepared(&sql).await.is_err() {
+            db.execute_unprepared(&sql).await.unwrap();
+        }
+    }
+}
+
+/// A basket and its items, in a transaction that also records.
+async fn nested_active_models_are_saved_with_their_events(db: TestDb) {
+    let shop = Shop::open(db).await;
+    create_baskets(&shop.test.db).await;
+    let outbox = shop.test.outbox();
+    let basket = basket::ActiveModel::builder()
+        .set_marker(shop.marker.clone())
+        .add_item(article::ActiveModel::builder().set_name("chai"))
+        .add_item(article::ActiveModel::builder().set_name("chang"));
+    let save = async |fails: bool| {
+        outbox
+            .transaction(async |tx| {
+                let saved = basket.clone().insert(&tx).await?;
+                let event = OrderPlaced {
+                    order_id: saved.id,
+                    total_cents: saved.items.len() as i64,
+                };
+                record(&tx, [event]).await?;
+                if fails {
+                    return Err(SaveError::from(DbErr::RecordNotUpdated));
+                }
+                Ok(saved.id)
+            })
+            .await
+    };
+    save(true).await.unwrap_err();
+    assert_eq!(shop.recorded().await.len(), 0);
+    let id = save(false).await.unwrap();
+    let baskets = basket::Entity::find_by_id(id).one(&shop.test.db).await.unwrap();
+    assert_eq!(baskets.unwrap().marker, shop.marker);
+    let items = article::Entity::find().filter(article::Column::BasketId.eq(id));
+    assert_eq!(items.count(&shop.test.db).await.unwrap(), 2);
+    let rows = shop.test.fetch_all().await;
+    let message = rows[0].message.as_ref().unwrap();
+    assert_eq!(rows.len(), 1);
+    assert!(String::from_utf8_lossy(&message.payload).contains("\"total_cents\":2"));
+}
+
+async fn rows_are_streamed_through_a_transaction(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    for cents in 1..=3 {
+        shop.order(cents).insert(&tx).await.unwrap();
+    }
+    let orders: Vec<order::Model> = orders_of(&shop.marker)
+        .stream(&tx)
+        .await
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(orders.len(), 3);
+    record(&tx, placed()).await.unwrap();
+    let backend = StreamTrait::get_database_backend(&tx);
+    assert_eq!(backend, shop.test.sql_backend());
+    tx.commit().await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (3, 1));
+}
+
+/// What a transaction sees of a commit after its first read tells its isolation level.
+async fn a_transaction_has_the_isolation_level_that_was_asked_for(db: TestDb) {
+    let shop = Shop::open(db).await;
+    if shop.test.sql_backend() == DbBackend::Sqlite {
+        return not_applicable("SQLite has one isolation level");
+    }
+    let outbox = shop.test.outbox();
+    for (level, sees) in [
+        (IsolationLevel::RepeatableRead, 0),
+        (IsolationLevel::ReadCommitted, 1),
+    ] {
+        let tx = outbox
+            .begin_with(TransactionOptions {
+                isolation_level: Some(level),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
+        let count = || orders_of(&shop.marker).count(&tx);
+        let before = count().await.unwrap();
+        shop.order(1).insert(&shop.test.db).await.unwrap();
+        assert_eq!(count().await.unwrap() - before, sees, "{level}");
+        tx.rollback().await.unwrap();
+    }
+    let reads = TransactionTrait::begin_with_config(&outbox, None, Some(AccessMode::ReadOnly));
+    let tx = reads.await.unwrap();
+    assert!(shop.order(1).insert(&tx).await.is_err());
+}
+
+fn none<M>(_: &M) -> Option<OrderPlaced> {
+    None
+}
+
+async fn errors_say_what_can_be_done_about_them(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let outbox = shop.test.outbox();
+    let kind = |error: SaveError| (error.kind(), error.is_retryable());
+    let never = |kind: ErrorKind| (kind, false);
+
+    shop.customer("a").insert(&shop.test.db).await.unwrap();
+    let twice = shop.customer("a").insert_with_events(&outbox, none).await;
+    assert_eq!(kind(twice.unwrap_err()), never(ErrorKind::Refused));
+    let missing = shop.customer("b").update_with_events(&outbox, none).await;
+    assert_eq!(kind(missing.unwrap_err()), never(ErrorKind::RowMissing));
+    let greeted = |customer: &str| {
+        [CustomerGreeted {
+            customer: customer.to_owned(),
+            greeting: "hello".to_owned(),
+        }]
+    };
+    shop.test.record(greeted("a")).await.unwrap();
+    let again = shop.test.record(greeted("a")).await.unwrap_err();
+    assert_eq!(never(ErrorKind::AlreadyRecorded), kind(again.into()));
+    let invalid = shop.test.record(greeted("")).await.unwrap_err();
+    assert_eq!(never(ErrorKind::InvalidEvent), kind(invalid.into()));
+
+    shop.test
+        .execute(&format!(
+            "DROP TABLE {}",
+            shop.test
+                .names
+                .table(shop.test.sql_backend(), "outbox_dedup_keys")
+        ))
+        .await;
+    let no_table = shop.test.record(greeted("b")).await.unwrap_err();
+    assert_eq!(never(ErrorKind::Misconfigured), kind(no_table.into()));
+    shop.test.db.clone().close().await.unwrap();
+    let away = shop.order(1).insert_with_events(&outbox, none).await;
+    assert_eq!(kind(away.unwrap_err()), (ErrorKind::Unavailable, true));
+}
+
+/// A server that cannot be reached is told from one that refuses.
+#[tokio::test]
+async fn an_outage_is_worth_a_retry() {
+    let Some(test) = TestDb::open(Backend::Postgres, "outage").await else {
+        return;
+    };
+    let away = test.url().rsplit_once('@').unwrap().0.to_owned() + "@127.0.0.1:1/postgres";
+    let mut options = sea_orm::ConnectOptions::new(away);
+    options
+        .connect_lazy(true)
+        .acquire_timeout(std::time::Duration::from_millis(100));
+    let pool = sea_orm::Database::connect(options).await.unwrap();
+    let outbox = OutboxConnection::new(pool, test.config());
+    let order = order::ActiveModel {
+        total_cents: Set(1),
+        ..Default::default()
+    };
+    let error = order.insert_with_events(&outbox, |_| placed()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.is_retryable()),
+        (ErrorKind::Unavailable, true)
+    );
+}
+
+/// Compiles if a handle of a closure can be passed to code that records.
+#[expect(dead_code, reason = "it is only compiled")]
+fn takes_any_transaction(tx: &outbox_sea_orm::OpenTransaction) -> &impl Transactional {
+    tx
+}
