@@ -6,7 +6,7 @@
 
 use anyhow::Context as _;
 use outbox::prelude::*;
-use outbox::sea_orm::{OutboxConfig, OutboxConnection, RecordError, SaveError};
+use outbox::sea_orm::ErrorKind;
 use outbox::testing::{TestDatabase, recorded_events};
 use sea_orm::entity::prelude::*;
 use sea_orm::{IntoActiveModel as _, QuerySelect as _, Set};
@@ -39,33 +39,33 @@ struct MoneyWithdrawn {
 }
 
 async fn withdraw(db: &OutboxConnection, id: i32, cents: i64, request: &str) -> anyhow::Result<&'static str> {
-    // It knows the table names of `db`, and its commit wakes the relays of this process.
-    let tx = db.begin().await?;
-    let account = account::Entity::find_by_id(id)
-        .lock_exclusive()
-        .one(&tx)
-        .await?
-        .context("there is no such account")?;
-    let left = account.cents - cents;
-    if left < 0 {
-        return Ok("not enough money"); // Dropping the transaction rolls it back.
-    }
-    let withdrawn = MoneyWithdrawn {
-        account: id,
-        cents,
-        request: format!("account.withdrawn/{request}"),
-    };
-    let mut account = account.into_active_model();
-    account.cents = Set(left);
-    match account.update_with_events(&tx, |_| [withdrawn]).await {
-        Ok(_) => {}
-        // An earlier try has committed. Nothing of this one is stored.
-        Err(SaveError::Record(RecordError::DuplicateKey { .. })) => return Ok("done before"),
-        Err(error) => return Err(error.into()),
-    }
-    // After an error here nobody knows whether it is stored. Call again with the same `request`.
-    tx.commit().await?;
-    Ok("done")
+    // It knows the table names of `db`, and its commit wakes the relays of this process. After a deadlock it calls the closure again.
+    db.transaction(async |tx| {
+        let account = account::Entity::find_by_id(id)
+            .lock_exclusive()
+            .one(&tx)
+            .await?
+            .context("there is no such account")?;
+        let left = account.cents - cents;
+        if left < 0 {
+            return Ok("not enough money");
+        }
+        let withdrawn = MoneyWithdrawn {
+            account: id,
+            cents,
+            request: format!("account.withdrawn/{request}"),
+        };
+        let mut account = account.into_active_model();
+        account.cents = Set(left);
+        match account.update_with_events(&tx, |_| [withdrawn]).await {
+            Ok(_) => Ok("done"),
+            // An earlier try has committed. Nothing of this one is stored.
+            Err(error) if error.kind() == ErrorKind::AlreadyRecorded => Ok("done before"),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+    // After `SaveError::CommitUnknown` nobody knows whether it is stored. Call again with the same `request`.
 }
 
 #[tokio::main]

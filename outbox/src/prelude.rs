@@ -17,4 +17,7 @@ pub use outbox_inbox::{
 pub use outbox_nats::{
     EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, SubscriberConfig,
 };
-pub use outbox_sea_orm::{AggregateRoot, SaveWithEvents, SqlStore, record};
+pub use outbox_sea_orm::{
+    AggregateRoot, OutboxConfig, OutboxConnection, SaveError, SaveManyWithEvents, SaveWithEvents, SqlStore,
+    record,
+};

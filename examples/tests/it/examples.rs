@@ -273,6 +273,11 @@ fn example_17_own_transaction() {
     check("17_own_transaction", &[]);
 }
 
+#[test]
+fn example_18_many_rows() {
+    check("18_many_rows", &[]);
+}
+
 fn request(address: &str, request_line: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

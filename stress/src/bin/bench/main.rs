@@ -8,6 +8,7 @@ mod child;
 mod figure;
 mod floor;
 mod load;
+mod many;
 mod raw;
 mod relay;
 mod servers;

@@ -33,7 +33,7 @@ const UNSEQUENCED_BY_HAND: &str = "INSERT INTO outbox_messages (id, partition_no
 
 const BARE_TABLE: &str = "CREATE TABLE bare_events (id uuid PRIMARY KEY, payload bytea NOT NULL)";
 
-mod account {
+pub(crate) mod account {
     //! The rows that the writers change.
 
     use sea_orm::entity::prelude::*;
@@ -79,7 +79,7 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         floor_unsequenced.push(rate(servers, Event::UnsequencedByHand, time).await?);
     }
     let against = |name, values: &[f64], baselines: &[f64]| Figure::against(name, "tx/s", values, baselines);
-    Ok(vec![
+    let mut figures = vec![
         against("write_sequenced", &sequenced, &plain).target(Target::AtLeast(0.65)),
         against("write_unsequenced", &unsequenced, &plain).target(Target::AtLeast(0.72)),
         against("write_bare", &bare, &plain),
@@ -87,7 +87,9 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         against("write_floor_unsequenced", &floor_unsequenced, &plain),
         against("write_sequenced_vs_floor", &sequenced, &floor_sequenced),
         against("write_unsequenced_vs_floor", &unsequenced, &floor_unsequenced),
-    ])
+    ];
+    figures.extend(crate::many::figures(servers, options).await?);
+    Ok(figures)
 }
 
 /// Transactions per second.
