@@ -53,9 +53,12 @@ pub struct AggregateRoot<A: ActiveModelTrait> {
     later: Vec<Later<A>>,
 }
 
+/// Makes events from a saved model.
+type Make<M> = Box<dyn FnOnce(&M) -> Events + Send + Sync>;
+
 /// Events that are made from the saved model, and those raised after them.
 struct Later<A: ActiveModelTrait> {
-    make: Box<dyn FnOnce(&ModelOf<A>) -> Events + Send + Sync>,
+    make: Make<ModelOf<A>>,
     then: Events,
 }
 
