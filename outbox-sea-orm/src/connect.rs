@@ -168,10 +168,12 @@ use driver::{ask, server_of, why};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod driver {
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    use sea_orm::DatabaseConnectionType;
     use sea_orm::sqlx;
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     use sea_orm::sqlx::{ConnectOptions as _, Connection as _};
-    use sea_orm::{DatabaseConnection, DatabaseConnectionType, DbErr, RuntimeErr};
+    use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
 
     use super::{ConnectError, Why, connect_error};
 

@@ -245,12 +245,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     Ok(())
                 }
                 Some(publish) = publishing.next(), if !publishing.is_empty() => {
-                    let mut step = self.publish_done(publish);
-                    for _ in 1..PUBLISHES_PER_TURN {
-                        let Some(Some(publish)) = publishing.next().now_or_never() else { break };
-                        step = step.and(self.publish_done(publish));
-                    }
-                    step
+                    self.publishes_done(publish, &mut publishing)
                 }
                 released = done(&mut self.releasing) => self.release_done(released),
                 purged = done(&mut self.purging) => self.purge_done(purged),
@@ -278,6 +273,22 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         self.leave(unconfirmed).await;
         tracing::info!(%owner, report = ?self.report, "relay stopped");
         outcome.map(|()| self.report)
+    }
+
+    /// Applies the result of a publish, and those of others that are there already.
+    fn publishes_done(
+        &mut self,
+        first: PublishDone,
+        others: &mut FuturesUnordered<impl Future<Output = PublishDone>>,
+    ) -> Result<(), RelayError> {
+        let mut step = self.publish_done(first);
+        for _ in 1..PUBLISHES_PER_TURN {
+            let Some(Some(publish)) = others.next().now_or_never() else {
+                break;
+            };
+            step = step.and(self.publish_done(publish));
+        }
+        step
     }
 
     /// Reports that the loop turns.
