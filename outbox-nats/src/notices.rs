@@ -129,6 +129,9 @@ impl Outage {
             // A client that ends is missed by nobody.
             Event::Closed => {
                 self.down.remove(connection);
+                if self.down.is_empty() {
+                    *self = Self::default();
+                }
                 Notice::Other
             }
             _ => Notice::Other,

@@ -5,6 +5,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::Strategy;
+
 /// Runs at a time.
 const CONCURRENCY: RangeInclusive<u32> = 1..=1_024;
 /// Messages in a time.
@@ -15,7 +17,9 @@ const PER: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_
 /// each process by itself: three processes run three times as much.
 ///
 /// Messages beyond a limit wait, with those behind them in their aggregates; messages of other handlers of the consumer go on. Waiting uses no attempts, and
-/// what does not fit into memory meanwhile waits at the broker. With order `strict` everything waits for the first message.
+/// what does not fit into memory meanwhile waits at the broker. With order `strict` everything waits for the first message. A backlog beyond what the broker
+/// delivers without an answer (`ack_pending_max`) keeps the consumer's other handlers from new messages: give a handler with a low rate a consumer
+/// of its own. Strategy `sequence` takes limits only with `gap = "0s"`, because another process would take what waits for a gap.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,7 +69,16 @@ impl HandlerLimits {
     }
 
     /// What is out of its range.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self, strategy: Strategy) -> Option<String> {
+        // Another process would pass a message that waits for a limit here.
+        if let Strategy::Sequence { gap } = strategy
+            && gap != Some(Duration::ZERO)
+        {
+            return Some(
+                "strategy `sequence` takes a message that waits for a limit for a gap; use another strategy, or `gap = \"0s\"`"
+                    .to_owned(),
+            );
+        }
         if self.concurrency.is_some_and(|runs| !CONCURRENCY.contains(&runs)) {
             return Some("`concurrency` must be 1 to 1024".to_owned());
         }

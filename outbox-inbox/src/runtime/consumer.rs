@@ -117,6 +117,8 @@ pub(crate) struct Consumer {
     numbered: bool,
     /// Whether somebody has paused it.
     pub(super) paused: watch::Sender<bool>,
+    /// When the last pause ended.
+    resumed_at: Mutex<Option<Instant>>,
     pub(super) unknown_met: Mutex<Met>,
     /// The broker could not say where aggregates begin, and is not asked before this time.
     ask_again_at: Mutex<Option<Instant>>,
@@ -143,6 +145,7 @@ impl Consumer {
             whole_aggregates: false,
             numbered: false,
             paused: watch::Sender::new(false),
+            resumed_at: Mutex::default(),
             unknown_met: Mutex::default(),
             ask_again_at: Mutex::default(),
         };
@@ -206,6 +209,20 @@ impl Consumer {
             prefetch: self.prefetch(),
             start_at: self.shared.starts.get(self.name).copied().unwrap_or_default(),
         }
+    }
+
+    /// Takes note of whether it is paused.
+    pub(super) fn set_paused(&self, is_paused: bool) {
+        if *self.paused.borrow() && !is_paused {
+            *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        self.paused
+            .send_if_modified(|before| std::mem::replace(before, is_paused) != is_paused);
+    }
+
+    /// When the last pause ended: what is missing could not come before.
+    pub(super) fn resumed_at(&self) -> Option<Instant> {
+        *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limits of its handlers, by their names.

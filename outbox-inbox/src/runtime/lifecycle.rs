@@ -210,7 +210,7 @@ impl<S: Subscriber> Inbox<S> {
         problems.extend(self.upcasters.problems(handlers));
         problems.extend(self.config.problems());
         problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
-            let wrong = limits.problem()?;
+            let wrong = limits.problem(handler.options.strategy)?;
             Some(Problem::Config(format!("limits of handler {handler}: {wrong}")))
         }));
         let backend = self.db.get_database_backend();

@@ -70,10 +70,7 @@ async fn look(shared: &Shared, consumers: &[Arc<Consumer>]) -> Result<(), String
     let paused = paused(shared.database.pool(), &shared.sql).await;
     let paused = paused.map_err(|error| describe(&error))?;
     for consumer in consumers {
-        let is_paused = paused.iter().any(|name| name == consumer.name);
-        consumer
-            .paused
-            .send_if_modified(|before| std::mem::replace(before, is_paused) != is_paused);
+        consumer.set_paused(paused.iter().any(|name| name == consumer.name));
     }
     Ok(())
 }

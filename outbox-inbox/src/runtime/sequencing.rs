@@ -61,6 +61,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn early(&mut self, expected: u64, failing: bool) -> Handling {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
+        let resumed_at = self.consumer.resumed_at();
         let waits = &mut self.routed.memory.early;
         let is_news = waits.is_none_or(|early| early.expected != expected);
         // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
@@ -76,7 +77,7 @@ impl<'a> Attempt<'a> {
         if let Some(early) = waits
             && !failing
             && !early.expired
-            && early.since + wait <= now
+            && early.since.max(resumed_at.unwrap_or(early.since)) + wait <= now
         {
             early.expired = true;
             tracing::error!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
-    Event, HandlerError, HandlerLimits, HandlerState, InboxConfig, Router, idempotent_handler,
+    Event, HandlerError, HandlerLimits, HandlerState, InboxConfig, Router, Tx, idempotent_handler,
 };
 use tokio::sync::Semaphore;
 
@@ -192,7 +192,25 @@ async fn limits_out_of_range_are_refused_at_the_start(test: TestDb) {
     }
 }
 
+#[idempotent_handler(consumer = "counting", strategy = sequence)]
+async fn count_orders(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// Another process would take what waits for a limit for a gap, and pass it.
+async fn limits_and_waits_for_gaps_do_not_go_together(test: TestDb) {
+    let inbox = test
+        .inbox(&MemoryBroker::new(), Router::new().handler::<count_orders>())
+        .with_limits::<count_orders>(HandlerLimits::new().concurrency(1));
+    let error = inbox.drain().await.unwrap_err().to_string();
+    assert!(
+        error.contains("count_orders") && error.contains("takes a message that waits for a limit for a gap"),
+        "{error}"
+    );
+}
+
 on_every_backend!(
+    limits_and_waits_for_gaps_do_not_go_together,
     a_limited_handler_does_not_stop_the_others_of_its_consumer,
     a_stop_gives_back_what_waits_for_a_limit,
     a_rate_is_kept_and_others_go_on,

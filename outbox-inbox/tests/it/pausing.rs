@@ -1,14 +1,23 @@
 //! Consumers that somebody pauses, over all their processes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use outbox_core::Health;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::handled;
-use outbox_inbox::{ConsumerState, Inbox, InboxHealthCheck, PausedConsumers, Router, SubscriptionState};
+use outbox_inbox::{
+    ConsumerState, Event, HandlerError, HandlerState, Inbox, InboxHealthCheck, PausedConsumers, Router,
+    SubscriptionState, Tx, idempotent_handler,
+};
 
 use crate::on_every_backend;
-use crate::orders::eventually;
+use crate::orders::{eventually, numbered, put};
 use crate::runtime::{spawn, within};
-use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, reserve, slow};
+use crate::support::{
+    Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
+};
 
 fn state_of(health: &InboxHealthCheck, name: &str) -> Option<(ConsumerState, SubscriptionState)> {
     let mut consumers = health.consumers().into_iter();
@@ -122,6 +131,46 @@ async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_res
     assert_eq!(test.int(attempts).await, 0);
 }
 
+#[idempotent_handler(consumer = "counted", strategy = sequence(gap = "3s"))]
+async fn count(
+    _event: Event<OrderPlaced>,
+    _tx: Tx<'_>,
+    runs: HandlerState<Arc<AtomicUsize>>,
+) -> Result<(), HandlerError> {
+    runs.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// During a pause nobody can handle the message that is missing, so the wait for it begins anew with the end of the pause.
+async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
+    let (broker, pauses) = (MemoryBroker::new(), PausedConsumers::new(test.db.clone()));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<count>())
+        .with_config(quick())
+        .with_state(runs.clone());
+    let health = inbox.health();
+    let (shutdown, run) = spawn(inbox);
+    put(&broker, &numbered(1, 1)).await;
+    put(&broker, &numbered(1, 3)).await;
+    eventually("the first run", async || runs.load(Ordering::Relaxed) == 1).await;
+    assert!(pauses.pause("counted", "stocktaking").await.unwrap());
+    until_paused(&health, "counted").await;
+    // Longer than a gap is waited for.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(pauses.resume("counted").await.unwrap());
+    eventually("the end of the pause", async || {
+        let state = state_of(&health, "counted");
+        matches!(state, Some((_, SubscriptionState::Receiving)))
+    })
+    .await;
+    put(&broker, &numbered(1, 2)).await;
+    eventually("all runs", async || runs.load(Ordering::Relaxed) == 3).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
+}
+
 async fn pauses_have_a_reason_and_are_listed(test: TestDb) {
     let pauses = PausedConsumers::new(test.db.clone());
     assert!(pauses.list().await.unwrap().is_empty());
@@ -145,6 +194,7 @@ async fn pauses_have_a_reason_and_are_listed(test: TestDb) {
 
 on_every_backend!(
     what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_restart,
+    a_pause_is_no_gap_in_the_numbers,
     pauses_have_a_reason_and_are_listed,
 );
 on_every_backend!(without memory: a_paused_consumer_stands_still_in_all_processes_and_then_goes_on);
