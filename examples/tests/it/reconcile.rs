@@ -96,6 +96,9 @@ impl Place {
     }
 }
 
+/// Longer ago than the span begins: nothing is refused.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
 fn span() -> Span {
     let now = OffsetDateTime::now_utc();
     Span {
@@ -129,7 +132,7 @@ async fn what_a_stream_lost_comes_back_once(database_url: &str) {
     let mut restored = 0;
     let restore = async {
         while restored < lost {
-            let done = reconcile::reconcile(&place.store, &place.publisher, &place.publisher, span()).await;
+            let done = reconcile::reconcile(&place.store, &place.publisher, &place.publisher, span(), REMEMBERED).await;
             let done = done.unwrap();
             assert_eq!(
                 (done.missing, done.published + done.dropped),

@@ -52,6 +52,17 @@ pub struct Reconciled {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcileError {
+    /// The span begins before the time that the consumers remember, so that messages could take effect a second time. Nothing was read or published.
+    #[error(
+        "the span begins at {from}, but consumers remember what they handled since {remembered} only, and what is older would take effect a second \
+         time; begin the span later, or say how long the consumers remember"
+    )]
+    Forgotten {
+        /// [`Span::from`].
+        from: OffsetDateTime,
+        /// The earliest time at which the span may begin.
+        remembered: OffsetDateTime,
+    },
     /// The stream could not be read.
     #[error("the stream could not be read")]
     Log(#[source] PublishError),
@@ -90,6 +101,10 @@ pub async fn missing(
 
 /// Publishes what is missing, one message after the other. Relays may run meanwhile. Cancel-safe: run it again.
 ///
+/// `consumers_remember` is the shortest time for which a consumer of these messages remembers what it handled: the shortest `InboxConfig::retention`,
+/// 15 days by default. Consumers handle what they have forgotten a second time, so the span may not begin earlier. [`Duration::MAX`] sets no
+/// bound: for consumers with strategy `sequence`, which never forget.
+///
 /// # Errors
 ///
 /// [`ReconcileError`]; the first failure of the broker ends it.
@@ -98,7 +113,9 @@ pub async fn reconcile(
     publisher: &impl Publisher,
     log: &impl StreamLog,
     span: Span,
+    consumers_remember: Duration,
 ) -> Result<Reconciled, ReconcileError> {
+    refuse_what_is_forgotten(span, consumers_remember)?;
     let mut pages = Pages::start(store, log, span).await?;
     while let Some(missing) = pages.next().await? {
         for message in missing {
@@ -118,6 +135,19 @@ pub async fn reconcile(
         tracing::warn!(report = ?pages.report, "the stream had lost messages");
     }
     Ok(pages.report)
+}
+
+fn refuse_what_is_forgotten(span: Span, consumers_remember: Duration) -> Result<(), ReconcileError> {
+    let remembered = time::Duration::try_from(consumers_remember)
+        .ok()
+        .and_then(|duration| OffsetDateTime::now_utc().checked_sub(duration));
+    match remembered {
+        Some(remembered) if span.from < remembered => Err(ReconcileError::Forgotten {
+            from: span.from,
+            remembered,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The published messages of a span, a page at a time.

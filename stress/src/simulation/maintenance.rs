@@ -92,7 +92,7 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
         }
         let (store, publisher, log, span) = seams(&world);
         let life = log.life;
-        let run = CrashingRun::new(reconcile(&store, &publisher, &log, span), world.clone(), life);
+        let run = CrashingRun::new(reconcile(&store, &publisher, &log, span, Duration::MAX), world.clone(), life);
         let how = match run.await {
             None => "crashed",
             Some(Ok(_)) => "reconciled",
@@ -127,7 +127,7 @@ async fn attempt(world: &Arc<World>, publishes: bool) -> Reconciled {
     let (store, publisher, log, span) = seams(world);
     let life = log.life;
     let result: Result<_, ReconcileError> = if publishes {
-        reconcile(&store, &publisher, &log, span).await
+        reconcile(&store, &publisher, &log, span, Duration::MAX).await
     } else {
         missing(&store, &log, span).await
     };

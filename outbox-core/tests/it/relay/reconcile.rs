@@ -1,9 +1,11 @@
 //! A broker that lost messages which it had confirmed.
 
-use outbox_core::relay::reconcile::{self, Span};
+use outbox_core::relay::reconcile::{self, ReconcileError, Span};
 use outbox_core::testing::Ledger;
 
 use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(start_paused = true)]
 async fn what_the_broker_lost_is_published_again_and_nothing_else() {
@@ -18,7 +20,7 @@ async fn what_the_broker_lost_is_published_again_and_nothing_else() {
     };
     let found = reconcile::missing(&store, &broker, span).await.unwrap();
     assert_eq!((found.compared, found.missing, found.published), (3000, 700, 0));
-    let done = reconcile::reconcile(&store, &broker.publisher(), &broker, span)
+    let done = reconcile::reconcile(&store, &broker.publisher(), &broker, span, DAY)
         .await
         .unwrap();
     assert_eq!((done.missing, done.published), (700, 700));
@@ -27,4 +29,27 @@ async fn what_the_broker_lost_is_published_again_and_nothing_else() {
     assert_eq!(ledger.copies(), 0);
     let again = reconcile::missing(&store, &broker, span).await.unwrap();
     assert_eq!((again.compared, again.missing), (3000, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_span_that_consumers_have_forgotten_is_refused_before_anything_is_published() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    credit(&store, 1, 3);
+    relay_of(&store, &broker, quick()).drain().await.unwrap();
+    broker.lose_tail(3);
+    let now = time::OffsetDateTime::now_utc();
+    let span = Span {
+        from: now - 2 * DAY,
+        until: now + DAY,
+    };
+    let publisher = broker.publisher();
+    let refused = reconcile::reconcile(&store, &publisher, &broker, span, DAY).await;
+    let Err(ReconcileError::Forgotten { from, remembered }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(from, span.from);
+    assert!(remembered >= now - DAY, "{remembered}");
+    assert_eq!(broker.log().len(), 0);
+    let unbounded = reconcile::reconcile(&store, &publisher, &broker, span, Duration::MAX).await;
+    assert_eq!(unbounded.unwrap().published, 3);
 }
