@@ -132,7 +132,14 @@ async fn what_a_stream_lost_comes_back_once(database_url: &str) {
     let mut restored = 0;
     let restore = async {
         while restored < lost {
-            let done = reconcile::reconcile(&place.store, &place.publisher, &place.publisher, span(), REMEMBERED).await;
+            let done = reconcile::reconcile(
+                &place.store,
+                &place.publisher,
+                &place.publisher,
+                span(),
+                REMEMBERED,
+            )
+            .await;
             let done = done.unwrap();
             assert_eq!(
                 (done.missing, done.published + done.dropped),

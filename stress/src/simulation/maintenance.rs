@@ -92,7 +92,11 @@ pub(super) async fn reconcile_every(world: Arc<World>, every: Duration) {
         }
         let (store, publisher, log, span) = seams(&world);
         let life = log.life;
-        let run = CrashingRun::new(reconcile(&store, &publisher, &log, span, Duration::MAX), world.clone(), life);
+        let run = CrashingRun::new(
+            reconcile(&store, &publisher, &log, span, Duration::MAX),
+            world.clone(),
+            life,
+        );
         let how = match run.await {
             None => "crashed",
             Some(Ok(_)) => "reconciled",
