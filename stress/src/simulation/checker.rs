@@ -289,7 +289,10 @@ impl Checker {
         if self.lives[life as usize].reconciles.is_some() {
             return;
         }
-        if answer == Some(Ok(())) {
+        // The next owner may have sent the message before this run was told. A run that owns the partition again may still settle it.
+        let partition = usize::from(self.account(no).draft.partition);
+        let is_late = self.acquired_by[partition] != Some(life);
+        if answer == Some(Ok(())) && !is_late {
             self.lives[life as usize].confirmed.insert(no);
         } else {
             self.account_mut(no).excuses += 1;
