@@ -1,6 +1,7 @@
 //! Tests of the crate as its users see it: no test imports a single crate.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
+mod alerts;
 mod end_to_end;
 mod one_dependency;
 mod runner;

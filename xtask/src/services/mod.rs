@@ -12,6 +12,7 @@ mod mariadb;
 mod nats;
 mod postgres;
 mod programs;
+mod prometheus;
 mod quiet;
 mod redis;
 mod server;
@@ -43,12 +44,14 @@ pub(crate) enum Backend {
     /// The program of that version, for tests that start, stop or configure a server of their own.
     NatsOldProgram,
     Redis,
+    /// The program that checks and tests the alerts.
+    Promtool,
     /// Any nats-server at all, for the demo.
     NatsForDemo,
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 9] = [
+pub(crate) const FOR_TESTS: [Backend; 10] = [
     Backend::Postgres,
     Backend::PostgresProgram,
     Backend::MariaDb,
@@ -58,6 +61,7 @@ pub(crate) const FOR_TESTS: [Backend; 9] = [
     Backend::NatsOld,
     Backend::NatsOldProgram,
     Backend::Redis,
+    Backend::Promtool,
 ];
 
 impl Backend {
@@ -73,6 +77,7 @@ impl Backend {
             Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
             Self::NatsOldProgram => "OUTBOX_TEST_NATS_OLD_BIN",
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
+            Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
             Self::NatsForDemo => "NATS_URL",
         }
     }
@@ -88,6 +93,7 @@ impl Backend {
             Self::NatsOld => "nats-server 2.9",
             Self::NatsOldProgram => "old nats-server for private servers",
             Self::Redis => "Redis",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -99,6 +105,7 @@ impl Backend {
             Self::Nats | Self::NatsProgram => nats::program(tools).map(drop),
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
             Self::Redis => redis::program().map(drop),
+            Self::Promtool => prometheus::program().map(drop),
             Self::NatsForDemo => nats::any(tools).map(drop),
         }
     }
@@ -116,6 +123,7 @@ impl Backend {
             Self::NatsOld => nats::old(folder),
             Self::NatsOldProgram => return nats::old_program().map(Found::Program),
             Self::Redis => redis::launch(folder),
+            Self::Promtool => return prometheus::program().map(Found::Program),
             Self::NatsForDemo => nats::for_demo(folder, tools),
         }
         .map(Found::Server)

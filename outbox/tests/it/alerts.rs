@@ -1,0 +1,107 @@
+//! The alerts for Prometheus in docs/monitoring: they use metrics that exist, lead to paragraphs that exist, and fire when they should.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use outbox::core::telemetry::METRICS as RELAY;
+use outbox::core::testing::backend_url;
+use outbox::inbox::telemetry::METRICS as INBOX;
+
+/// What Prometheus adds to the name of a histogram.
+const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn alerts() -> String {
+    fs::read_to_string(repository().join("docs/monitoring/alerts.yml")).unwrap()
+}
+
+/// The values of a key, one per line of the file.
+fn values_of<'a>(key: &'a str, file: &'a str) -> impl Iterator<Item = &'a str> {
+    file.lines()
+        .filter_map(move |line| line.trim_start_matches([' ', '-']).strip_prefix(key))
+        .map(str::trim)
+}
+
+/// The names of metrics in an expression.
+fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
+    expression
+        .split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
+        .filter(|word| word.starts_with("outbox_") || word.starts_with("inbox_"))
+}
+
+fn is_known(name: &str) -> bool {
+    let base = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
+    RELAY.iter().chain(INBOX).any(|metric| {
+        let is_histogram = metric.kind == "histogram";
+        metric.name == name && !is_histogram || is_histogram && Some(metric.name) == base
+    })
+}
+
+/// The anchor that a heading has on a page.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter_map(|character| match character {
+            ' ' => Some('-'),
+            '-' | '_' => Some(character),
+            _ => character.is_alphanumeric().then_some(character),
+        })
+        .collect()
+}
+
+#[test]
+fn alerts_use_metrics_that_exist() {
+    let file = alerts();
+    let used: BTreeSet<&str> = values_of("expr:", &file).flat_map(metrics_in).collect();
+    assert!(used.len() > 20, "{used:?}");
+    let unknown: Vec<&&str> = used.iter().filter(|name| !is_known(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn alerts_lead_to_paragraphs_that_exist() {
+    let file = alerts();
+    let page = fs::read_to_string(repository().join("docs/operations.md")).unwrap();
+    let anchors: BTreeSet<String> = page
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(anchor)
+        .collect();
+    let mut alerts = 0;
+    for link in values_of("runbook:", &file) {
+        let paragraph = link.strip_prefix("docs/operations.md#").unwrap();
+        assert!(anchors.contains(paragraph), "{link}");
+        alerts += 1;
+    }
+    assert_eq!(alerts, values_of("alert:", &file).count());
+}
+
+#[test]
+fn each_alert_fires_on_its_failure_and_rests_in_healthy_hours() {
+    let file = alerts();
+    let folder = repository().join("docs/monitoring");
+    let tests = fs::read_to_string(folder.join("alerts.test.yml")).unwrap();
+    for alert in values_of("alert:", &file) {
+        let fires = format!("- alertname: {alert}\n");
+        let rests = format!("- {{alertname: {alert}, ");
+        assert!(tests.contains(&fires) && tests.contains(&rests), "{alert}");
+    }
+    let Some(promtool) = backend_url("OUTBOX_TEST_PROMTOOL_BIN") else {
+        return;
+    };
+    let output = Command::new(promtool)
+        .args(["test", "rules", "alerts.test.yml"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
