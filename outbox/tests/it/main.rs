@@ -1,8 +1,8 @@
 //! Tests of the crate as its users see it: no test imports a single crate.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod alerts;
 mod end_to_end;
+mod monitoring;
 mod one_dependency;
 mod runner;
 mod tables;

@@ -1,4 +1,5 @@
-//! The alerts for Prometheus in docs/monitoring: they use metrics that exist, lead to paragraphs that exist, and fire when they should.
+//! Alerts and board in docs/monitoring: they use metrics that exist, the alerts lead to paragraphs that exist and fire when they should, and Prometheus can
+//! read each expression of the board.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,6 +62,56 @@ fn alerts_use_metrics_that_exist() {
     assert!(used.len() > 20, "{used:?}");
     let unknown: Vec<&&str> = used.iter().filter(|name| !is_known(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// The expressions of all panels of the board for Grafana.
+fn expressions_of_the_board() -> Vec<String> {
+    let file = fs::read_to_string(repository().join("docs/monitoring/grafana.json")).unwrap();
+    let board: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array());
+    targets
+        .flatten()
+        .map(|target| target["expr"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_board_uses_metrics_that_exist() {
+    let expressions = expressions_of_the_board();
+    let used: BTreeSet<&str> = expressions.iter().flat_map(|text| metrics_in(text)).collect();
+    assert!(used.len() > 20, "{used:?}");
+    let unknown: Vec<&&str> = used.iter().filter(|name| !is_known(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn prometheus_reads_each_expression_of_the_board() {
+    let Some(promtool) = backend_url("OUTBOX_TEST_PROMTOOL_BIN") else {
+        return;
+    };
+    let rules: Vec<_> = expressions_of_the_board()
+        .into_iter()
+        .enumerate()
+        .map(|(number, expression)| {
+            let expression = expression.replace("$__rate_interval", "5m");
+            serde_json::json!({ "record": format!("panel_{number}"), "expr": expression })
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("board.json");
+    let groups = serde_json::json!({ "groups": [{ "name": "board", "rules": rules }] });
+    fs::write(&file, groups.to_string()).unwrap();
+    let output = Command::new(promtool)
+        .args(["check", "rules"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 #[test]
