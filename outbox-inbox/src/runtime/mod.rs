@@ -42,6 +42,7 @@ mod run;
 mod sequencing;
 mod shutdown;
 mod slots;
+mod turns;
 mod unknown;
 mod unreadable;
 
