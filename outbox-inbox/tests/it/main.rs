@@ -29,6 +29,7 @@ mod order;
 mod panics;
 mod panics_elsewhere;
 mod pausing;
+mod pausing_at_the_broker;
 mod retried_dead_letters;
 mod rights;
 mod runtime;
