@@ -26,6 +26,7 @@ mod not_yet;
 mod numbering;
 mod operators;
 mod order;
+mod outage_log;
 mod panics;
 mod panics_elsewhere;
 mod pausing;
