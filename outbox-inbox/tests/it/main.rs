@@ -5,6 +5,7 @@ mod orders;
 mod support;
 
 mod batch;
+mod batch_of_types;
 mod crash;
 mod dead_letter;
 mod delivery;
