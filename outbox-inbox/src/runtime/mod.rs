@@ -53,6 +53,5 @@ pub use report::InboxReport;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
-    report::Tally,
     routed::Handling,
 };

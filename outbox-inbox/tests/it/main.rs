@@ -6,6 +6,7 @@ mod support;
 
 mod batch;
 mod batch_of_types;
+mod consumer_settings;
 mod crash;
 mod dead_letter;
 mod delivery;
