@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod end_to_end;
+mod jetstream;
 mod one_dependency;
 mod runner;
 mod tables;
