@@ -110,7 +110,8 @@ pub enum StartAt {
     Beginning,
     /// Behind the last message at the moment of the first subscription.
     New,
-    /// At the first message that the broker stored at this time or later, by the broker's clock.
+    /// At the first message that the broker stored at this time or later, by the broker's clock. A time that has not come
+    /// yet at the moment of the first subscription means the same as [`Self::New`].
     Time(OffsetDateTime),
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 
-use crate::start::Problem;
-
 /// What happens to a delivery that is no message of an outbox, because headers are missing or malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -63,7 +61,8 @@ pub(crate) const RETENTION: RangeInclusive<Duration> =
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. `InboxConfig::default()` is right for most services.
+/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them, but for `purge_every`, `shutdown_timeout` and
+/// `stuck_after`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
@@ -165,10 +164,11 @@ impl InboxConfig {
         stuck_after: Duration,
     }
 
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    /// What is wrong, one text for each setting.
+    pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.size_problems();
         problems.extend(self.time_problems());
-        problems.into_iter().map(Problem::Config).collect()
+        problems
     }
 
     fn size_problems(&self) -> Vec<String> {
@@ -269,7 +269,7 @@ mod tests {
             .retention(zero)
             .purge_every(Some(zero))
             .stuck_after(zero);
-        let text: Vec<_> = config.problems().iter().map(ToString::to_string).collect();
+        let text = config.problems();
         for setting in [
             "concurrency",
             "in_flight_max",
@@ -283,7 +283,7 @@ mod tests {
             "purge_every",
             "stuck_after",
         ] {
-            let start = format!("inbox configuration: {setting} is ");
+            let start = format!("{setting} is ");
             assert!(
                 text.iter().any(|line| line.starts_with(&start)),
                 "{setting}: {text:#?}"
@@ -294,8 +294,6 @@ mod tests {
     #[test]
     fn handler_timeout_must_be_shorter_than_ack_wait() {
         let config = InboxConfig::default().handler_timeout(Duration::from_secs(30));
-        assert!(
-            matches!(config.problems().as_slice(), [Problem::Config(text)] if text.starts_with("handler_timeout"))
-        );
+        assert!(matches!(config.problems().as_slice(), [text] if text.starts_with("handler_timeout")));
     }
 }

@@ -110,6 +110,7 @@ mod handler;
 mod config;
 mod preflight;
 mod router;
+mod settings;
 mod start;
 mod upcast;
 

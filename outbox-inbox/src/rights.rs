@@ -144,8 +144,9 @@ async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
 }
 
 /// What a pool smaller than what may run at once leads to, for the log. `None`: it is large enough, or cannot be looked at.
-pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, concurrency: usize) -> Option<String> {
-    let (connections, jobs) = (usize::try_from(connections?).ok()?, consumers * concurrency);
+/// `jobs`: the handlers of all consumers that may run at a time.
+pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usize) -> Option<String> {
+    let connections = usize::try_from(connections?).ok()?;
     (connections < jobs).then(|| {
         format!(
             "the pool has {connections} connections, and {consumers} consumers may run {jobs} handlers at once, so some wait for a connection and may find \
@@ -173,10 +174,10 @@ mod tests {
 
     #[test]
     fn a_pool_smaller_than_the_handlers_is_warned_about() {
-        let warning = pool_warning(Some(15), 2, 8).unwrap();
+        let warning = pool_warning(Some(15), 2, 16).unwrap();
         assert!(warning.contains("`max_connections` to at least 18"), "{warning}");
         for connections in [Some(16), Some(18), None] {
-            assert_eq!(pool_warning(connections, 2, 8), None);
+            assert_eq!(pool_warning(connections, 2, 16), None);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::dedup::sql::InboxSql;
 use crate::handler::{Handler, StateMap};
 use crate::hook::Hooks;
 use crate::router::Router;
-use crate::runtime::{Consumer, Handling, Shared, Stop, Tally};
+use crate::runtime::{Consumer, Handling, Shared, Stop};
 use crate::start::StartError;
 use crate::upcast::Upcasters;
 
@@ -257,7 +257,7 @@ impl Harness {
             middleware: Vec::new(),
             store: self.store.clone(),
             hooks: Hooks::default(),
-            tally: Tally::default(),
+            tally: Arc::default(),
             // The harness has no broker, so its subjects mean nothing.
             belongs: Arc::new(|_, _, _| true),
         };

@@ -4,6 +4,7 @@
 //! permission shows nowhere else, because the publish just times out. No secret is formatted. There are no options of our own for credentials or certificates:
 //! `async_nats::ConnectOptions` has them all.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Most reasons that are told of while a server is waited for: a few servers have a few each.
+const REASONS_MAX: usize = 32;
 
 /// Time between pings on an otherwise silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -92,16 +96,17 @@ impl EventStream {
         options: ConnectOptions,
     ) -> Result<Client, ConnectError> {
         let servers = parse(servers)?;
-        let (mut pause, mut said) = (PAUSE_MIN, String::new());
+        // Of several servers each round reports another one.
+        let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
         loop {
             let error = match connect(servers.clone(), options.clone()).await {
                 Err(error) if error.is_out_of_reach() => error,
                 outcome => return outcome,
             };
             let reason = outbox_core::describe(&error);
-            if said != reason {
+            if !said.contains(&reason) && said.len() < REASONS_MAX {
                 tracing::warn!(reason, "waiting for nats; start it, or correct its address");
-                said = reason;
+                said.insert(reason);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -270,7 +275,65 @@ impl std::error::Error for ConnectError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
     use super::*;
+
+    /// The reasons in the log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            struct Reason<'a>(&'a Log);
+            impl Visit for Reason<'_> {
+                fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                    if field.name() == "reason" {
+                        self.0.0.lock().unwrap().push(format!("{value:?}"));
+                    }
+                }
+            }
+            event.record(&mut Reason(self));
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// Nobody listens at one address, and nobody answers at the other. Which of them a round reports is chance. Time is skipped.
+    #[tokio::test(start_paused = true)]
+    async fn each_reason_for_waiting_is_told_once() {
+        let log = Log::default();
+        let _guard = tracing::subscriber::set_default(log.clone());
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let servers = [
+            "nats://127.0.0.1:1".to_owned(),
+            format!("nats://{}", silent.local_addr().unwrap()),
+        ];
+        let stream = EventStream::new("orders");
+        let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers.as_slice()));
+        assert!(waiting.await.is_err(), "connected");
+        let told = log.0.lock().unwrap().clone();
+        let distinct: HashSet<_> = told.iter().collect();
+        assert_eq!(told.len(), distinct.len(), "{told:?}");
+        assert!(told.len() > 1, "{told:?}");
+    }
 
     #[test]
     fn passwords_in_addresses_are_not_shown() {

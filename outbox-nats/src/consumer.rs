@@ -432,6 +432,16 @@ impl Durable {
     }
 }
 
+/// Where a consumer started when it was made. A time that had not come yet then is the time at which it was made.
+pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
+    match info.config.deliver_policy {
+        DeliverPolicy::ByStartTime { start_time } => DeliverPolicy::ByStartTime {
+            start_time: start_time.min(info.created),
+        },
+        policy => policy,
+    }
+}
+
 /// The configuration of a consumer on the server, as the type that we write.
 fn as_pull(consumer: &PullConsumer) -> pull::Config {
     // It was opened as a pull consumer, so this cannot fail; a default would show as a missing filter.

@@ -6,6 +6,7 @@
 //! see the inbox.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -13,7 +14,6 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use futures_util::future::try_join_all;
 use outbox_core::{Catalogue, Incoming, SubscriberError};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::consumer::Durable;
@@ -33,8 +33,8 @@ pub(crate) struct Predecessors {
     /// Aggregate types whose messages are on fixed subjects too, which do not name the aggregate.
     scattered: HashSet<&'static str>,
     started_at: DeliverPolicy,
-    /// The stream sequence of the start, if that is a time.
-    started: OnceCell<u64>,
+    /// The stream sequences between which the start is, if that is a time.
+    started: Mutex<(u64, u64)>,
 }
 
 impl Predecessors {
@@ -50,17 +50,19 @@ impl Predecessors {
                 scattered.insert(event.aggregate);
             }
         }
+        let state = &durable.stream.cached_info().state;
+        let started = (state.first_sequence.max(1), state.last_sequence + 1);
         Self {
             stream: durable.stream.clone(),
             prefix: durable.prefix.clone(),
             events,
             scattered,
             started_at,
-            started: OnceCell::new(),
+            started: Mutex::new(started),
         }
     }
 
-    /// One request for each event type of the aggregate, and one; all at once. The first call for a consumer that started at a time also finds that place.
+    /// One request for each event type of the aggregate, and one; all at once. For a consumer that started at a time, that place is found first.
     pub(crate) async fn exist(&self, incoming: &Incoming) -> Result<bool, SubscriberError> {
         let Some(subjects) = self.subjects_of_aggregate(&incoming.subject) else {
             return Ok(true);
@@ -107,28 +109,35 @@ impl Predecessors {
         match &self.started_at {
             DeliverPolicy::ByStartSequence { start_sequence } => Ok(*start_sequence),
             DeliverPolicy::ByStartTime { start_time } => {
-                let find = || self.first_that_is_not(|message| message.time < *start_time);
-                self.started.get_or_try_init(find).await.copied()
+                self.first_that_is_not(|message| message.time < *start_time).await
             }
             _ => Ok(1),
         }
     }
 
-    /// Finds the first message that is not `older`, by halves: times grow with stream sequences. At most one request for each doubling of the stream.
+    /// Finds the first message that is not `older`, by halves: times grow with stream sequences. At most one request for each doubling of the stream, over all
+    /// calls: one that is cancelled goes on with the next call.
     async fn first_that_is_not(
         &self,
         older: impl Fn(&StreamMessage) -> bool,
     ) -> Result<u64, SubscriberError> {
-        let state = &self.stream.cached_info().state;
-        let (mut low, mut high) = (state.first_sequence.max(1), state.last_sequence + 1);
-        while low < high {
+        loop {
+            let (low, high) = *self.between();
+            if low >= high {
+                return Ok(low);
+            }
             let middle = low + (high - low) / 2;
-            match self.first_on(">", middle).await? {
-                Some(message) if older(&message) => low = message.sequence + 1,
-                _ => high = middle,
+            let found = self.first_on(">", middle).await?;
+            let mut between = self.between();
+            match found {
+                Some(message) if older(&message) => between.0 = between.0.max(message.sequence + 1),
+                _ => between.1 = between.1.min(middle),
             }
         }
-        Ok(low)
+    }
+
+    fn between(&self) -> MutexGuard<'_, (u64, u64)> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn first_on(&self, subject: &str, from: u64) -> Result<Option<StreamMessage>, SubscriberError> {

@@ -215,7 +215,7 @@ impl Subscriber for JetStreamSubscriber {
         let consumer_handle = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
-        let started_at = consumer_handle.cached_info().config.deliver_policy;
+        let started_at = consumer::started_at(consumer_handle.cached_info());
         Ok(JetStreamSubscription::new(
             self.client.clone(),
             self.context.clone(),

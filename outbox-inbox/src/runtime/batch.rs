@@ -1,8 +1,10 @@
 //! Handles several messages in one transaction.
 //!
 //! Invariant: all of them take effect, or none does and each is handled by itself. So one that fails costs the others a second run, and
-//! nobody an attempt. A handler of several events that asks for another time is not asked about each of them: all wait. Not here: which messages stand together ([`super::dispatch`]), and what happens to each by itself ([`super::handle`]).
+//! nobody an attempt. A handler that asks for another time is not called at once again for what it asked for: for one message, or for all of a handler of
+//! several. Not here: which messages stand together ([`super::turns`]), and what happens to each by itself ([`super::handle`]).
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -26,18 +28,18 @@ struct Batch<'a> {
     handler: &'a Registration,
     call: Call<'a>,
     members: Vec<Ready<'a>>,
-    /// The time that the handler asked for, for all of them.
-    deferred: OnceLock<Duration>,
+    /// The members for which the handler asked for another time, and that time.
+    deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
 impl Consumer {
-    /// Handles messages of one handler together, none of which has failed before. `None`: handle them one by one; nothing has happened.
+    /// Handles messages of one handler together, none of which has failed before. `None`: handle this message by itself, or all of them; nothing has happened.
     pub(super) async fn handle_together(
         &self,
         messages: &[&RoutedMessage],
         handler: &Registration,
         stop: &Stop,
-    ) -> Option<Vec<Handling>> {
+    ) -> Option<Vec<Option<Handling>>> {
         let options = &handler.options;
         // A store is asked for one message at a time; and what a duplicate leads to is decided one by one.
         if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
@@ -56,7 +58,7 @@ impl Consumer {
         };
         match batch.handle().await {
             None => batch.wait().await,
-            handlings => handlings,
+            Some(handlings) => Some(handlings.into_iter().map(Some).collect()),
         }
     }
 
@@ -168,34 +170,50 @@ impl Batch<'_> {
             1
         };
         let mut effects = Vec::with_capacity(members.len());
-        for inputs in inputs.chunks(each) {
+        for (call, inputs) in inputs.chunks(each).enumerate() {
             let effect = match tx {
                 Some(tx) => self.call.inside(tx, recorded, inputs).await,
                 None => self.call.outside(inputs).await,
             };
-            if let (true, Err(RunOutcome::Deferred { wait, error })) = (self.handler.shape.several, &effect) {
-                tracing::info!(
-                    consumer = self.consumer.name,
-                    messages = each,
-                    ?wait,
-                    error,
-                    "handler asked to be run again later"
-                );
-                let _ = self.deferred.set(*wait);
+            if let Err(RunOutcome::Deferred { wait, error }) = &effect {
+                let (consumer, messages) = (self.consumer.name, inputs.len());
+                let event_id = inputs[0].event_id;
+                tracing::info!(consumer, messages, %event_id, ?wait, error, "handler asked to be run again later");
+                let _ = self
+                    .deferred
+                    .set((self.places(members, call * each, each), *wait));
             }
             effects.push(effect.ok()?);
         }
         Some(effects)
     }
 
-    /// All wait, if the handler asked for another time. Nothing is counted for what runs together.
-    async fn wait(&self) -> Option<Vec<Handling>> {
-        let retry_after = *self.deferred.get()?;
-        for member in &self.members {
+    /// The places among all members of those that a call was for. A handler of several is called for all.
+    fn places(&self, ours: &[&Ready<'_>], first: usize, each: usize) -> Range<usize> {
+        if self.handler.shape.several {
+            return 0..self.members.len();
+        }
+        let is_first = |member: &Ready<'_>| ours.get(first).is_some_and(|ours| std::ptr::eq(*ours, member));
+        let place = self.members.iter().position(is_first).unwrap_or_default();
+        place..place + each
+    }
+
+    /// Those wait for which the handler asked for another time; the others are handled one by one. Nothing is counted for what runs together.
+    async fn wait(&self) -> Option<Vec<Option<Handling>>> {
+        let (waiting, retry_after) = self.deferred.get()?;
+        for member in &self.members[waiting.clone()] {
             let noted = member.claimant.note_failing(self.consumer.shared.database.pool());
             noted.await.ok()?;
         }
-        Some(vec![Handling::Deferred { retry_after }; self.members.len()])
+        let deferred = Handling::Deferred {
+            retry_after: *retry_after,
+        };
+        let places = 0..self.members.len();
+        Some(
+            places
+                .map(|place| waiting.contains(&place).then_some(deferred))
+                .collect(),
+        )
     }
 
     fn done(&self, mine: &[bool], effects: Vec<Effect>) -> Vec<Handling> {

@@ -28,7 +28,8 @@ use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
-/// The state that all consumers of an inbox share.
+/// The state that all consumers of an inbox share, and the settings, which may be those of one of them.
+#[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) database: Database,
     pub(crate) sql: InboxSql,
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) store: Option<Arc<dyn DedupStore>>,
     pub(crate) hooks: Hooks,
-    pub(crate) tally: Tally,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) belongs: Belongs,
 }
 

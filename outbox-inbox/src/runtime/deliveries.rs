@@ -30,18 +30,18 @@ type Subscribing<S> =
     Pin<Box<dyn Future<Output = Result<<S as Subscriber>::Subscription, SubscriberError>> + Send>>;
 
 /// A subscription that is over, and what it had fetched.
-type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
+pub(super) type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>);
 
 /// The state of a consumer's subscription.
 pub(super) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// A subscription that fell silent is ending. The next one begins after that.
+    /// A subscription that fell silent, or whose consumer is paused, is ending. The next one begins after that.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
     /// After trouble: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
-    /// The consumer is paused, and receives nothing until somebody resumes it.
-    Closed,
+    /// The consumer is paused, and receives nothing until somebody resumes it. The subscription that has ended can still be flushed.
+    Closed(Option<S::Subscription>),
 }
 
 /// The next step of the deliveries.
@@ -50,8 +50,8 @@ pub(super) enum Received<S: Subscriber> {
     /// Nothing has come for a moment.
     Nothing,
     Subscribed(S::Subscription),
-    /// A subscription that fell silent is over; what it had fetched.
-    Ended(Vec<DeliveryOf<S>>),
+    /// A subscription is over; what it had fetched.
+    Ended(Ended<S>),
     /// A pause is over.
     Resume(Option<S::Subscription>),
     Trouble(SubscriberError),
@@ -69,8 +69,9 @@ impl<S: Subscriber> Deliveries<S> {
                 let (subscription, fetched) = ending.await;
                 (Some(subscription), fetched)
             }
+            Self::Closed(subscription) => (subscription, Vec::new()),
             // One that begins has not received anything yet.
-            Self::Subscribing(_) | Self::Paused(_, None) | Self::Closed => (None, Vec::new()),
+            Self::Subscribing(_) | Self::Paused(_, None) => (None, Vec::new()),
         }
     }
 
@@ -90,7 +91,7 @@ impl<S: Subscriber> Deliveries<S> {
                 };
                 delivery.map_or_else(Received::Trouble, Received::Delivery)
             }
-            Self::Ending(ending) => Received::Ended(ending.await.1),
+            Self::Ending(ending) => Received::Ended(ending.await),
             Self::Subscribing(subscribing) => subscribing
                 .await
                 .map_or_else(Received::Trouble, Received::Subscribed),
@@ -98,11 +99,11 @@ impl<S: Subscriber> Deliveries<S> {
                 sleep_until(*until).await;
                 Received::Resume(subscription.take())
             }
-            Self::Closed if with_pauses => {
+            Self::Closed(_) if with_pauses => {
                 sleep(IDLE_CHECK).await;
                 Received::Nothing
             }
-            Self::Closed => std::future::pending().await,
+            Self::Closed(_) => std::future::pending().await,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: memory is bounded ([`super::capacity`]); from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does
 //! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it.
-//! Not here: receiving ([`super::receive`]), handling ([`super::job`]), bounds ([`super::capacity`]), the end ([`super::shutdown`]).
+//! Not here: receiving ([`super::receive`]), which job is next ([`super::turns`]), handling ([`super::job`]), bounds ([`super::capacity`]), the end ([`super::shutdown`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_unti
 use tokio_util::task::TaskTracker;
 
 use super::capacity::Refill;
-use super::consumer::{Consumer, Stop, batch_max};
+use super::consumer::{Consumer, Stop};
 use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
 use super::job::{self, Ended, InFlight, Origin, Taken};
 use super::lanes::{LaneKey, Lanes, Queue};
-use super::limits::{Admission, Limits};
+use super::limits::Limits;
 use super::predecessors::Predecessors;
 use super::retries::{self, Retries};
 use super::returning::Returning;
@@ -57,7 +57,9 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) jobs: usize,
     pub(super) slots: Slots,
     /// Jobs that wait for the limits of their handlers. Their lanes stand still, as if they ran.
-    pub(super) limits: Limits<(Queue, Taken<DeliveryOf<S>>)>,
+    pub(super) limits: Limits<Taken<DeliveryOf<S>>>,
+    /// Whether what has waited for a limit has had the last turn.
+    pub(super) limited_first: bool,
     /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
     pub(super) mean: f64,
     pub(super) predecessors: Predecessors,
@@ -117,6 +119,7 @@ impl<S: Subscriber> Dispatcher<S> {
             jobs: 0,
             slots: Slots::new(concurrency),
             limits,
+            limited_first: false,
             mean: 0.0,
             predecessors: Predecessors::default(),
             ended,
@@ -160,77 +163,7 @@ impl<S: Subscriber> Dispatcher<S> {
         self.shut_down(progress).await;
     }
 
-    /// Starts jobs as long as there are slots and messages that may run.
-    fn start_jobs(&mut self) {
-        while !self.is_paused
-            && self.has_slot()
-            && let Some((from, taken)) = self.next_job()
-        {
-            self.start_job(from, taken);
-        }
-    }
-
-    fn has_slot(&self) -> bool {
-        self.jobs < self.consumer.shared.config.concurrency
-    }
-
-    /// The next job that may begin: one that has waited for the limits of its handler, or one from the lanes.
-    fn next_job(&mut self) -> Option<(Queue, Taken<DeliveryOf<S>>)> {
-        let now = Instant::now();
-        if let Some(job) = self.limits.next(now) {
-            return Some(job);
-        }
-        loop {
-            let from = self.next_queue();
-            let taken = self.take(from, now);
-            if taken.is_empty() {
-                // What stood there may belong elsewhere by now.
-                if self.next_queue() == from {
-                    return None;
-                }
-                continue;
-            }
-            let Some(handler) = self.limited(&taken) else {
-                return Some((from, taken));
-            };
-            let messages = taken.iter().map(|(_, items)| items.len()).sum();
-            match self.limits.admit(handler, (from, taken), messages, now) {
-                Admission::Begin(job) => return Some(job),
-                Admission::Waits => {}
-                Admission::Later((_, taken), until) => {
-                    for (key, items) in taken {
-                        self.lanes.finish(&key, items, Some(until), now);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The handler of a job, if it has limits.
-    fn limited(&self, taken: &Taken<DeliveryOf<S>>) -> Option<&'static str> {
-        let (_, items) = taken.first()?;
-        let handler = items.first()?.routed.handler()?.handler;
-        self.limits.is_limited(handler).then_some(handler)
-    }
-
-    fn take(&mut self, from: Queue, now: Instant) -> Taken<DeliveryOf<S>> {
-        let max = |in_flight: &InFlight<_>| {
-            in_flight
-                .routed
-                .batchable()
-                .map_or(1, |handler| batch_max(handler))
-        };
-        let together = |first: &InFlight<_>, next: &InFlight<_>| match (
-            first.routed.batchable(),
-            next.routed.batchable(),
-        ) {
-            (Some(first), Some(next)) => Arc::ptr_eq(first, next),
-            _ => false,
-        };
-        self.lanes.take(from, max, together, now)
-    }
-
-    fn start_job(&mut self, from: Queue, taken: Taken<DeliveryOf<S>>) {
+    pub(super) fn start_job(&mut self, from: Queue, taken: Taken<DeliveryOf<S>>) {
         self.jobs += 1;
         if from != Queue::Ready {
             self.slots.suspect_begins();
@@ -257,20 +190,6 @@ impl<S: Subscriber> Dispatcher<S> {
                 limited,
             });
         });
-    }
-
-    /// Which queue has its turn. Suspects get their share, and their two queues take turns.
-    fn next_queue(&self) -> Queue {
-        let waiting = |queue| self.lanes.waiting_in(queue) > 0;
-        if !self.slots.may_begin_suspect(waiting(Queue::Ready)) {
-            return Queue::Ready;
-        }
-        match (waiting(Queue::Doubtful), waiting(Queue::Retries)) {
-            (true, false) => Queue::Doubtful,
-            (true, true) if self.slots.is_first_kind() => Queue::Doubtful,
-            (_, true) => Queue::Retries,
-            (false, false) => Queue::Ready,
-        }
     }
 
     fn job_ended(&mut self, ended: JobEnded<DeliveryOf<S>>) {
@@ -313,12 +232,11 @@ impl<S: Subscriber> Dispatcher<S> {
         };
         self.consumer.shared.tally.count(handling);
         let retry_after = handling.retry_after();
-        // A dead letter that went back would be found again by the next look.
-        let waits = matches!(
-            (&in_flight.origin, handling),
-            (Origin::DeadLetter(_), Handling::Deferred { .. })
-        );
-        if self.consumer.order == Order::None && !waits || handling == Handling::Returned {
+        if let (Origin::DeadLetter(_), Handling::Deferred { .. }) = (&in_flight.origin, handling) {
+            self.letter_waits(&lane.key, in_flight, now + retry_after, now);
+            return;
+        }
+        if self.consumer.order == Order::None || handling == Handling::Returned {
             // Nothing waits for it.
             self.lanes.finish(&lane.key, Vec::new(), None, now);
             let back = std::iter::once(in_flight).chain(lane.rest).collect();
@@ -371,14 +289,36 @@ impl<S: Subscriber> Dispatcher<S> {
             .spawn(self.retries.poll(self.consumer.clone(), known, room));
     }
 
-    /// Dead letters wait in the lane of their aggregate like any other message.
+    /// Dead letters wait in the lane of their aggregate like any other message, or where those of the aggregate wait that are not ready yet.
     fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             let letter = Arc::new(letter);
             let routed = self.consumer.routed_letter(letter.clone());
             let (key, in_flight) = self.enter(Origin::DeadLetter(letter), routed);
+            let beside = LaneKey::Letters(Arc::new(key.clone()));
+            let key = match self.lanes.contains(&beside) {
+                true => beside,
+                false => key,
+            };
             self.lanes.push(key, in_flight, Instant::now());
         }
+    }
+
+    /// A dead letter whose handler says *not yet* waits beside the lane of its aggregate, and so do the dead letters behind it, which must not overtake it. The
+    /// aggregate has gone on without them before, and goes on. None of them goes back: the next look would find it again.
+    fn letter_waits(
+        &mut self,
+        lane: &Arc<LaneKey>,
+        letter: InFlight<DeliveryOf<S>>,
+        until: Instant,
+        now: Instant,
+    ) {
+        let is_letter = |in_flight: &InFlight<_>| matches!(in_flight.origin, Origin::DeadLetter(_));
+        let behind = self.lanes.withdraw(lane, is_letter, now);
+        self.lanes.finish(lane, Vec::new(), None, now);
+        let letters = std::iter::once(letter).chain(behind).collect();
+        self.lanes
+            .set_apart(LaneKey::Letters(lane.clone()), letters, until, now);
     }
 
     /// A dead letter failed again, and with it those behind it in its aggregate have been taken off the list. They must not run if an operator marks all of

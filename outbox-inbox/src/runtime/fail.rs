@@ -87,12 +87,12 @@ impl Attempt<'_> {
                 return handling;
             }
             if self.routed.memory.counted.is_some() {
-                match self.attempts().take_back().await {
+                let attempts = self.attempts();
+                match self.until_done(|| attempts.take_back()).await {
                     Ok(()) => self.routed.memory.counted = None,
-                    // The next run is the attempt that is counted already.
-                    Err(error) => {
-                        tracing::debug!(event_id = %message.event_id, %error, "an attempt is not taken back yet");
-                    }
+                    Err(Handling::Returned) => return Handling::Returned,
+                    // The handler asked for a wait, so it is not run sooner. The next run is the attempt that is counted already.
+                    Err(_) => {}
                 }
             }
         }

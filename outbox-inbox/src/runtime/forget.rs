@@ -11,21 +11,25 @@ use crate::handler::{Registration, describe};
 use crate::preflight;
 
 /// Asks the stream whether expired rows may be deleted. They may not while it keeps messages for longer than the inbox remembers them, which may have changed
-/// since the start, and not while it cannot be asked.
+/// since the start, and not while it cannot be asked. `groups`: handlers with their settings.
 pub(super) async fn may_forget<S: Subscriber>(
     subscriber: &S,
-    handlers: &[Registration],
-    config: &InboxConfig,
+    groups: &[(Vec<Registration>, InboxConfig)],
     stop: &CancellationToken,
 ) -> bool {
     match stop.run_until_cancelled(subscriber.facts()).await {
-        Some(Ok(facts)) => match preflight::stream(&facts, handlers, config).0 {
-            Some(problem) => {
-                tracing::error!(error = %problem, "nothing is deleted from the inbox");
-                false
+        Some(Ok(facts)) => {
+            let mut problems = groups
+                .iter()
+                .filter_map(|(handlers, config)| preflight::stream(&facts, handlers, config).0);
+            match problems.next() {
+                Some(problem) => {
+                    tracing::error!(error = %problem, "nothing is deleted from the inbox");
+                    false
+                }
+                None => true,
             }
-            None => true,
-        },
+        }
         Some(Err(error)) => {
             tracing::warn!(error = %describe(&error), "the stream could not be looked at, so nothing is deleted from the inbox");
             false
@@ -81,7 +85,11 @@ mod tests {
             options: HandlerOptions::new(),
             invoke: |_| Box::pin(async { ().into_effect() }),
         };
-        let config = InboxConfig::default().retention(7 * DAY);
+        let config = InboxConfig::default();
+        let groups = [
+            (vec![handler], config.clone()),
+            (vec![handler], config.retention(7 * DAY)),
+        ];
         let stop = CancellationToken::new();
         let broker = MemoryBroker::new();
         for (of_stream, expected) in [
@@ -92,10 +100,10 @@ mod tests {
             (None, true),
         ] {
             let subscriber = broker.clone().with_retention(of_stream).subscriber();
-            let may = may_forget(&subscriber, &[handler], &config, &stop).await;
+            let may = may_forget(&subscriber, &groups, &stop).await;
             assert_eq!(may, expected, "{of_stream:?}");
         }
         let away = Away(broker.subscriber());
-        assert!(!may_forget(&away, &[handler], &config, &stop).await);
+        assert!(!may_forget(&away, &groups, &stop).await);
     }
 }

@@ -20,6 +20,7 @@ use crate::handler::{Handler, HandlerLimits, Registration, StateMap};
 use crate::hook::{DeadDelivery, Handled, Hooks};
 use crate::layer::Middleware;
 use crate::router::Router;
+use crate::settings::Settings;
 use crate::start::StartError;
 use crate::upcast::Upcasters;
 
@@ -47,7 +48,7 @@ pub struct Inbox<S> {
     /// By consumer.
     pub(super) starts: HashMap<String, StartAt>,
     pub(super) limits: Vec<(Registration, HandlerLimits)>,
-    pub(super) config: InboxConfig,
+    pub(super) settings: Settings,
     pub(super) outbox: OutboxConfig,
     pub(super) names: TableNames,
     pub(super) upcasters: Upcasters,
@@ -62,7 +63,7 @@ impl<S> fmt::Debug for Inbox<S> {
         f.debug_struct("Inbox")
             .field("state", &self.state)
             .field("consumers", &self.consumers)
-            .field("config", &self.config)
+            .field("config", &self.settings.of_inbox)
             .finish_non_exhaustive()
     }
 }
@@ -124,7 +125,7 @@ impl<S: Subscriber> Inbox<S> {
             starts: HashMap::new(),
             limits: Vec::new(),
             health: InboxHealthCheck::new(config.stuck_after),
-            config,
+            settings: Settings::default(),
             outbox: OutboxConfig::default(),
             names: TableNames::default(),
             upcasters: Upcasters::default(),
@@ -213,7 +214,35 @@ impl<S: Subscriber> Inbox<S> {
     #[must_use]
     pub fn with_config(mut self, config: InboxConfig) -> Self {
         self.health = InboxHealthCheck::new(config.stuck_after);
-        self.config = config;
+        self.settings.of_inbox = config;
+        self
+    }
+
+    /// Changes settings for one consumer. `change` is given those of the inbox ([`Self::with_config`]), whichever call comes first, and is called each time that
+    /// the settings are needed at the start. A second call for the same consumer replaces the first. Default: all consumers have the settings of the inbox.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use outbox_inbox::{Inbox, InboxConfig};
+    /// # fn demo(inbox: Inbox<outbox_core::testing::MemorySubscriber>) {
+    /// let inbox = inbox
+    ///     .with_config(InboxConfig::default().attempts_max(5))
+    ///     // Long runs, few at a time. It has five attempts as well.
+    ///     .with_consumer_config("reports", |config| {
+    ///         config.concurrency(2).ack_wait(Duration::from_secs(300)).handler_timeout(Duration::from_secs(240))
+    ///     });
+    /// # }
+    /// ```
+    ///
+    /// `purge_every`, `shutdown_timeout` and `stuck_after` hold for the inbox as a whole: to change them here is an error at the start, and so is an unknown consumer. A
+    /// consumer that does not run in this process means nothing. All processes of a consumer should have the same settings for it.
+    #[must_use]
+    pub fn with_consumer_config(
+        mut self,
+        consumer: impl Into<String>,
+        change: impl Fn(InboxConfig) -> InboxConfig + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.change(consumer.into(), change);
         self
     }
 

@@ -189,11 +189,13 @@ pub(super) async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop:
             rest: Vec::new(),
         };
         for mut in_flight in items {
+            let handling = handlings.as_mut().and_then(Iterator::next).flatten();
             if lane.stopped.is_some() {
+                in_flight.routed.memory.deferred |= matches!(handling, Some(Handling::Deferred { .. }));
                 lane.rest.push(in_flight);
                 continue;
             }
-            let handling = match handlings.as_mut().and_then(Iterator::next) {
+            let handling = match handling {
                 Some(handling) => handling,
                 // What has not begun goes back: a batch that failed would hold up the stop by a run for each of its messages.
                 None if stop.soft.is_cancelled() => Handling::Returned,
@@ -253,7 +255,11 @@ pub(super) fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<Ended<D>> {
     lanes.collect()
 }
 
-async fn together<D: Delivery>(consumer: &Consumer, taken: &Taken<D>, stop: &Stop) -> Option<Vec<Handling>> {
+async fn together<D: Delivery>(
+    consumer: &Consumer,
+    taken: &Taken<D>,
+    stop: &Stop,
+) -> Option<Vec<Option<Handling>>> {
     let members: Vec<&RoutedMessage> = taken
         .iter()
         .flat_map(|(_, items)| items)

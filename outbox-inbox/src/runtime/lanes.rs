@@ -39,6 +39,8 @@ const BATCH_LOOKS: usize = 64;
 pub(super) enum LaneKey {
     /// All messages of one aggregate; with the source that numbers them, where numbers are the order.
     Aggregate(Aggregate, Option<Arc<str>>),
+    /// The dead letters of this lane that wait beside it, because the first of them is not ready to be handled.
+    Letters(Arc<LaneKey>),
     /// A single message that no other message waits for, by its local id.
     Alone(u64),
     /// All messages of the consumer.
@@ -237,6 +239,16 @@ impl<T: Queued> Lanes<T> {
             lane.is_moving = is_moving;
             self.settle(key, now);
         }
+    }
+
+    /// Inserts items into a lane that does not run, which is blocked until then.
+    pub(super) fn set_apart(&mut self, key: LaneKey, items: Vec<T>, blocked_until: Instant, now: Instant) {
+        let key = self.lane(key);
+        self.finish(&key, items, Some(blocked_until), now);
+    }
+
+    pub(super) fn contains(&self, key: &LaneKey) -> bool {
+        self.lanes.contains_key(key)
     }
 
     /// Ends the block that [`Self::finish`] put on a lane.

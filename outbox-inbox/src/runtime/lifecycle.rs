@@ -21,7 +21,8 @@ use super::forget::may_forget;
 use super::idle::Idle;
 use super::inbox::{Inbox, InboxError};
 use super::pauses;
-use super::report::{InboxReport, Tally};
+use super::report::InboxReport;
+use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, describe};
@@ -69,7 +70,13 @@ impl<S: Subscriber> Inbox<S> {
         let consumers: Vec<_> = router
             .consumers()
             .into_iter()
-            .map(|name| Arc::new(Consumer::new(name, router.handlers(), shared.clone())))
+            .map(|name| {
+                Arc::new(Consumer::new(
+                    name,
+                    router.handlers(),
+                    self.shared_of(name, &shared),
+                ))
+            })
             .collect();
         self.check_surroundings(&router, stop).await?;
         telemetry::describe();
@@ -80,7 +87,7 @@ impl<S: Subscriber> Inbox<S> {
         let mut broken = self
             .start(router.handlers(), &consumers, stop, &tasks, drain)
             .await?;
-        if let Some(every) = self.config.purge_every {
+        if let Some(every) = self.settings.of_inbox.purge_every {
             tasks.spawn(self.purge(
                 every,
                 router.handlers().to_vec(),
@@ -148,16 +155,17 @@ impl<S: Subscriber> Inbox<S> {
         sql: InboxSql,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<S> {
-        let (db, subscriber, config) = (self.db.clone(), self.subscriber.clone(), self.config.clone());
+        let (db, subscriber) = (self.db.clone(), self.subscriber.clone());
+        let groups = self.settings.groups(&handlers);
         async move {
-            let may_forget = || may_forget(&*subscriber, &handlers, &config, &stop);
+            let may_forget = || may_forget(&*subscriber, &groups, &stop);
             retention::run(db, sql, every, may_forget, stop.clone()).await;
         }
     }
 
     /// Waits for what runs, and cancels it if that takes too long.
     async fn end(&self, tasks: &TaskTracker, stop: &Stop) {
-        let (limit, hurry) = (self.config.shutdown_timeout, shutdown::hurry());
+        let (limit, hurry) = (self.settings.of_inbox.shutdown_timeout, shutdown::hurry());
         tokio::select! {
             biased;
             () = tasks.wait() => return,
@@ -182,7 +190,7 @@ impl<S: Subscriber> Inbox<S> {
         Catalogue::linked()?;
         let mut router = self.router.clone().unwrap_or_else(Router::registered);
         let mut problems = router.missing(&self.expected);
-        for name in self.starts.keys() {
+        for name in self.starts.keys().chain(self.settings.consumers()) {
             let available = router.consumers();
             if !available.contains(&name.as_str()) {
                 problems.push(Problem::UnknownConsumer {
@@ -206,9 +214,11 @@ impl<S: Subscriber> Inbox<S> {
             problems.extend(router.problems(&self.state));
         }
         let handlers = router.handlers();
-        problems.extend(preflight::settings(handlers, &self.config, self.store.is_some()));
+        for (handlers, config) in self.settings.groups(handlers) {
+            problems.extend(preflight::settings(&handlers, &config, self.store.is_some()));
+        }
         problems.extend(self.upcasters.problems(handlers));
-        problems.extend(self.config.problems());
+        problems.extend(self.settings.problems(&router.consumers()));
         problems.extend(self.limits.iter().filter_map(|(handler, limits)| {
             let wrong = limits.problem(handler.options.strategy)?;
             Some(Problem::Config(format!("limits of handler {handler}: {wrong}")))
@@ -230,11 +240,15 @@ impl<S: Subscriber> Inbox<S> {
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
-                let (problem, warning) = preflight::stream(&facts, router.handlers(), &self.config);
-                if let Some(warning) = warning {
-                    tracing::warn!("{warning}");
+                let mut problems = Vec::new();
+                for (handlers, config) in self.settings.groups(router.handlers()) {
+                    let (problem, warning) = preflight::stream(&facts, &handlers, &config);
+                    if let Some(warning) = warning {
+                        tracing::warn!("{warning}");
+                    }
+                    problems.extend(problem);
                 }
-                StartError::unless_empty(problem.into_iter().collect())?;
+                StartError::unless_empty(problems)?;
             }
             Some(Err(error)) => {
                 tracing::warn!(error = %describe(&error), "the stream could not be looked at, so what the inbox remembers is not checked against it, and nothing is deleted until it can be");
@@ -244,7 +258,9 @@ impl<S: Subscriber> Inbox<S> {
         let Some(store) = &self.store else {
             return Ok(());
         };
-        match store.preflight(self.config.retention).await {
+        let groups = self.settings.groups(router.handlers());
+        let retention = groups.iter().map(|(_, config)| config.retention).max();
+        match store.preflight(retention.unwrap_or_default()).await {
             Ok(warnings) => {
                 for warning in warnings {
                     tracing::warn!("deduplication store: {warning}");
@@ -261,7 +277,7 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Looks at the database; waits for it if it cannot be reached. `None`: a shutdown came first.
     async fn connect(&self, router: &Router, stop: &Stop) -> Result<Option<Arc<Shared>>, InboxError> {
-        let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
+        let sql = self.sql(&self.settings.of_inbox);
         let mut failures = 0;
         let database = loop {
             let inspect = async {
@@ -307,8 +323,10 @@ impl<S: Subscriber> Inbox<S> {
                 }
             }
         };
-        let (connections, consumers) = (rights::connections_max(&self.db), router.consumers().len());
-        if let Some(warning) = rights::pool_warning(connections, consumers, self.config.concurrency) {
+        let consumers = router.consumers();
+        let jobs = self.settings.concurrency(&consumers);
+        if let Some(warning) = rights::pool_warning(rights::connections_max(&self.db), consumers.len(), jobs)
+        {
             tracing::warn!("{warning}");
         }
         Ok(Some(Arc::new(Shared {
@@ -316,19 +334,35 @@ impl<S: Subscriber> Inbox<S> {
             sql,
             state: self.state.clone(),
             outbox: self.outbox.clone(),
-            config: self.config.clone(),
+            config: self.settings.of_inbox.clone(),
             starts: self.starts.clone(),
             limits: self.limits.clone(),
             upcasters: self.upcasters.clone(),
             middleware: self.middleware.clone(),
             store: self.store.clone(),
             hooks: self.hooks.clone(),
-            tally: Tally::default(),
+            tally: Arc::default(),
             belongs: {
                 let subscriber = self.subscriber.clone();
                 Arc::new(move |message, subject, fixed| subscriber.belongs(message, subject, fixed))
             },
         })))
+    }
+
+    /// What a consumer shares with the others, with its own settings.
+    fn shared_of(&self, consumer: &str, shared: &Arc<Shared>) -> Arc<Shared> {
+        let Some(config) = self.settings.of(consumer) else {
+            return shared.clone();
+        };
+        Arc::new(Shared {
+            sql: self.sql(&config),
+            config,
+            ..Shared::clone(shared)
+        })
+    }
+
+    fn sql(&self, config: &InboxConfig) -> InboxSql {
+        InboxSql::new(self.db.get_database_backend(), &self.names, config.retention)
     }
 
     async fn inspect(&self, sql: &InboxSql, router: &Router) -> Result<(Database, Vec<Problem>), DbErr> {

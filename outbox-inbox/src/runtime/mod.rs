@@ -42,6 +42,7 @@ mod run;
 mod sequencing;
 mod shutdown;
 mod slots;
+mod turns;
 mod unknown;
 mod unreadable;
 
@@ -52,6 +53,5 @@ pub use report::InboxReport;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
-    report::Tally,
     routed::Handling,
 };

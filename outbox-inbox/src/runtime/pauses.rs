@@ -90,7 +90,11 @@ impl<S: Subscriber> Dispatcher<S> {
         self.is_paused = is_paused;
         self.consumer.vitals.paused(is_paused);
         telemetry::paused(consumer, is_paused);
-        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed);
+        if !is_paused && let Some((idle, index)) = &self.idle {
+            // What came meanwhile is on the stream.
+            idle.set(*index, false);
+        }
+        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
             // Other processes of an inbox that knows no pauses may go on, so the broker must not send anything here. What was fetched is taken in.
             Deliveries::Open(mut subscription) | Deliveries::Paused(_, Some(mut subscription))
@@ -101,8 +105,8 @@ impl<S: Subscriber> Dispatcher<S> {
                     (subscription, fetched)
                 }))
             }
-            Deliveries::Subscribing(_) | Deliveries::Paused(_, None) if is_paused => Deliveries::Closed,
-            Deliveries::Closed if !is_paused => self.subscribe(),
+            Deliveries::Subscribing(_) | Deliveries::Paused(_, None) if is_paused => Deliveries::Closed(None),
+            Deliveries::Closed(_) if !is_paused => self.subscribe(),
             deliveries => deliveries,
         };
     }

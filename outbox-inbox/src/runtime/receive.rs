@@ -27,9 +27,9 @@ impl<S: Subscriber> Dispatcher<S> {
                 self.heard_at = Instant::now();
                 self.deliveries = Deliveries::Open(subscription);
             }
-            Received::Ended(fetched) => {
+            Received::Ended((subscription, fetched)) => {
                 self.deliveries = match self.is_paused {
-                    true => Deliveries::Closed,
+                    true => Deliveries::Closed(Some(subscription)),
                     false => self.subscribe(),
                 };
                 // In their order, behind what waits here; there may be more of them than there is room for.

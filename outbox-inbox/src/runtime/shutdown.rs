@@ -95,7 +95,7 @@ impl<S: Subscriber> Dispatcher<S> {
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
         let mut unstarted = self.lanes.drain();
         // They have not begun either.
-        let limited = self.limits.drain().into_iter().flat_map(|(_, taken)| taken);
+        let limited = self.limits.drain().into_iter().flatten();
         unstarted.extend(limited.flat_map(|(_, items)| items));
         for _ in &unstarted {
             self.consumer.shared.tally.count(Handling::Returned);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outbox_core::retry::Backoff;
 use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -12,9 +13,9 @@ use outbox_inbox::{
 use tokio::sync::Semaphore;
 
 use crate::on_every_backend;
-use crate::orders::eventually;
+use crate::orders::{Orders, Rule, eventually};
 use crate::runtime::{spawn, within};
-use crate::support::{OrderBooked, OrderPlaced, TestDb, placed, publish, slow};
+use crate::support::{Backend, OrderBooked, OrderPlaced, TestDb, placed, publish, slow};
 
 #[derive(Debug, Clone)]
 struct Carrier(Arc<Inner>);
@@ -207,6 +208,124 @@ async fn limits_and_waits_for_gaps_do_not_go_together(test: TestDb) {
         error.contains("count_orders") && error.contains("takes a message that waits for a limit for a gap"),
         "{error}"
     );
+}
+
+#[idempotent_handler(consumer = "shared", strategy = natural)]
+async fn ask(event: Event<OrderPlaced>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
+    orders.follow(&event).await
+}
+
+/// The orders that were booked are those from 1,000 on.
+#[idempotent_handler(consumer = "shared", strategy = natural)]
+async fn enter(event: Event<OrderBooked>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
+    let order_id = event.order_id;
+    orders.follow(&OrderPlaced { order_id, line: 0 }).await
+}
+
+/// Number of runs of the orders in a range.
+fn runs_in(orders: &Orders, range: std::ops::Range<u64>) -> usize {
+    let runs = orders.seen().runs;
+    runs.iter().filter(|(order, _)| range.contains(order)).count()
+}
+
+/// Orders 0 to 5 fail, and wait for the limit that orders 100 to 103 use up. When those end, one slot of eight goes to one that has failed, and the others to
+/// messages of the other handler.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_failed_and_wait_for_a_limit_get_no_more_slots_than_others_that_failed() {
+    let test = TestDb::open(Backend::SqliteMemory, "limited_suspects")
+        .await
+        .unwrap();
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for order_id in (0..6).chain(100..104) {
+        orders.rule(order_id, if order_id < 6 { Rule::Fail } else { Rule::Wait });
+        publish(&broker, &placed(order_id)).await;
+    }
+    let second = Duration::from_secs(1);
+    let config = slow().concurrency(8).backoff(Backoff {
+        min: second,
+        max: second,
+    });
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<ask>().handler::<enter>())
+        .with_config(config)
+        .with_limits::<ask>(HandlerLimits::new().concurrency(4))
+        .with_state(orders.clone());
+    let (shutdown, run) = spawn(inbox);
+    eventually("the first runs", async || {
+        runs_in(&orders, 0..6) == 6 && runs_in(&orders, 100..104) == 4
+    })
+    .await;
+    for order_id in 0..6 {
+        orders.rule(order_id, Rule::Wait);
+    }
+    // Longer than the failed ones wait, so that they are due while slots are free.
+    tokio::time::sleep(second + second / 2).await;
+    for order_id in 1_000..1_020 {
+        orders.rule(order_id, Rule::Wait);
+        publish(&broker, &OrderBooked { order_id }).await;
+    }
+    eventually("free slots are used", async || {
+        runs_in(&orders, 1_000..2_000) == 4
+    })
+    .await;
+    for order_id in 100..104 {
+        orders.rule(order_id, None);
+    }
+    eventually("a slot for those that failed, the rest for others", async || {
+        runs_in(&orders, 0..6) == 6 + 1 && runs_in(&orders, 1_000..2_000) == 7
+    })
+    .await;
+    for order_id in (0..6).chain(1_000..1_020) {
+        orders.rule(order_id, None);
+    }
+    within(broker.until_idle("shared")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.failed), (30, 6), "{report:?}");
+}
+
+/// A handler whose messages wait for its rate has one that may begin each time that a slot is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_waited_for_a_limit_take_turns_with_others() {
+    let test = TestDb::open(Backend::SqliteMemory, "limited_turns")
+        .await
+        .unwrap();
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for order_id in (0..10).chain(1_000..1_010) {
+        orders.rule(order_id, Rule::Wait);
+    }
+    for order_id in 0..10 {
+        publish(&broker, &placed(order_id)).await;
+    }
+    for order_id in 1_000..1_010 {
+        publish(&broker, &OrderBooked { order_id }).await;
+    }
+    let every = Duration::from_millis(100);
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<ask>().handler::<enter>())
+        .with_config(slow().concurrency(2))
+        .with_limits::<ask>(HandlerLimits::new().rate(1, every))
+        .with_state(orders.clone());
+    let (shutdown, run) = spawn(inbox);
+    let begun = async |of_limited, of_other| {
+        eventually("the next run", async || {
+            runs_in(&orders, 0..10) == of_limited && runs_in(&orders, 1_000..1_010) == of_other
+        })
+        .await;
+    };
+    begun(1, 1).await;
+    for order_id in [0, 1_000] {
+        tokio::time::sleep(2 * every).await;
+        orders.rule(order_id, None);
+        eventually("a run", async || orders.seen().runs.len() > 2).await;
+    }
+    begun(2, 2).await;
+    for order_id in (0..10).chain(1_000..1_010) {
+        orders.rule(order_id, None);
+    }
+    within(broker.until_idle("shared")).await;
+    shutdown.cancel();
+    within(run).await.unwrap();
 }
 
 on_every_backend!(

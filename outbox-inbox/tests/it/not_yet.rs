@@ -12,7 +12,7 @@ use outbox_inbox::{
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, quick, slow};
+use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 
 /// A wait that is over soon.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -164,8 +164,7 @@ async fn one_of_a_batch_waits<H: Handler>(test: &TestDb) {
         (9, 1),
         "{consumer}: {report:?}"
     );
-    // Once in the batch that was rolled back, and once by itself.
-    assert_eq!(orders.seen().runs_of(3), 2, "{consumer}");
+    assert_eq!(orders.seen().runs_of(3), 1, "{consumer}");
     assert!(lines(test, consumer, 3).await.is_empty(), "{consumer}");
 }
 
@@ -232,6 +231,84 @@ async fn a_dead_letter_that_is_retried_may_wait_too(test: TestDb) {
     a_retried_letter_waits::<wait_unordered>(&test).await;
 }
 
+/// Two dead letters of an aggregate are tried again, and the first says *not yet*. The second waits behind it; a new message of the aggregate does not.
+async fn others_pass_a_waiting_letter<H: Handler>(test: &TestDb) {
+    let consumer = H::REGISTRATION.consumer;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Fatal);
+    for line in 1..=2 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    let report = within(inbox::<H>(test, &broker, &orders).drain()).await;
+    assert_eq!(report.unwrap().dead_letters, 2);
+    let (letters, all) = (
+        DeadLetters::new(test.db.clone()),
+        DeadLetterSelection::consumer(consumer),
+    );
+    orders.rule(1, None);
+    orders.line_rule((1, 1), Rule::NotYet(2 * MOMENT));
+    assert_eq!(letters.retry(&all).await.unwrap(), 2);
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    orders.until("a try", |seen| seen.runs_of(1) > 2).await;
+    orders.line_rule((1, 1), Rule::NotYet(LONG));
+    eventually("the next try", async || {
+        let before = orders.seen().runs_of(1);
+        tokio::time::sleep(10 * MOMENT).await;
+        orders.seen().runs_of(1) == before
+    })
+    .await;
+    put(&broker, &numbered(1, 3)).await;
+    put(&broker, &numbered(2, 1)).await;
+    within(broker.until_idle(consumer)).await;
+    assert_eq!(lines(test, consumer, 1).await, [3], "{consumer}");
+    assert_eq!(lines(test, consumer, 2).await, [1], "{consumer}");
+    shutdown.cancel();
+    within(run).await.unwrap();
+    // They are marked again, for the next process.
+    orders.line_rule((1, 1), None);
+    let (shutdown, run) = spawn(inbox::<H>(test, &broker, &orders));
+    eventually("the end of the letters", async || {
+        letters.count(&all).await.unwrap() == 0
+    })
+    .await;
+    shutdown.cancel();
+    within(run).await.unwrap();
+    assert_eq!(lines(test, consumer, 1).await, [3, 1, 2], "{consumer}");
+}
+
+async fn a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_only(test: TestDb) {
+    prepare(&test).await;
+    others_pass_a_waiting_letter::<wait_by_message_id>(&test).await;
+    others_pass_a_waiting_letter::<wait_strictly>(&test).await;
+}
+
+/// The database refuses to take the attempt back, for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database_can() {
+    let test = TestDb::open(Backend::SqliteMemory, "not_taken_back")
+        .await
+        .unwrap();
+    prepare(&test).await;
+    let orders = Orders::default();
+    orders.rule(1, Rule::NotYet(LONG));
+    test.execute(
+        "CREATE TRIGGER keep BEFORE UPDATE ON inbox_messages WHEN NEW.attempts < OLD.attempts BEGIN SELECT RAISE(ABORT, 'not now'); END",
+    )
+    .await;
+    let harness = Harness::new(test.db.clone())
+        .with_config(quick())
+        .with_state(orders.clone());
+    let message = numbered(1, 1);
+    let delivery =
+        tokio::spawn(async move { harness.redeliver_message::<wait_by_message_id>(&message, 2).await });
+    orders.until("the run", |seen| seen.runs_of(1) == 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    test.execute("DROP TRIGGER keep").await;
+    let outcome = within(delivery).await.unwrap().unwrap();
+    assert_eq!(outcome, Outcome::Deferred(LONG));
+    assert_eq!(test.row().await.map(|(_, attempts)| attempts), Some(0));
+}
+
 /// Other processes must know that the number is not missing.
 async fn a_test_sees_how_long_a_handler_wants_to_wait(test: TestDb) {
     prepare(&test).await;
@@ -261,5 +338,6 @@ on_every_backend!(
     in_a_batch_only_the_one_that_is_not_ready_waits,
     a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once,
     a_dead_letter_that_is_retried_may_wait_too,
+    a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_only,
     a_test_sees_how_long_a_handler_wants_to_wait,
 );

@@ -26,7 +26,7 @@ fn state_of(health: &InboxHealthCheck, name: &str) -> Option<(ConsumerState, Sub
         .map(|consumer| (consumer.state, consumer.subscription))
 }
 
-async fn until_paused(health: &InboxHealthCheck, name: &str) {
+pub(crate) async fn until_paused(health: &InboxHealthCheck, name: &str) {
     eventually("the pause", async || {
         let state = state_of(health, name);
         matches!(
@@ -35,6 +35,10 @@ async fn until_paused(health: &InboxHealthCheck, name: &str) {
         )
     })
     .await;
+}
+
+pub(crate) fn is_paused(health: &InboxHealthCheck, name: &str) -> bool {
+    matches!(state_of(health, name), Some((ConsumerState::Paused { .. }, _)))
 }
 
 async fn number_handled(test: &TestDb, consumer: &str) -> usize {

@@ -3,6 +3,7 @@
 
 mod end_to_end;
 mod monitoring;
+mod jetstream;
 mod one_dependency;
 mod runner;
 mod tables;

@@ -12,6 +12,9 @@ use crate::testing::conformance::probe::NOTED;
 /// Longer than the clocks of a machine differ.
 const APART: Duration = Duration::from_millis(100);
 
+/// No test lasts so long.
+const TO_COME: Duration = Duration::from_secs(3600);
+
 fn starting(name: &str, start_at: StartAt) -> ConsumerSpec {
     ConsumerSpec {
         start_at,
@@ -27,7 +30,8 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     }
 }
 
-/// A new consumer is given everything, what comes after its first subscription, or what came at a time or later.
+/// A new consumer is given everything, what comes after its first subscription, or what came at a time or later. To start at
+/// a time to come is to start with what comes after the subscription.
 pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
     sleep(APART).await;
@@ -37,10 +41,12 @@ pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixtur
     let mut all = subscribe(fixture, &starting("all", StartAt::Beginning)).await;
     let mut timed = subscribe(fixture, &starting("timed", StartAt::Time(time))).await;
     let mut new = subscribe(fixture, &starting("new", StartAt::New)).await;
+    let mut early = subscribe(fixture, &starting("early", StartAt::Time(time + TO_COME))).await;
     let later = publish(fixture, NOTED, "c", 1).await;
     receives::<F>(&mut all, &[&old[0], &late[0], &later[0]]).await;
     receives::<F>(&mut timed, &[&late[0], &later[0]]).await;
     receives::<F>(&mut new, &[&later[0]]).await;
+    receives::<F>(&mut early, &[&later[0]]).await;
 }
 
 /// What is on the stream when a process subscribes again still comes, whatever the process asks for.
@@ -57,27 +63,34 @@ pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixtur
     receives::<F>(&mut again, &[&later[0]]).await;
 }
 
-/// An aggregate that had messages before the start begins with the first one after it.
+/// An aggregate that had messages before the start begins with the first one after it, also for a process that subscribes
+/// later.
 pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 2).await;
     sleep(APART).await;
     let time = fixture.now();
-    let starts = [StartAt::New, StartAt::Time(time), StartAt::Beginning];
-    let mut subscriptions = Vec::new();
-    for (number, start_at) in starts.into_iter().enumerate() {
-        subscriptions.push(subscribe(fixture, &starting(&format!("c{number}"), start_at)).await);
+    let (after, all) = (vec![false, true], vec![false, true, true, true]);
+    let starts = [
+        (StartAt::New, &after),
+        (StartAt::Time(time), &after),
+        (StartAt::Time(time + TO_COME), &after),
+        (StartAt::Beginning, &all),
+    ];
+    let spec = |number: usize, start_at| starting(&format!("c{number}"), start_at);
+    for (number, (start_at, _)) in starts.iter().enumerate() {
+        if *start_at != StartAt::Beginning {
+            let mut first = subscribe(fixture, &spec(number, *start_at)).await;
+            assert_eq!(first.stop().await.len(), 0, "{start_at:?}");
+        }
     }
     sleep(APART).await;
     publish(fixture, NOTED, "a", 2).await;
-    for (mut subscription, expected) in
-        subscriptions
-            .into_iter()
-            .zip([&[false, true][..], &[false, true], &[false, true, true, true]])
-    {
+    for (number, (start_at, expected)) in starts.into_iter().enumerate() {
+        let mut subscription = subscribe(fixture, &spec(number, start_at)).await;
         for expected in expected {
             let delivery = next(&mut subscription).await;
             let found = delivery.has_predecessors().await.expect("the broker answers");
-            assert_eq!(found, *expected, "{:?}", read(&delivery));
+            assert_eq!(found, *expected, "{start_at:?}: {:?}", read(&delivery));
             delivery.ack().await.expect("ack is sent");
         }
     }

@@ -1,0 +1,93 @@
+//! Batches with events of several types.
+
+use std::sync::{Arc, Mutex};
+
+use outbox_core::DomainEvent;
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::{Event, HandlerError, HandlerState, Router, Tx, idempotent_handler};
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Serialize};
+
+use crate::on_every_backend;
+use crate::runtime::within;
+use crate::support::{TestDb, publish, slow};
+
+#[derive(Debug, Clone, PartialEq, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "till")]
+#[serde(untagged)]
+enum TillEvent {
+    #[domain_event(name = "paid")]
+    Paid {
+        #[domain_event(aggregate_id)]
+        till: u64,
+        cents: i64,
+    },
+    #[domain_event(name = "refunded")]
+    Refunded {
+        #[domain_event(aggregate_id)]
+        till: u64,
+        refund_cents: i64,
+    },
+}
+
+/// The events of each call.
+type Calls = Mutex<Vec<Vec<TillEvent>>>;
+
+#[idempotent_handler(consumer = "tills", batch = 100)]
+async fn count_cash(
+    events: Vec<Event<TillEvent>>,
+    tx: Tx<'_>,
+    calls: HandlerState<Arc<Calls>>,
+) -> Result<(), HandlerError> {
+    calls
+        .lock()
+        .unwrap()
+        .push(events.iter().map(|event| event.0.clone()).collect());
+    let change = |event: &Event<TillEvent>| match event.0 {
+        TillEvent::Paid { cents, .. } => cents,
+        TillEvent::Refunded { refund_cents, .. } => -refund_cents,
+    };
+    let cents: i64 = events.iter().map(change).sum();
+    let statement = format!("INSERT INTO cash (cents) VALUES ({cents})");
+    tx.execute_unprepared(&statement).await?;
+    Ok(())
+}
+
+/// One call and one transaction for both types, with those of each aggregate in their order.
+async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb) {
+    test.execute("CREATE TABLE cash (cents BIGINT)").await;
+    let broker = MemoryBroker::new();
+    let mut published = Vec::new();
+    for cents in 1..=5 {
+        for till in 1..=2 {
+            let refund_cents = 100 * cents;
+            for event in [
+                TillEvent::Paid { till, cents },
+                TillEvent::Refunded { till, refund_cents },
+            ] {
+                publish(&broker, &event).await;
+                published.push(event);
+            }
+        }
+    }
+    let calls = Arc::new(Calls::default());
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<count_cash>())
+        .with_config(slow().concurrency(1))
+        .with_state(calls.clone());
+    let report = within(inbox.drain()).await.unwrap();
+    assert_eq!(report.handled, 20, "{report:?}");
+    // 2 · (1 + … + 5) · (1 − 100), in one row.
+    assert_eq!(test.int("SELECT cents FROM cash").await, -2_970);
+    assert_eq!(test.int("SELECT count(*) FROM cash").await, 1);
+    let calls = calls.lock().unwrap();
+    for till in 1..=2 {
+        let of_till = |events: &[TillEvent]| -> Vec<_> {
+            let own = |event: &&TillEvent| matches!(event, TillEvent::Paid { till: of, .. } | TillEvent::Refunded { till: of, .. } if *of == till);
+            events.iter().filter(own).cloned().collect()
+        };
+        assert_eq!(of_till(&calls[0]), of_till(&published), "till {till}");
+    }
+}
+
+on_every_backend!(a_handler_of_an_enum_takes_events_of_all_its_types_at_once);

@@ -1,0 +1,97 @@
+//! An outage is told once in the log, however long it lasts, and so is the next one.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::Router;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+
+use crate::orders::eventually;
+use crate::runtime::{spawn, within};
+use crate::support::{Backend, Script, TestDb, book, placed, publish, quick};
+
+const NO_PAUSES: &str = "which consumers are paused is not known, those that run go on";
+const NO_DATABASE: &str = "database in trouble, tried again";
+/// At the level of what nobody needs to read.
+const STILL_NO_DATABASE: &str = "database still in trouble";
+
+/// The messages of the log.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        struct Message(String);
+        impl tracing::field::Visit for Message {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push(message.0);
+    }
+}
+
+impl Log {
+    fn count(&self, message: &str) -> usize {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|said| *said == message)
+            .count()
+    }
+}
+
+async fn away(test: &TestDb, table: &str) {
+    test.execute(&format!("ALTER TABLE {table} RENAME TO {table}_gone"))
+        .await;
+}
+
+async fn back(test: &TestDb, table: &str) {
+    test.execute(&format!("ALTER TABLE {table}_gone RENAME TO {table}"))
+        .await;
+}
+
+/// All on one thread, whose log is looked at.
+#[tokio::test]
+async fn an_outage_of_the_database_is_told_once() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let test = TestDb::open(Backend::SqliteMemory, "outage_log").await.unwrap();
+    let broker = MemoryBroker::new();
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .with_config(quick())
+        .with_state(Script::ok());
+    let (shutdown, run) = spawn(inbox);
+    publish(&broker, &placed(0)).await;
+    within(broker.until_idle("books")).await;
+    away(&test, "inbox_pauses").await;
+    away(&test, "inbox_messages").await;
+    publish(&broker, &placed(1)).await;
+    eventually("trouble of each kind", async || {
+        log.count(STILL_NO_DATABASE) >= 3 && log.count(NO_PAUSES) >= 1
+    })
+    .await;
+    // There is another look at the pauses each second.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!((log.count(NO_DATABASE), log.count(NO_PAUSES)), (1, 1));
+    back(&test, "inbox_messages").await;
+    back(&test, "inbox_pauses").await;
+    within(broker.until_idle("books")).await;
+    away(&test, "inbox_messages").await;
+    publish(&broker, &placed(2)).await;
+    let before = log.count(STILL_NO_DATABASE);
+    eventually("more trouble", async || log.count(STILL_NO_DATABASE) > before).await;
+    assert_eq!(log.count(NO_DATABASE), 2);
+    back(&test, "inbox_messages").await;
+    within(broker.until_idle("books")).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 3);
+}

@@ -1,0 +1,149 @@
+//! Pauses as the broker's driver sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
+use outbox_core::{ConsumerSpec, Message, StreamFacts, Subscriber, SubscriberError, Subscription};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, PausedConsumers, Router, idempotent_handler};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::orders::{Orders, Rule, eventually};
+use crate::pausing::{is_paused, until_paused};
+use crate::runtime::within;
+use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, slow};
+
+/// Counts the subscriptions that are flushed, and lets each of them begin when it has a permit.
+#[derive(Debug, Clone)]
+struct Watched {
+    subscriber: MemorySubscriber,
+    permits: Arc<Semaphore>,
+    flushed: Arc<AtomicU32>,
+}
+
+struct WatchedSubscription {
+    subscription: MemorySubscription,
+    flushed: Arc<AtomicU32>,
+}
+
+impl Watched {
+    fn new(broker: &MemoryBroker, permits: usize) -> Self {
+        Self {
+            subscriber: broker.subscriber(),
+            permits: Arc::new(Semaphore::new(permits)),
+            flushed: Arc::default(),
+        }
+    }
+}
+
+impl Subscriber for Watched {
+    type Subscription = WatchedSubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<WatchedSubscription, SubscriberError> {
+        self.permits.acquire().await.unwrap().forget();
+        Ok(WatchedSubscription {
+            subscription: self.subscriber.subscribe(consumer).await?,
+            flushed: self.flushed.clone(),
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.subscriber.facts().await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.subscriber.belongs(message, subject, fixed)
+    }
+}
+
+impl Subscription for WatchedSubscription {
+    type Delivery = MemoryDelivery;
+
+    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
+        self.subscription.next().await
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        self.subscription.backlog().await
+    }
+
+    async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        self.subscription.stop().await
+    }
+
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        self.flushed.fetch_add(1, Ordering::SeqCst);
+        self.subscription.flush().await
+    }
+}
+
+#[idempotent_handler(consumer = "asking", strategy = natural)]
+async fn ask(event: Event<OrderPlaced>, orders: HandlerState<Orders>) -> Result<(), HandlerError> {
+    orders.follow(&event).await
+}
+
+#[idempotent_handler(consumer = "telling", strategy = natural)]
+async fn tell(_event: Event<OrderPlaced>, _orders: HandlerState<Orders>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// What ended during the pause was answered, and what waited is given back: both must have arrived before the process ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_during_a_pause_waits_until_the_broker_has_the_last_answers() {
+    let test = TestDb::open(Backend::Sqlite, "flushed_pause").await.unwrap();
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    for line in 0..2 {
+        publish(&broker, &OrderPlaced { order_id: 1, line }).await;
+    }
+    orders.line_rule((1, 0), Rule::Wait);
+    let subscriber = Watched::new(&broker, 1);
+    let inbox = Inbox::new(test.db.clone(), subscriber.clone())
+        .with_router(Router::new().handler::<ask>())
+        .with_config(slow())
+        .with_state(orders.clone());
+    let (health, shutdown) = (inbox.health(), CancellationToken::new());
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    orders.until("the run", |seen| seen.runs_of(1) == 1).await;
+    let pauses = PausedConsumers::new(test.db.clone());
+    pauses.pause("asking", "stocktaking").await.unwrap();
+    until_paused(&health, "asking").await;
+    // Time for the subscription to end.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    orders.line_rule((1, 0), None);
+    assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 0);
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().handled, 1);
+    assert_eq!(subscriber.flushed.load(Ordering::SeqCst), 1);
+}
+
+/// A paused consumer has nothing to do. One that goes on has, even if it has received nothing yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_a_consumer_whose_pause_has_ended() {
+    let test = TestDb::open(Backend::Sqlite, "drained_pause").await.unwrap();
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    publish(&broker, &placed(1)).await;
+    orders.rule(1, Rule::Wait);
+    let pauses = PausedConsumers::new(test.db.clone());
+    pauses.pause("telling", "stocktaking").await.unwrap();
+    let subscriber = Watched::new(&broker, 2);
+    let inbox = Inbox::new(test.db.clone(), subscriber.clone())
+        .with_router(Router::new().handler::<ask>().handler::<tell>())
+        .with_config(slow())
+        .with_state(orders.clone());
+    let health = inbox.health();
+    let run = tokio::spawn(async move { inbox.drain().await.unwrap() });
+    orders.until("the run", |seen| seen.runs_of(1) == 1).await;
+    until_paused(&health, "telling").await;
+    pauses.resume("telling").await.unwrap();
+    eventually("the end of the pause", async || !is_paused(&health, "telling")).await;
+    orders.rule(1, None);
+    within(broker.until_idle("asking")).await;
+    // Time for the drain to find the other consumer idle.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    subscriber.permits.add_permits(1);
+    let report = within(run).await.unwrap();
+    assert_eq!(report.handled, 2, "{report:?}");
+}

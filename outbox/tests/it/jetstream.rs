@@ -1,0 +1,157 @@
+//! Consumers on a real JetStream: settings of their own, limits, pauses, and handlers that say *not yet*.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox::core::testing::backend_url;
+use outbox::inbox::{ConsumerState, HandlerLimits, InboxHealthCheck, PausedConsumers};
+use outbox::nats::async_nats::jetstream;
+use outbox::prelude::*;
+use outbox::testing::TestDatabase;
+use sea_orm::{DatabaseConnection, TransactionTrait as _};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Longer than any step of a test takes. A test that waits this long has failed.
+const SOON: Duration = Duration::from_secs(30);
+/// The shortest that is allowed, so that the test sees more than one.
+const ACK_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "parcel", name = "packed")]
+struct ParcelPacked {
+    #[domain_event(aggregate_id)]
+    parcel: u32,
+}
+
+/// A carrier that is asked for each parcel.
+#[derive(Debug, Default)]
+struct Carrier {
+    asked: Mutex<Vec<u32>>,
+    running: AtomicU32,
+    /// The largest number of requests at a time.
+    most: AtomicU32,
+}
+
+impl Carrier {
+    fn asked(&self, parcel: u32) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| **asked == parcel).count()
+    }
+
+    fn all(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+/// Parcel 1 is not ready at first.
+#[idempotent_handler(consumer = "carrier", strategy = natural)]
+async fn ask(event: Event<ParcelPacked>, carrier: HandlerState<Arc<Carrier>>) -> Result<(), HandlerError> {
+    let running = carrier.running.fetch_add(1, Ordering::SeqCst) + 1;
+    carrier.most.fetch_max(running, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    carrier.running.fetch_sub(1, Ordering::SeqCst);
+    carrier.asked.lock().unwrap().push(event.parcel);
+    if event.parcel == 1 && carrier.asked(1) == 1 {
+        return Err(HandlerError::retry_after(ACK_WAIT * 3 / 2));
+    }
+    Ok(())
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(SOON, wait).await;
+    assert!(waited.is_ok(), "{what} did not happen");
+}
+
+async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
+    let tx = db.begin().await.unwrap();
+    let events: Vec<_> = parcels
+        .into_iter()
+        .map(|parcel| ParcelPacked { parcel })
+        .collect();
+    record(&tx, events).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+fn is_paused(health: &InboxHealthCheck) -> bool {
+    let consumers = health.consumers();
+    let carrier = consumers.iter().find(|consumer| consumer.consumer == "carrier");
+    carrier.is_some_and(|carrier| matches!(carrier.state, ConsumerState::Paused { .. }))
+}
+
+/// Each message is delivered once, although the one that is not ready and the one that comes during the pause wait for longer than `ack_wait`.
+async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
+    let Some(url) = backend_url(variable) else {
+        return;
+    };
+    let name = format!("consumers-{}", Uuid::now_v7().simple());
+    let stream = EventStream::new(&name).with_prefix(&name).unwrap();
+    let client = stream.connect(&url).await.unwrap();
+    stream.provision(&client).await.unwrap();
+    let database = TestDatabase::create().await.unwrap();
+    let db = database.connect().await.unwrap();
+    let relay = stream.relay(database.connect().await.unwrap(), client.clone());
+    let carrier = Arc::new(Carrier::default());
+    let inbox = stream
+        .inbox(db.clone(), client.clone())
+        .with_consumers(["carrier"])
+        .with_consumer_config("carrier", |config| {
+            config
+                .ack_wait(ACK_WAIT)
+                .handler_timeout(ACK_WAIT / 2)
+                .ack_pending_max(777)
+        })
+        .with_limits::<ask>(HandlerLimits::new().concurrency(2))
+        .with_state(carrier.clone());
+    let (health, shutdown) = (inbox.health(), CancellationToken::new());
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await });
+
+    pack(&db, 1..=12).await;
+    relay.drain().await.unwrap();
+    eventually("the first runs", || carrier.all() == 12).await;
+    let pauses = PausedConsumers::new(db.clone());
+    pauses.pause("carrier", "stocktaking").await.unwrap();
+    eventually("the pause", || is_paused(&health)).await;
+    pack(&db, [100]).await;
+    relay.drain().await.unwrap();
+    // Parcel 1 is ready, and the broker has not heard of it for longer than `ack_wait` but for progress.
+    tokio::time::sleep(ACK_WAIT).await;
+    assert_eq!((carrier.asked(1), carrier.asked(100)), (1, 0));
+    pauses.resume("carrier").await.unwrap();
+    eventually("the rest", || carrier.asked(1) == 2 && carrier.asked(100) == 1).await;
+    shutdown.cancel();
+    let report = tokio::time::timeout(SOON, run).await.unwrap().unwrap().unwrap();
+    assert_eq!(
+        (report.handled, report.deferred, report.failed, report.received),
+        (13, 1, 0, 13),
+        "{report:?}"
+    );
+    assert_eq!(carrier.most.load(Ordering::SeqCst), 2);
+
+    let jetstream = jetstream::new(client);
+    let info = jetstream.get_stream(&name).await.unwrap();
+    let info = info.consumer_info("carrier").await.unwrap();
+    assert_eq!(
+        (info.config.ack_wait, info.config.max_ack_pending),
+        (ACK_WAIT, 777)
+    );
+    assert_eq!((info.delivered.consumer_sequence, info.num_ack_pending), (13, 0));
+    jetstream.delete_stream(&name).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_pauses_and_deferred_runs_hold_on_the_newest_server() {
+    limits_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_URL").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_pauses_and_deferred_runs_hold_on_the_oldest_server() {
+    limits_pauses_and_deferred_runs_hold("OUTBOX_TEST_NATS_OLD_URL").await;
+}
