@@ -1,6 +1,6 @@
 //! `NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 02_order_service`
 //!
-//! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events, the relay
+//! The producing half on a real JetStream: the stream is provisioned, orders are saved with their events or with those that they raised, the relay
 //! publishes, and the stream shows subjects and sequences. Needs a nats-server with JetStream (`nats-server -js`).
 
 use outbox::nats;
@@ -44,6 +44,17 @@ enum OrderEvent {
     },
 }
 
+/// A method of the domain changes the order and raises the event; the save that follows records it. `raise_with` makes it from the saved row, with all that the
+/// database generates; `raise` takes an event that is complete already.
+fn ship(order: &mut AggregateRoot<order::ActiveModel>) {
+    order.shipped = Set(true);
+    order.raise_with(|order| {
+        [OrderEvent::Shipped {
+            order_id: order.id.clone(),
+        }]
+    });
+}
+
 #[tokio::main]
 async fn main() -> Result<(), outbox::Failure> {
     tracing_subscriber::fmt()
@@ -69,15 +80,9 @@ async fn main() -> Result<(), outbox::Failure> {
         })
         .await?;
         if id == "A-1" {
-            let mut order = order.into_active_model();
-            order.shipped = Set(true);
-            order
-                .update_with_events(&db, |order| {
-                    [OrderEvent::Shipped {
-                        order_id: order.id.clone(),
-                    }]
-                })
-                .await?;
+            let mut order = AggregateRoot::new(order.into_active_model());
+            ship(&mut order);
+            order.update(&db).await?;
         }
     }
 

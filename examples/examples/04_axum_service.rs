@@ -174,8 +174,15 @@ async fn main() -> Result<(), outbox::Failure> {
     println!("listening on http://{}", listener.local_addr()?);
     let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
 
+    // The server waits for requests that run. A second signal ends that, as it ends the waiting of relay and inbox.
+    let serve = async {
+        tokio::select! {
+            served = async { server.await } => served,
+            () = shutdown::hurry().cancelled_owned() => Ok(()),
+        }
+    };
     // If relay or inbox cannot start, the server ends too, and the error is returned below.
-    let (served, report) = tokio::join!(async { server.await }, runner.run_until(shutdown));
+    let (served, report) = tokio::join!(serve, runner.run_until(shutdown));
     served?;
     let report = report?;
     println!(

@@ -278,6 +278,16 @@ fn example_18_many_rows() {
     check("18_many_rows", &[]);
 }
 
+#[test]
+fn example_19_saga() {
+    check("19_saga", &[]);
+}
+
+#[test]
+fn example_20_calling_a_carrier() {
+    check("20_calling_a_carrier", &[]);
+}
+
 fn request(address: &str, request_line: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

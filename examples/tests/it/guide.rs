@@ -77,6 +77,24 @@ fn links_of_the_guide_lead_somewhere() {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
+#[test]
+fn the_readme_and_the_glossary_stay_short() {
+    let (readme, glossary) = (
+        read("README.md").unwrap(),
+        read("docs/guide/glossary.md").unwrap(),
+    );
+    let lines = readme.lines().count();
+    assert!(
+        lines <= 120,
+        "README.md has {lines} lines; leave out what the guide says"
+    );
+    let terms = glossary.lines().filter(|line| line.starts_with("**")).count();
+    assert!(
+        terms <= 40,
+        "the glossary has {terms} terms; let a term that belongs to another one stand with it"
+    );
+}
+
 /// A fenced block.
 #[derive(Debug, PartialEq)]
 struct Block<'a> {

@@ -1,0 +1,339 @@
+//! `cargo run -p examples --example 19_saga`
+//!
+//! An order that is paid and shipped by other parts of a company: a saga. A row holds the step that its order has reached. Answers move it on, and each
+//! move records the request of the next step in the same transaction. A delayed event is the deadline of a step: if it comes before the answer, the saga pays
+//! back what it took. At the end an operator finds a saga that is stuck, and pushes it. No server is needed.
+
+use std::time::Duration;
+
+use outbox::core::{Events, NewMessage};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase, recorded};
+use sea_orm::entity::prelude::*;
+use sea_orm::{IntoActiveModel as _, QueryOrder as _, QuerySelect as _, Set};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+mod saga {
+    use sea_orm::entity::prelude::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, EnumIter, DeriveActiveEnum)]
+    #[sea_orm(rs_type = "String", db_type = "String(StringLen::N(16))")]
+    pub enum Step {
+        #[sea_orm(string_value = "paying")]
+        Paying,
+        #[sea_orm(string_value = "shipping")]
+        Shipping,
+        #[sea_orm(string_value = "refunding")]
+        Refunding,
+        #[sea_orm(string_value = "shipped")]
+        Shipped,
+        #[sea_orm(string_value = "cancelled")]
+        Cancelled,
+    }
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "order_sagas")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub order_id: i32,
+        pub product: String,
+        pub cents: i64,
+        pub step: Step,
+        /// When it reached this step, in seconds since 1970.
+        pub since: i64,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+use saga::Step;
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+    product: String,
+    cents: i64,
+}
+
+/// What the saga asks of the service of payments. `tag`: the variants have the same fields.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "payment")]
+#[serde(tag = "kind")]
+enum PaymentRequest {
+    #[domain_event(name = "requested")]
+    Charge {
+        #[domain_event(aggregate_id)]
+        order_id: i32,
+        cents: i64,
+    },
+    #[domain_event(name = "refund_requested")]
+    Refund {
+        #[domain_event(aggregate_id)]
+        order_id: i32,
+        cents: i64,
+    },
+}
+
+/// What it answers.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "payment")]
+#[serde(tag = "kind")]
+enum PaymentAnswer {
+    #[domain_event(name = "received")]
+    Received {
+        #[domain_event(aggregate_id)]
+        order_id: i32,
+    },
+    #[domain_event(name = "refunded")]
+    Refunded {
+        #[domain_event(aggregate_id)]
+        order_id: i32,
+    },
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "shipment", name = "requested")]
+struct ShipmentRequested {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+    product: String,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "shipment", name = "dispatched")]
+struct ShipmentDispatched {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "shipment", name = "recalled")]
+struct ShipmentRecalled {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+/// The deadline of a step. It is recorded with a delay, and `unsequenced`: it must not keep other messages of the shipment waiting until then.
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "shipment", name = "overdue", unsequenced)]
+struct ShipmentOverdue {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+/// Locks the saga, because two of its events may be handled at the same time: they are of different aggregates.
+async fn locked(tx: &Tx<'_>, order_id: i32) -> Result<saga::Model, HandlerError> {
+    let saga = saga::Entity::find_by_id(order_id).lock_exclusive();
+    let saga = saga.one(tx).await?;
+    saga.ok_or_else(|| HandlerError::fatal(format!("order {order_id} has no saga")))
+}
+
+async fn move_to(tx: &Tx<'_>, saga: saga::Model, step: Step) -> Result<(), HandlerError> {
+    let mut saga = saga.into_active_model();
+    saga.step = Set(step);
+    saga.since = Set(OffsetDateTime::now_utc().unix_timestamp());
+    saga.update(tx).await?;
+    Ok(())
+}
+
+/// How long a shipment may take.
+fn patience(product: &str) -> Duration {
+    match product {
+        "ice" => Duration::from_millis(50),
+        _ => Duration::from_secs(24 * 3600),
+    }
+}
+
+#[idempotent_handler(consumer = "fulfilment")]
+async fn begin(event: Event<OrderPlaced>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+    let (order_id, cents) = (event.order_id, event.cents);
+    let saga = saga::ActiveModel {
+        order_id: Set(order_id),
+        product: Set(event.product.clone()),
+        cents: Set(cents),
+        step: Set(Step::Paying),
+        since: Set(OffsetDateTime::now_utc().unix_timestamp()),
+    };
+    saga.insert(&tx).await?;
+    outbox
+        .record([PaymentRequest::Charge { order_id, cents }])
+        .await?;
+    Ok(())
+}
+
+/// An answer that the saga does not wait for changes nothing: somebody has raised it by hand before.
+#[idempotent_handler(consumer = "fulfilment")]
+async fn payment_answered(
+    event: Event<PaymentAnswer>,
+    tx: Tx<'_>,
+    outbox: Outbox<'_>,
+) -> Result<(), HandlerError> {
+    let (PaymentAnswer::Received { order_id } | PaymentAnswer::Refunded { order_id }) = *event;
+    let saga = locked(&tx, order_id).await?;
+    match (&*event, saga.step) {
+        (PaymentAnswer::Received { .. }, Step::Paying) => {
+            let product = saga.product.clone();
+            let due = OffsetDateTime::now_utc() + patience(&product);
+            let deadline = NewMessage::from_event(&ShipmentOverdue { order_id })?.available_at(due);
+            let request = ShipmentRequested { order_id, product };
+            move_to(&tx, saga, Step::Shipping).await?;
+            outbox.record(Events::new().with(request).with(deadline)).await?;
+        }
+        (PaymentAnswer::Refunded { .. }, Step::Refunding) => move_to(&tx, saga, Step::Cancelled).await?,
+        _ => {}
+    }
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "fulfilment")]
+async fn dispatched(
+    event: Event<ShipmentDispatched>,
+    tx: Tx<'_>,
+    outbox: Outbox<'_>,
+) -> Result<(), HandlerError> {
+    let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
+    match saga.step {
+        Step::Shipping => move_to(&tx, saga, Step::Shipped).await?,
+        // Too late: the money goes back, so the parcel has to come back.
+        Step::Refunding | Step::Cancelled => {
+            outbox.record([ShipmentRecalled { order_id }]).await?;
+        }
+        Step::Paying | Step::Shipped => {}
+    }
+    Ok(())
+}
+
+/// The deadline has come. If it comes before the answer, the payment is undone: this is the compensation.
+#[idempotent_handler(consumer = "fulfilment")]
+async fn overdue(event: Event<ShipmentOverdue>, tx: Tx<'_>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+    let (order_id, saga) = (event.order_id, locked(&tx, event.order_id).await?);
+    if saga.step == Step::Shipping {
+        let cents = saga.cents;
+        move_to(&tx, saga, Step::Refunding).await?;
+        outbox
+            .record([PaymentRequest::Refund { order_id, cents }])
+            .await?;
+    }
+    Ok(())
+}
+
+/// Stands for the service of payments. A person pays back a larger sum, and nobody has thought of the answer.
+#[idempotent_handler(consumer = "payments")]
+async fn pay(event: Event<PaymentRequest>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+    match *event {
+        PaymentRequest::Charge { order_id, .. } => {
+            outbox.record([PaymentAnswer::Received { order_id }]).await?;
+        }
+        PaymentRequest::Refund { order_id, cents } if cents < 10_000 => {
+            outbox.record([PaymentAnswer::Refunded { order_id }]).await?;
+        }
+        PaymentRequest::Refund { .. } => {}
+    }
+    Ok(())
+}
+
+/// Stands for the service of shipments. It has no ice, and says nothing about it.
+#[idempotent_handler(consumer = "shipments")]
+async fn ship(event: Event<ShipmentRequested>, outbox: Outbox<'_>) -> Result<(), HandlerError> {
+    let order_id = event.order_id;
+    if event.product != "ice" {
+        outbox.record([ShipmentDispatched { order_id }]).await?;
+    }
+    Ok(())
+}
+
+/// All messages of a saga have its id: handlers pass it on to the events that they record.
+fn context_of(order_id: i32) -> MessageContext {
+    MessageContext {
+        correlation_id: Some(format!("order-{order_id}")),
+        ..Default::default()
+    }
+}
+
+/// Sagas that are not at their end, and have not moved for a time.
+async fn stuck(db: &OutboxConnection, idle: Duration) -> anyhow::Result<Vec<saga::Model>> {
+    let since = (OffsetDateTime::now_utc() - idle).unix_timestamp();
+    let sagas = saga::Entity::find()
+        .filter(saga::Column::Step.is_not_in([Step::Shipped, Step::Cancelled]))
+        .filter(saga::Column::Since.lte(since))
+        .order_by_asc(saga::Column::Since);
+    Ok(sagas.all(&**db).await?)
+}
+
+/// The money was paid back by hand: an operator raises the answer that nobody gave. The saga goes on as if it had come by itself.
+async fn push(db: &OutboxConnection, order_id: i32) -> Result<(), SaveError> {
+    let raised = db.transaction(async |tx| {
+        record(&tx, [PaymentAnswer::Refunded { order_id }]).await?;
+        Ok(())
+    });
+    context_of(order_id).scope(raised).await
+}
+
+async fn print_steps(db: &OutboxConnection) -> Result<(), DbErr> {
+    let sagas = saga::Entity::find().order_by_asc(saga::Column::OrderId);
+    for saga in sagas.all(&**db).await? {
+        println!("order {}: {:?}", saga.order_id, saga.step);
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("warn")
+        .with_writer(std::io::stderr)
+        .init();
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder().register(saga::Entity).apply(&db).await?;
+    let broker = MemoryBroker::new();
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
+    let inbox = Inbox::new(db.clone(), broker.subscriber());
+    let db = OutboxConnection::new(db, OutboxConfig::default());
+
+    // A service saves the order with this event, in this context.
+    for (order_id, product, cents) in [(1, "chai", 1_000), (2, "ice", 1_000), (3, "ice", 50_000)] {
+        let product = product.to_owned();
+        let placed = OrderPlaced {
+            order_id,
+            product,
+            cents,
+        };
+        let tx = db.begin().await?;
+        context_of(order_id).scope(record(&tx, [placed])).await?;
+        tx.commit().await?;
+    }
+
+    // Publishes and handles until no saga waits for its shipment any more; two of them wait until their deadline. A service runs relay and inbox
+    // with a `Runner` instead.
+    let waits = saga::Entity::find().filter(saga::Column::Step.is_in([Step::Paying, Step::Shipping]));
+    loop {
+        let published = relay.drain().await?.published;
+        inbox.drain().await?;
+        if published == 0 && waits.clone().one(&*db).await?.is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    print_steps(&db).await?;
+
+    // An operator asks for those that have stood still for an hour, or for what is long in this business; here for all.
+    for saga in stuck(&db, Duration::ZERO).await? {
+        let trail = recorded(&db).await?;
+        let of_saga = context_of(saga.order_id).correlation_id;
+        let of_saga = trail
+            .iter()
+            .filter(|message| message.headers.get("ce-correlationid") == of_saga.as_deref());
+        let types: Vec<&str> = of_saga.map(|message| &*message.event_type).collect();
+        println!("order {} is stuck after {}", saga.order_id, types.join(", "));
+        push(&db, saga.order_id).await?;
+    }
+    relay.drain().await?;
+    inbox.drain().await?;
+    print_steps(&db).await?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `cargo run -p examples --example 20_calling_a_carrier`
+//!
+//! A consumer that calls a system of somebody else: it begins with what is new, spares the other side, waits as long as the other side asks for, and can be
+//! paused by an operator. No server is needed.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use outbox::inbox::{HandlerLimits, PausedConsumers, StartAt};
+use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::entity::prelude::*;
+use sea_orm::{Set, TransactionTrait as _};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+mod parcel {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "parcels")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub order_id: i32,
+        pub label: Uuid,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+/// Stands for the carrier. It answers the first calls with 429 and `Retry-After`, and a key that it knows with the first label.
+struct Carrier {
+    refusals: Mutex<u32>,
+}
+
+impl Carrier {
+    fn book(&self, key: Uuid) -> Result<Uuid, Duration> {
+        let Ok(mut refusals) = self.refusals.lock() else {
+            return Err(Duration::from_secs(1));
+        };
+        if *refusals > 0 {
+            *refusals -= 1;
+            return Err(Duration::from_millis(20));
+        }
+        Ok(key)
+    }
+}
+
+#[idempotent_handler(consumer = "carrier")]
+async fn book(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    key: StableKey,
+    carrier: HandlerState<Carrier>,
+) -> Result<(), HandlerError> {
+    // If the process dies before the commit, the next attempt brings the same key.
+    let label = match carrier.book(key.step("book")) {
+        Ok(label) => label,
+        Err(wait) => return Err(HandlerError::retry_after(wait).because("the carrier answers 429")),
+    };
+    let parcel = parcel::ActiveModel {
+        order_id: Set(event.order_id),
+        label: Set(label),
+    };
+    parcel.insert(&tx).await?;
+    println!("order {}: booked", event.order_id);
+    Ok(())
+}
+
+async fn place(db: &DatabaseConnection, order_id: i32) -> anyhow::Result<()> {
+    let tx = db.begin().await?;
+    record(&tx, [OrderPlaced { order_id }]).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("error")
+        .with_writer(std::io::stderr)
+        .init();
+    let database = TestDatabase::create().await?;
+    let (db, relay_db) = (database.connect().await?, database.connect().await?);
+    db.get_schema_builder()
+        .register(parcel::Entity)
+        .apply(&db)
+        .await?;
+    let broker = MemoryBroker::new();
+    let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
+
+    // What was placed before this consumer existed was booked in another way.
+    place(&db, 1).await?;
+    relay.drain().await?;
+
+    let two_at_a_time = HandlerLimits::new()
+        .concurrency(2)
+        .rate(100, Duration::from_secs(1));
+    let inbox = Inbox::new(db.clone(), broker.subscriber())
+        // Without this handler the program does not start: a crate that nothing names is not linked.
+        .expect_handlers(["carrier"])
+        .with_start("carrier", StartAt::New)
+        .with_limits::<book>(two_at_a_time)
+        .with_state(Carrier {
+            refusals: Mutex::new(2),
+        });
+    println!("handled at the start: {}", inbox.drain().await?.handled);
+
+    place(&db, 2).await?;
+    relay.drain().await?;
+    let report = inbox.drain().await?;
+    println!("not yet: {}, failed: {}", report.deferred, report.failed);
+
+    // The work of an operator, in any process that reaches the database. All processes of the consumer stop within two seconds.
+    let paused = PausedConsumers::new(db.clone());
+    paused.pause("carrier", "no parcels before Monday").await?;
+    place(&db, 3).await?;
+    relay.drain().await?;
+    println!("handled in the pause: {}", inbox.drain().await?.handled);
+    for consumer in paused.list().await? {
+        println!("paused: {}, {}", consumer.consumer, consumer.reason);
+    }
+    paused.resume("carrier").await?;
+    inbox.drain().await?;
+    Ok(())
+}
