@@ -302,7 +302,7 @@ async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database
     let delivery =
         tokio::spawn(async move { harness.redeliver_message::<wait_by_message_id>(&message, 2).await });
     orders.until("the run", |seen| seen.runs_of(1) == 1).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(MOMENT).await;
     test.execute("DROP TRIGGER keep").await;
     let outcome = within(delivery).await.unwrap().unwrap();
     assert_eq!(outcome, Outcome::Deferred(LONG));
